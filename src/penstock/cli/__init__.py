@@ -1,0 +1,46 @@
+"""The `penstock` command: one file per verb.
+
+Only Typer is imported here and at the top of a verb's file; what a verb needs it imports when it is called,
+so that help is quick. Exit codes are those of `errors`; for several pipelines see `exits`.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from penstock.cli import run, state, status, version
+
+__all__ = ["app", "main"]
+
+HELP = """
+Moves only what changed, exactly once, from sources into sinks, and resumes from where it stood.
+
+\b
+  penstock run shop.yaml           move what is new
+  penstock status shop.yaml        how far each stream is
+  penstock state show shop.yaml    the marks in full
+
+\b
+Exit codes: 0 done (also at a limit), 1 a stream failed, 2 bad input, 3 no connection,
+4 another process holds the pipeline, 130 or 143 stopped by a signal.
+"""
+
+# Plain help and errors: Rich alone would take longer to import than everything else.
+app = typer.Typer(
+    name="penstock",
+    help=HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+app.command("run", short_help="Move what is new, exactly once.")(run.run)
+app.command("status", short_help="How far each stream is, and who runs it.")(status.status)
+app.add_typer(state.app, name="state")
+app.command("version")(version.version)
+
+
+def main() -> None:
+    """The console entry point."""
+    app(prog_name="penstock")

@@ -1,0 +1,36 @@
+"""Arguments and options that several verbs share, and how their texts are read."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+_DURATION = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s?)?")
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="The pipeline file.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="For machines: JSON on standard output.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Pipeline = Annotated[
+    str | None,
+    typer.Option("--pipeline", "-p", metavar="P", help="The pipeline; needed if the file has several."),
+]
+
+
+def rows(text: str) -> int:
+    """A number of rows, at least one."""
+    if not re.fullmatch(r"[0-9]{1,18}", text.strip()) or int(text) < 1:
+        raise typer.BadParameter(f"'{text}' is not a number of rows, such as 100000")
+    return int(text)
+
+
+def duration(text: str) -> float:
+    """Seconds from `90`, `90s`, `10m`, `1h30m` or `1.5h`."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None or not any(found.groups()):
+        raise typer.BadParameter(f"'{text}' is not a time such as 90, 90s, 10m or 1h30m")
+    seconds = sum(float(found[unit] or 0) * size for unit, size in (("h", 3600), ("m", 60), ("s", 1)))
+    if seconds <= 0:
+        raise typer.BadParameter("the time must be more than 0")
+    return seconds

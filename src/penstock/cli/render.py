@@ -1,0 +1,169 @@
+"""Messages as lines for people, one per event worth a line: a pure function of message and progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.core.messages import (
+    Catalog,
+    ConnectionStatus,
+    Eof,
+    Log,
+    Message,
+    StateChanged,
+    Status,
+    StepDone,
+    StreamStatus,
+)
+from penstock.core.progress import Progress
+from penstock.errors import NOTHING_LOST
+
+#: names listed before the rest becomes a number
+MOST_NAMES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line, or a few that belong together."""
+
+    text: str
+    #: for standard error
+    error: bool = False
+
+
+def lines(
+    message: Message,
+    progress: Progress,
+    *,
+    pipeline: str,
+    words: Callable[[str | None], str],
+    debug: bool = False,
+) -> list[Line]:
+    """What to print for a message. `progress` already counts it; `words` says a mark in words."""
+    match message:
+        case Catalog():
+            return _catalog(message, pipeline)
+        case StepDone(step="intend", resumed=True):
+            return [Line(f"{pipeline}/{message.stream}: finishing slice {message.number}, begun by an earlier run")]
+        case StateChanged():
+            return [Line(f"{pipeline}/{message.stream}: {_changed(message, words)}")]
+        case StreamStatus(status=Status.COMPLETE):
+            return _complete(message.stream, progress, pipeline)
+        case StreamStatus(status=Status.ERROR):
+            where = f"{pipeline}/{message.stream}"
+            return [_error(f"{where}: {message.reason or 'failed'}", message.safe or NOTHING_LOST, message.next_step)]
+        case StreamStatus(status=Status.SKIP):
+            return [Line(f"{pipeline}/{message.stream}: skipped: {message.reason}")]
+        case ConnectionStatus(connected=False):
+            return [
+                _error(
+                    f"{pipeline}: {message.side}: {message.reason}",
+                    message.safe or NOTHING_LOST,
+                    message.next_step,
+                )
+            ]
+        case Log():
+            return _log(message, pipeline, debug)
+        case Eof():
+            return _closing(message, progress, pipeline)
+        case _:
+            return []
+
+
+def count(number: int, thing: str) -> str:
+    """`1 row`, `1,200 rows`."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def size(number: int) -> str:
+    """`512 B`, `1.5 MiB`."""
+    if number < 1024:
+        return f"{number} B"
+    value = float(number)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        value /= 1024
+        if value < 1024 or unit == "TiB":
+            break
+    return f"{value:,.1f} {unit}"
+
+
+def span(seconds: float) -> str:
+    """`0.4 s`, `2 min 5 s`, `3 h 7 min`, `2 d 4 h`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def _catalog(message: Catalog, pipeline: str) -> list[Line]:
+    synced = [stream.name for stream in message.streams if stream.skipped is None]
+    names = ", ".join(synced[:MOST_NAMES])
+    if len(synced) > MOST_NAMES:
+        names += f" and {len(synced) - MOST_NAMES} more"
+    head = f"{pipeline}: {count(len(synced), 'stream')}" + (f": {names}" if names else "")
+    skipped = [stream for stream in message.streams if stream.skipped is not None]
+    return [Line(head), *(Line(f"{pipeline}/{stream.name}: skipped: {stream.skipped}") for stream in skipped)]
+
+
+def _changed(message: StateChanged, words: Callable[[str | None], str]) -> str:
+    if message.reason == "reset":
+        return "reset: the next run reads it from the beginning"
+    if message.reason == "recover":
+        if not message.number:
+            return "recovered: the sink holds nothing, so the next run begins at the beginning"
+        return f"recovered: the sink holds slice {message.number}; mark: {words(message.mark)}"
+    moved = f"{count(message.rows, 'row')}, {size(message.bytes)}"
+    return f"slice {message.number} done: {moved}; mark: {words(message.mark)}"
+
+
+def _complete(name: str, progress: Progress, pipeline: str) -> list[Line]:
+    stream = progress.streams.get(name)
+    if stream is None or not stream.slices:
+        return []  # nothing new: the closing line says so once for all streams
+    return [Line(f"{pipeline}/{name}: complete: {count(stream.rows, 'row')} in {count(stream.slices, 'slice')}")]
+
+
+def _log(message: Log, pipeline: str, debug: bool) -> list[Line]:
+    where = f"{pipeline}/{message.stream}" if message.stream else pipeline
+    if message.level in ("debug", "info"):
+        shown = message.level == "info" or debug
+        return [Line(f"{where}: {message.text}", error=message.level == "debug")] if shown else []
+    return [Line(f"{message.level}: {where}: {message.text}", error=True)]
+
+
+def _closing(message: Eof, progress: Progress, pipeline: str) -> list[Line]:
+    broken = [name for name, stream in progress.streams.items() if stream.status is Status.ERROR]
+    said = bool(broken) or progress.disconnected is not None or message.status == "interrupted"
+    result = []
+    if message.exit_code and not said:
+        what = f"{pipeline}: {message.reason or message.status}"
+        result.append(_error(what, message.safe or NOTHING_LOST, message.next_step))
+    if message.exit_code and not progress.slices and not broken and message.status != "interrupted":
+        return result  # it ended before anything was done, and the error says why
+    if message.status == "complete" and not progress.slices:
+        known = count(len(progress.streams), "stream")
+        return [*result, Line(f"{pipeline}: nothing new in {known}, {span(progress.elapsed)}")]
+    head = message.status
+    if broken:
+        head = f"failed: {len(broken)} of {count(len(progress.streams), 'stream')}"
+    elif message.reason and message.status in ("limited", "interrupted"):
+        head = message.reason
+    more = ""
+    if message.has_more and message.exit_code in (0, 130, 143):
+        more = "; there is more: run the same command again"
+    return [*result, Line(f"{pipeline}: {head}; {_totals(progress)}{more}")]
+
+
+def _totals(progress: Progress) -> str:
+    totals = f"{count(progress.rows, 'row')}, {size(progress.bytes)} in {count(progress.slices, 'slice')}"
+    rate = f", {progress.rows / progress.elapsed:,.0f} rows/s" if progress.rows and progress.elapsed else ""
+    return f"{totals}, {span(progress.elapsed)}{rate}"
+
+
+def _error(what: str, safe: str, next_step: str | None) -> Line:
+    text = [f"error: {what}", safe, f"Next: {next_step}" if next_step else ""]
+    return Line("\n".join(line for line in text if line), error=True)

@@ -1,0 +1,66 @@
+"""Errors as people see them: what happened, what is safe, what to do next. Never a traceback by itself."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from penstock.errors import Interrupted, PenstockError
+
+TRACEBACK = "PENSTOCK_TRACEBACK"
+
+
+def filled(next_step: str, file: str) -> str:
+    """A next step with the pipeline file's own path where it says FILE."""
+    return re.sub(r"\bFILE\b", lambda _: file, next_step)
+
+
+@contextmanager
+def reported(file: str, *, as_json: bool = False) -> Iterator[None]:
+    """Turn an error into its text and exit code; with `as_json` an `eof` too: one always comes."""
+    try:
+        yield
+    except (typer.Exit, typer.Abort):
+        raise
+    except PenstockError as error:
+        error.next_step = filled(error.next_step, file)
+        say(f"error: {error}")
+        code = error.code if isinstance(error, Interrupted) else error.exit_code
+        if as_json:
+            _eof(error.what, code, error.next_step)
+        raise typer.Exit(code) from None
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.EPIPE:
+            raise  # whoever read our output has gone; Typer ends quietly
+        what = f"unexpected {type(error).__name__}: {error}"
+        next_step = f"this is a defect in penstock: please report it, with the output under {TRACEBACK}=1"
+        say(f"error: {what}\nNothing was lost: a mark moves only after its slice is in.\nNext: {next_step}")
+        if os.environ.get(TRACEBACK):
+            import traceback
+
+            traceback.print_exc()
+        if as_json:
+            _eof(what, 1, next_step)
+        raise typer.Exit(1) from None
+
+
+def say(text: str) -> None:
+    """A text for people, on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _eof(what: str, code: int, next_step: str) -> None:
+    from penstock.core.messages import Eof, Log, encode
+    from penstock.wiring import SystemClock
+
+    now = SystemClock().now()
+    status = "interrupted" if code > 128 else "failed"
+    eof = Eof(status=status, exit_code=code, has_more=False, reason=what, next_step=next_step)
+    for message in (Log(level="error", text=what), eof):
+        print(encode(message.stamped(now)), flush=True)

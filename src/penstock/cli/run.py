@@ -1,0 +1,94 @@
+"""`penstock run`: move what is new."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.parameters import File, Json, duration, rows
+from penstock.cli.report import reported
+
+
+def run(
+    file: File,
+    pipelines: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PIPELINE", help="Pipelines of the file; all by default.", show_default=False),
+    ] = None,
+    stream: Annotated[
+        list[str] | None,
+        typer.Option("--stream", "-s", metavar="S", help="Only this stream; may be repeated."),
+    ] = None,
+    max_rows: Annotated[
+        int | None, typer.Option("--max-rows", metavar="N", parser=rows, help="Stop after this many rows.")
+    ] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            "--time-limit",
+            metavar="TIME",
+            parser=duration,
+            help="Begin no slice after this time: 90, 10m, 1h30m.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Move what is new, exactly once; killed anywhere, the next run resumes from where it stood.
+
+    \b
+    Examples:
+      penstock run shop.yaml
+      penstock run shop.yaml shop --stream orders --stream customers
+      penstock run shop.yaml --max-rows 100000 --time-limit 10m
+      penstock run shop.yaml --json | tee run.ndjson
+
+    Limits hold for each pipeline. At a limit the exit code is 0 and there is more to do: run the same command
+    again.
+
+    With --json every message is a line of JSON; each pipeline ends with an `eof`. With several pipelines
+    the exit code is the worst: a signal's, then 2, 1, 3, 4, 0. One SIGINT or SIGTERM stops cleanly, a second
+    SIGINT at once; neither loses anything.
+    """
+    with reported(file, as_json=as_json):
+        raise typer.Exit(_run(file, pipelines, stream, max_rows, time_limit, as_json))
+
+
+def _run(
+    path: str,
+    pipelines: list[str] | None,
+    streams: list[str] | None,
+    max_rows: int | None,
+    time_limit: float | None,
+    as_json: bool,
+) -> int:
+    from contextlib import closing
+
+    from penstock import wiring
+    from penstock.cli.exits import worst
+    from penstock.cli.pipelines import chosen, drive, only
+    from penstock.cli.signals import Signals
+    from penstock.core.limits import Limits
+
+    limits = Limits(max_rows, time_limit)
+    with Signals() as signals:
+        file = wiring.load(path)
+        names = chosen(file, pipelines)
+        if streams and len(names) > 1:
+            names = [only(file, None, f"penstock run FILE {names[0]} --stream {streams[0]}")]
+        codes = []
+        with closing(wiring.open_store(file)) as store:
+            for name in names:
+                codes.append(
+                    drive(
+                        file,
+                        name,
+                        store,
+                        signals,
+                        lambda engine: engine.run(limits, streams),
+                        as_json=as_json,
+                    )
+                )
+                if signals.number is not None:
+                    break
+        return worst(codes)

@@ -1,0 +1,61 @@
+"""`penstock state recover`: rebuild the store from what the sink holds."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.parameters import File, Json, Pipeline, Yes
+from penstock.cli.report import reported
+
+
+def recover(
+    file: File,
+    stream: Annotated[
+        list[str] | None,
+        typer.Option("--stream", "-s", metavar="S", help="Only this stream; may be repeated.", show_default=False),
+    ] = None,
+    pipeline: Pipeline = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Rebuild the store from what the sink holds, after one of the two was lost or restored.
+
+    \b
+    Examples:
+      penstock state recover shop.yaml
+      penstock state recover shop.yaml --stream orders --yes
+
+    Slices that the sink cannot make whole are withdrawn, last first; the next run delivers them again.
+    """
+    with reported(file, as_json=as_json):
+        raise typer.Exit(_recover(file, stream, pipeline, yes, as_json))
+
+
+def _recover(path: str, streams: list[str] | None, pipeline: str | None, yes: bool, as_json: bool) -> int:
+    from contextlib import closing
+
+    from penstock import wiring
+    from penstock.cli.asking import agreed
+    from penstock.cli.pipelines import drive, only
+    from penstock.cli.signals import Signals
+
+    file = wiring.load(path)
+    name = only(file, pipeline, "penstock state recover FILE --pipeline P")
+    which = ", ".join(streams) if streams else "every stream"
+    told = [
+        f"{name}: the store's marks of {which} become what the sink holds; open slices are forgotten.",
+        "Slices that the sink cannot make whole are withdrawn from it, last first.",
+    ]
+    agreed(told, yes=yes, to_stderr=as_json)
+    with closing(wiring.open_store(file)) as store, Signals() as signals:
+        return drive(
+            file,
+            name,
+            store,
+            signals,
+            lambda engine: engine.recover(streams),
+            as_json=as_json,
+            closing=False,
+        )

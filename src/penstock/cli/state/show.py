@@ -1,0 +1,48 @@
+"""`penstock state show`: every stream's mark in full."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.parameters import File, Json, Pipeline
+from penstock.cli.report import reported
+
+
+def show(
+    file: File,
+    stream: Annotated[
+        list[str] | None,
+        typer.Option("--stream", "-s", metavar="S", help="Only this stream; may be repeated."),
+    ] = None,
+    pipeline: Pipeline = None,
+    as_json: Json = False,
+) -> None:
+    """Each stream's mark, in words and in full, with what was delivered and what is open.
+
+    \b
+    Examples:
+      penstock state show shop.yaml
+      penstock state show shop.yaml --stream orders --json
+    """
+    with reported(file, as_json=as_json):
+        from penstock.cli.stored import print_standing
+
+        print_standing(file, [pipeline] if pipeline else None, stream, as_json=as_json, text=_text)
+
+
+def _text(document: Mapping[str, Any], now: datetime) -> list[str]:
+    import json
+
+    from penstock.cli.standing import stream_lines
+
+    lines = []
+    for name, stream in document["streams"].items():
+        lines += stream_lines(f"{document['pipeline']}/{name}", stream, now)
+        if stream["slice"]:
+            lines.append(f"  as stored: {json.dumps(stream['mark'], ensure_ascii=False)}")
+            lines.append(f"  slice id: {stream['slice_id']}, version {stream['version']}")
+    return lines or [f"{document['pipeline']}: no stream is known yet"]

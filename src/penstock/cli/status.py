@@ -1,0 +1,23 @@
+"""`penstock status`: how far each stream is. Starts no Spark and connects to no source or sink."""
+
+from __future__ import annotations
+
+from penstock.cli.parameters import File, Json
+from penstock.cli.report import reported
+
+
+def status(file: File, as_json: Json = False) -> None:
+    """How far each stream is, what is open or stopped, who runs it, and the last runs.
+
+    \b
+    Examples:
+      penstock status shop.yaml
+      penstock status shop.yaml --json | jq '.pipelines[].streams'
+
+    Reads the store only: no Spark, no connection to a source or sink.
+    """
+    with reported(file, as_json=as_json):
+        from penstock.cli.standing import pipeline_lines
+        from penstock.cli.stored import print_standing
+
+        print_standing(file, None, None, as_json=as_json, text=pipeline_lines)

@@ -1,0 +1,74 @@
+"""Reads the store for those who only look at it: nothing is made, nothing is changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from datetime import datetime
+from typing import Any
+
+from penstock import wiring
+from penstock.cli.pipelines import UNTOUCHED, chosen, in_words
+from penstock.cli.standing import pipeline_document
+from penstock.config import File
+from penstock.config.mistakes import suggest
+from penstock.errors import InputError
+from penstock.ports import Store
+
+Text = Callable[[Mapping[str, Any], datetime], list[str]]
+
+
+def print_standing(
+    path: str, pipelines: Sequence[str] | None, streams: Sequence[str] | None, *, as_json: bool, text: Text
+) -> None:
+    """Print what the store knows of pipelines, or of some of their streams."""
+    file = wiring.load(path)
+    names = chosen(file, pipelines)
+    now = wiring.SystemClock().now()
+    missing = wiring.missing_store(file)
+    documents = []
+    if missing is None:
+        with closing(wiring.open_store(file)) as store:
+            documents = [document_of(file, name, store, now) for name in names]
+        if streams:
+            documents = _of_streams(documents, streams)
+    if as_json:
+        print(json.dumps({"file": file.path, "pipelines": documents}, ensure_ascii=False, indent=2))
+    elif missing is not None:
+        print(f"There is no store at {missing}: nothing has run here yet.")
+        print(f"If the sink already holds slices of it, rebuild the store: penstock state recover {file.path}")
+    else:
+        print("\n".join(line for document in documents for line in text(document, now)))
+
+
+def document_of(file: File, name: str, store: Store, now: datetime) -> dict[str, Any]:
+    """A pipeline's document."""
+    source = wiring.build_source(file, name)
+    try:
+        return pipeline_document(
+            store,
+            name,
+            list(file.pipelines[name].source_streams),
+            words=in_words(source),
+            gone=wiring.gone,
+            now=now,
+        )
+    finally:
+        source.close()
+
+
+def _of_streams(documents: list[dict[str, Any]], streams: Sequence[str]) -> list[dict[str, Any]]:
+    known = {stream for document in documents for stream in document["streams"]}
+    for stream in streams:
+        if stream not in known:
+            raise InputError(
+                f"no stream '{stream}' is known; {suggest(stream, known, 'streams')}",
+                safe=UNTOUCHED,
+                next_step="`penstock status FILE` lists them",
+            )
+    return [
+        document | {"streams": {name: stream for name, stream in document["streams"].items() if name in streams}}
+        for document in documents
+        if any(stream in document["streams"] for stream in streams)
+    ]

@@ -1,0 +1,9 @@
+"""The pipeline file: YAML in, frozen models out, or every mistake with its line, key and nearest valid name.
+
+Knows neither sources nor sinks: their registries are arguments, and each owns the model of its options.
+"""
+
+from penstock.config.load import Registry, load
+from penstock.config.models import File, Pipeline, Spark
+
+__all__ = ["File", "Pipeline", "Registry", "Spark", "load"]

@@ -1,0 +1,251 @@
+"""A pipeline file, from its path to frozen models, or every mistake in it at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import unicodedata
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any, Protocol, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from penstock.config import syntax, words
+from penstock.config.document import Document, build, resolve
+from penstock.config.mistakes import UNKNOWN, Mistake, Path, config_error, nearest, suggest
+from penstock.config.models import File, FileKeys, Pipeline, PipelineKeys
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Registry(Protocol):
+    """What `penstock.sources` and `penstock.sinks` offer. Given as an argument: config knows neither."""
+
+    @property
+    def TYPES(self) -> Collection[str]: ...
+
+    def load(self, type_: str, /) -> Any:
+        """The module of a type, with `Options` and `StreamOptions`."""
+        ...
+
+
+def load(path: str | FilePath, *, environment: Mapping[str, str], sources: Registry, sinks: Registry) -> File:
+    """Read a pipeline file; ConfigError lists every mistake with its line."""
+    file = str(path)
+    root = syntax.parse(syntax.read(FilePath(path)), file)
+    if root is None:
+        raise config_error(file, [Mistake(1, (), "the file is empty; it must at least say 'pipelines:'")])
+    document = build(root, environment)
+    found = _Check(document, sources, sinks).file(file)
+    if found is None or document.mistakes:
+        raise config_error(file, document.mistakes)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A pipeline's source or sink."""
+
+    type: str
+    #: the module that the registry gave
+    module: Any
+    #: None: there are mistakes in them
+    options: BaseModel | None
+
+
+class _Check:
+    """Goes through a document from the top; collects mistakes, and what is right."""
+
+    def __init__(self, document: Document, sources: Registry, sinks: Registry) -> None:
+        self._document = document
+        self._sources = sources
+        self._sinks = sinks
+
+    def file(self, file: str) -> File | None:
+        data = self._document.data
+        keys = self._keys(FileKeys, data, ())
+        written = data.get("pipelines") if isinstance(data, dict) else None
+        if not isinstance(written, dict):
+            return None
+        if not written:
+            self._complain(("pipelines",), "no pipeline is named")
+        pipelines = [self._pipeline(name, body) for name, body in written.items()]
+        whole = {pipeline.name: pipeline for pipeline in pipelines if pipeline is not None}
+        if keys is None or len(whole) < len(pipelines):
+            return None
+        folder = os.path.dirname(os.path.abspath(file))
+        return File(file, folder, keys.store, keys.spark, whole)
+
+    def _pipeline(self, name: str, body: Any) -> Pipeline | None:
+        path: Path = ("pipelines", name)
+        self._name(path, "pipeline")
+        keys = self._keys(PipelineKeys, body, path)
+        if not isinstance(body, dict):
+            return None
+        source = self._side("source", self._sources, body, path)
+        sink = self._side("sink", self._sinks, body, path)
+        streams = self._streams(body, source, sink, path)
+        if keys is None or source is None or sink is None or streams is None:
+            return None
+        if source.options is None or sink.options is None:
+            return None
+        return Pipeline(
+            name=name,
+            source_type=source.type,
+            source=source.options,
+            sink_type=sink.type,
+            sink=sink.options,
+            source_streams=streams[0],
+            sink_streams=streams[1],
+            slice_bytes=keys.slice_bytes,
+            lease_seconds=keys.lease_seconds,
+        )
+
+    def _side(self, side: str, registry: Registry, body: dict[str, Any], path: Path) -> _Side | None:
+        path = (*path, side)
+        options = body.get(side)
+        if not isinstance(options, dict):
+            return None  # said already, by the pipeline's own keys
+        type_, known = options.get("type"), sorted(registry.TYPES)
+        place = (*path, "type")
+        if "type" not in options:
+            self._complain(place, f"required key is missing; known types: {', '.join(known)}")
+            return None
+        if not isinstance(type_, str):
+            self._complain(place, words.expected("text", type_, self._document, place))
+            return None
+        try:
+            module = registry.load(type_)
+        except KeyError:
+            near = nearest(type_, known)
+            meant = f"; did you mean '{near}'?" if near else "."
+            shown = words.shown(type_, self._document, place)
+            self._complain(place, f"unknown {side} type {shown}{meant} Known: {', '.join(known)}")
+            return None
+        own = options if "type" in module.Options.model_fields else {k: v for k, v in options.items() if k != "type"}
+        return _Side(type_, module, self._keys(module.Options, own, path, more=["type"]))
+
+    def _streams(
+        self, body: dict[str, Any], source: _Side | None, sink: _Side | None, path: Path
+    ) -> tuple[dict[str, BaseModel], dict[str, BaseModel]] | None:
+        """The streams' options, those of the source and those of the sink."""
+        path = (*path, "streams")
+        if "streams" not in body:
+            return {}, {}
+        streams = body["streams"]
+        if not streams and (streams is None or isinstance(streams, dict)):
+            self._complain(path, "no stream is named; leave 'streams' out to sync all that the source finds")
+        if not isinstance(streams, dict):
+            return None
+        for name in streams:
+            self._name((*path, name), "stream")
+        if source is None or sink is None:
+            return None  # which options a stream has is not known
+        models = (source.module.StreamOptions, sink.module.StreamOptions)
+        split: tuple[dict[str, BaseModel], dict[str, BaseModel]] = ({}, {})
+        whole = True
+        for name, options in streams.items():
+            if options is not None and not isinstance(options, dict):
+                whole = False  # said already, by the pipeline's own keys
+                continue
+            parts = self._stream(models, options or {}, (*path, name))
+            for known, part in zip(split, parts, strict=True):
+                if part is None:
+                    whole = False
+                else:
+                    known[name] = part
+        return split if whole else None
+
+    def _stream(
+        self, models: tuple[type[BaseModel], type[BaseModel]], options: dict[str, Any], path: Path
+    ) -> list[BaseModel | None]:
+        names = [_names(model) for model in models]
+        self._unknown(options, {*names[0], *names[1]}, path)
+        return [
+            self._keys(model, {k: v for k, v in options.items() if k in own}, path)
+            for model, own in zip(models, names, strict=True)
+        ]
+
+    # ------------------------------------------------------------ one mapping
+
+    def _keys(self, model: type[Model], data: Any, path: Path, *, more: Collection[str] = ()) -> Model | None:
+        """Validate one mapping. `more`: keys that are valid here and read elsewhere."""
+        if not isinstance(data, dict):
+            self._complain(path, words.expected("a mapping", data, self._document, path))
+            return None
+        known = _names(model)
+        unknown = self._unknown(data, {*known, *more}, path)
+        mine = {key: value for key, value in data.items() if key in known}
+        try:
+            result: Model | None = model.model_validate_json(json.dumps(mine), strict=True)
+        except ValidationError as error:
+            result = self._again(model, mine, path, error)
+        return None if unknown else result
+
+    def _again(self, model: type[Model], data: dict[str, Any], path: Path, error: ValidationError) -> Model | None:
+        """Once more, with variables read as the numbers or truth values that their fields ask for."""
+        for place, _ in words.places_of(error.errors(include_url=False), data):
+            if self._document.variables((*path, *place)):
+                data = _replaced(data, place)
+        try:
+            return model.model_validate_json(json.dumps(data), strict=True)
+        except ValidationError as still:
+            errors = still.errors(include_url=False)
+        found = words.mistakes_of(errors, model, data, path, self._document)
+        for place, text in found:
+            if text != words.MISSING:
+                self._complain(place, text)
+        for place, text in found:
+            if text == words.MISSING and not self._misspelt(place):
+                self._complain(place, text)
+        return None
+
+    def _misspelt(self, missing: Path) -> bool:
+        """Whether a required key is there under a wrong name: that is one mistake, not two."""
+        return any(
+            mistake.path[:-1] == missing[:-1]
+            and mistake.text.startswith(UNKNOWN)
+            and nearest(str(mistake.path[-1]), [str(missing[-1])])
+            for mistake in self._document.mistakes
+            if mistake.path
+        )
+
+    def _unknown(self, data: dict[str, Any], known: Collection[str], path: Path) -> list[str]:
+        unknown = [key for key in data if key not in known]
+        for key in unknown:
+            self._complain((*path, key), f"{UNKNOWN}; {suggest(key, known, 'valid keys')}")
+        return unknown
+
+    def _name(self, path: Path, what: str) -> None:
+        name = str(path[-1])
+        if not name.strip():
+            problem = "must not be empty"
+        elif name in (".", ".."):
+            problem = f"must not be '{name}'"
+        elif "/" in name:
+            problem = "must not contain '/'"
+        elif any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in name):
+            problem = "must not contain control characters"
+        else:
+            return
+        self._complain(path, f"a {what}'s name {problem}")
+
+    def _complain(self, path: Path, text: str) -> None:
+        if path not in self._document.broken:
+            self._document.mistake(path, text)
+
+
+def _names(model: type[BaseModel]) -> set[str]:
+    return {field.alias or name for name, field in model.model_fields.items()}
+
+
+def _replaced(data: Any, place: Path) -> Any:
+    """The data with the text at a place read as an unquoted scalar."""
+    if not place:
+        return resolve(data) if isinstance(data, str) else data
+    step, rest = place[0], place[1:]
+    if isinstance(data, dict):
+        return data | {step: _replaced(data[str(step)], rest)} if step in data else data
+    return [_replaced(item, rest) if index == step else item for index, item in enumerate(data)]

@@ -1,0 +1,124 @@
+"""What a pipeline file may say, and what it says once it has been read.
+
+The keys of sources, sinks and their streams are not here: each source and sink owns its options.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+_UNITS = {"": 1, "b": 1} | {
+    f"{letter}{ending}": base**power
+    for power, letter in enumerate("kmgt", start=1)
+    for ending, base in (("ib", 1024), ("b", 1000))
+}
+_SIZE = re.compile(r"(?P<number>[0-9]{1,15}(\.[0-9]{1,6})?) ?(?P<unit>[a-zA-Z]*)")
+
+
+def size(value: Any) -> Any:
+    """Bytes from `256MiB`, `1.5 GB` or a number."""
+    if not isinstance(value, str):
+        return value
+    found = _SIZE.fullmatch(value)
+    unit = found and _UNITS.get(found["unit"].lower())
+    if not found or not unit:
+        raise ValueError("expected a size such as 256MiB, 1.5GB or a number of bytes")
+    return int(float(found["number"]) * unit) if found[2] else int(found["number"]) * unit
+
+
+def _spelt(value: Any) -> Any:
+    """A number or truth value as Spark spells it in a text."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+Size = Annotated[int, BeforeValidator(size), Field(gt=0)]
+
+
+class Keys(BaseModel):
+    """Keys that penstock itself reads."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Spark(Keys):
+    """How rows are moved."""
+
+    #: where Spark runs; `local[2,3]`: two workers, a part is tried three times; None: all of this machine
+    master: str | None = Field(default=None, min_length=1)
+    #: the driver's heap, in Java's spelling
+    memory: str = "1g"
+    #: any of Spark's own settings
+    config: dict[str, Annotated[str, BeforeValidator(_spelt)]] = Field(default_factory=dict)
+
+    @field_validator("memory")
+    @classmethod
+    def _as_java_spells_it(cls, memory: str) -> str:
+        if not re.fullmatch(r"[1-9][0-9]*[kmgt]", memory.lower()):
+            raise ValueError("expected a size as Java spells it, such as 512m or 2g")
+        return memory
+
+
+class FileKeys(Keys):
+    """The top of the file."""
+
+    store: str = Field(default=".penstock/store.db", min_length=1)
+    spark: Spark = Spark()
+    pipelines: dict[str, Any]
+
+    @field_validator("store")
+    @classmethod
+    def _of_a_known_kind(cls, store: str) -> str:
+        scheme = re.match(r"([a-zA-Z][a-zA-Z0-9+.-]*):", store)
+        if scheme and scheme[1].partition("+")[0] not in ("sqlite", "postgresql", "postgres"):
+            raise ValueError("expected a path, sqlite:///PATH or postgresql://…")
+        return store
+
+
+class PipelineKeys(Keys):
+    """A pipeline's own keys."""
+
+    source: dict[str, Any]
+    sink: dict[str, Any]
+    slice_bytes: Size = 256 * 1024 * 1024
+    lease_seconds: float = Field(default=30.0, gt=0, allow_inf_nan=False)
+    streams: dict[str, dict[str, Any] | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """One pipeline, validated. `source_streams` and `sink_streams` have the same names."""
+
+    name: str
+    source_type: str
+    #: the source's own Options
+    source: BaseModel
+    sink_type: str
+    #: the sink's own Options
+    sink: BaseModel
+    #: streams by name, each with the source's StreamOptions; empty: every stream that discovery finds
+    source_streams: Mapping[str, BaseModel]
+    #: the same streams with the sink's StreamOptions
+    sink_streams: Mapping[str, BaseModel]
+    slice_bytes: int
+    lease_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A pipeline file, validated."""
+
+    #: the path as it was given
+    path: str
+    #: the folder it lies in, absolute: relative paths in it start here
+    folder: str
+    #: a path or a URL; not shown, because a URL may hold a password
+    store: str = field(repr=False)
+    spark: Spark
+    pipelines: Mapping[str, Pipeline]

@@ -1,0 +1,153 @@
+"""YAML text to a tree in which every key and value knows its line.
+
+Read from the parser's events, not composed by PyYAML: its composer recurses in C, so that a file of brackets
+ends the process, and it cannot tell `!!str 5` from `5`. What the values mean is left to `document`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any
+
+import yaml
+
+from penstock.config.mistakes import Mistake, config_error, nearest
+from penstock.errors import ConfigError
+
+#: a file beyond this is not a pipeline file, whatever its name
+LARGEST = 1024 * 1024
+DEEPEST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    line: int
+    text: str
+    #: written without quotes
+    plain: bool
+    tag: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    line: int
+    items: tuple[Node, ...]
+    tag: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    line: int
+    pairs: tuple[tuple[Node, Node], ...]
+    tag: str | None
+
+
+Node = Scalar | Sequence | Mapping
+
+
+def read(file: FilePath) -> str:
+    """The file's text."""
+    try:
+        with file.open("rb") as stream:
+            raw = stream.read(LARGEST + 1)
+    except FileNotFoundError:
+        raise _unreadable(f"{file}: no such file{_other_name(file)}") from None
+    except IsADirectoryError:
+        raise _unreadable(f"{file}: is a directory, not a pipeline file") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise _unreadable(f"{file}: cannot be read: {reason}") from None
+    if len(raw) > LARGEST:
+        raise _unreadable(f"{file}: is larger than 1 MiB, so it is hardly a pipeline file")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise config_error(str(file), [Mistake(line, (), "not UTF-8 text")]) from None
+
+
+def parse(text: str, file: str) -> Node | None:
+    """The tree of the one document in a text; None: there is nothing in it."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return _Tree(yaml.parse(text, Loader=loader)).document()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        words = ", ".join(part for part in (error.context, error.problem) if part)
+        raise config_error(file, [Mistake(line, (), f"not valid YAML at column {column}: {words}")]) from None
+    except yaml.reader.ReaderError as error:
+        line = text[: error.position].count("\n") + 1
+        raise config_error(file, [Mistake(line, (), f"not valid YAML: {error.reason}")]) from None
+    except _Refused as refused:
+        raise config_error(file, [Mistake(refused.line, (), refused.text)]) from None
+
+
+def _unreadable(what: str) -> ConfigError:
+    return ConfigError(what, safe="Nothing was read or written.", next_step="give the path of a pipeline file (YAML)")
+
+
+def _other_name(file: FilePath) -> str:
+    try:
+        beside = [other.name for other in file.parent.iterdir() if other.suffix in (".yaml", ".yml")]
+    except OSError:
+        return ""
+    near = nearest(file.name, beside)
+    return f"; did you mean '{file.parent / near}'?" if near else ""
+
+
+class _Refused(Exception):
+    def __init__(self, line: int, text: str) -> None:
+        super().__init__(text)
+        self.line = line
+        self.text = text
+
+
+class _Tree:
+    """Events to nodes."""
+
+    def __init__(self, events: Iterator[Any]) -> None:
+        self._events = events
+        self._anchors: dict[str, Node] = {}
+
+    def document(self) -> Node | None:
+        node: Node | None = None
+        for event in self._events:
+            if not isinstance(event, yaml.DocumentStartEvent):
+                continue
+            if node is not None:
+                line = event.start_mark.line + 1 if event.start_mark else 1
+                raise _Refused(line, "a second document ('---'); a pipeline file holds one")
+            node = self._node(next(self._events), depth=0)
+        return node
+
+    def _node(self, event: Any, depth: int) -> Node:
+        line = event.start_mark.line + 1
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self._anchors:
+                raise _Refused(line, f"alias *{event.anchor} has no anchor &{event.anchor} that ends before it")
+            return self._anchors[event.anchor]
+        if depth > DEEPEST:
+            raise _Refused(line, f"nested more than {DEEPEST} levels deep")
+        node = self._fresh(event, line, depth)
+        if event.anchor is not None:
+            # Only now: an alias inside its own anchor would have no end.
+            self._anchors[event.anchor] = node
+        return node
+
+    def _fresh(self, event: Any, line: int, depth: int) -> Node:
+        if isinstance(event, yaml.ScalarEvent):
+            return Scalar(line, event.value, not event.style, event.tag)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return Sequence(line, tuple(self._until(yaml.SequenceEndEvent, depth)), event.tag)
+        nodes = self._until(yaml.MappingEndEvent, depth)
+        # zip over one iterator twice: keys and values take turns.
+        return Mapping(line, tuple(zip(nodes, nodes, strict=True)), event.tag)
+
+    def _until(self, end: type[Any], depth: int) -> Iterator[Node]:
+        for event in self._events:
+            if isinstance(event, end):
+                return
+            yield self._node(event, depth + 1)

@@ -1,0 +1,199 @@
+"""Messages: everything that happens in a run, each with its time.
+
+A run says first its `catalog`, last its `eof`. As JSON a message is one line with `type` and `_ts`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Self
+
+
+class Status(enum.StrEnum):
+    """Where a stream is within a run."""
+
+    PENDING = "pending"  # known, not begun
+    START = "start"
+    RUNNING = "running"
+    RANGE_COMPLETE = "range_complete"  # a slice is done
+    COMPLETE = "complete"  # nothing left below the run's ceiling
+    ERROR = "error"
+    SKIP = "skip"
+
+
+class MessageRefused(ValueError):
+    """A message that no reducer may take."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """What happened, and when."""
+
+    type: ClassVar[str] = ""
+    #: when it happened, in UTC; set once, by whoever emits it
+    ts: datetime | None = None
+
+    def stamped(self, now: datetime) -> Self:
+        return dataclasses.replace(self, ts=now)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogStream:
+    """One stream, as the catalog message lists it."""
+
+    name: str
+    kind: str
+    primary_key: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+    skipped: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalog(Message):
+    """The streams of this run; the first message."""
+
+    type: ClassVar[str] = "catalog"
+    pipeline: str
+    run: str
+    streams: tuple[CatalogStream, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamStatus(Message):
+    """A stream's status changed."""
+
+    type: ClassVar[str] = "stream_status"
+    stream: str
+    status: Status
+    #: why, for error and skip
+    reason: str | None = None
+    #: what is safe all the same
+    safe: str | None = None
+    #: what to do about it
+    next_step: str | None = None
+    #: whether the stream stopped because sink and store disagree
+    stopped: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionStatus(Message):
+    """A connection was made or failed."""
+
+    type: ClassVar[str] = "connection_status"
+    side: str
+    connected: bool
+    reason: str | None = None
+    safe: str | None = None
+    next_step: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepDone(Message):
+    """A step of the gate is done for a stream's slice."""
+
+    type: ClassVar[str] = "progress"
+    stream: str
+    #: intend, move or commit
+    step: str
+    number: int
+    #: rows moved; for `intend` those expected, if known
+    rows: int | None = None
+    bytes: int | None = None
+    parts: int | None = None
+    #: whether an earlier run had begun this slice
+    resumed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateChanged(Message):
+    """A stream's mark moved."""
+
+    type: ClassVar[str] = "state"
+    stream: str
+    #: grows with every change of this stream's mark
+    version: int
+    number: int
+    slice_id: str
+    #: the mark's canonical JSON; None: the beginning
+    mark: str | None
+    #: advance, refresh, reset, recover
+    reason: str
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Log(Message):
+    """Something worth a line."""
+
+    type: ClassVar[str] = "log"
+    level: str
+    text: str
+    stream: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eof(Message):
+    """The last message of a run."""
+
+    type: ClassVar[str] = "eof"
+    #: complete, limited, failed, interrupted, lost
+    status: str
+    exit_code: int
+    has_more: bool
+    #: why it ended before everything was done
+    reason: str | None = None
+    #: what is safe all the same
+    safe: str | None = None
+    next_step: str | None = None
+    ending_state: dict[str, Any] = field(default_factory=dict)
+    #: over all continuations of the run
+    run_progress: dict[str, Any] = field(default_factory=dict)
+    #: this execution alone
+    request_progress: dict[str, Any] = field(default_factory=dict)
+
+
+TYPES: dict[str, type[Message]] = {
+    kind.type: kind for kind in (Catalog, StreamStatus, ConnectionStatus, StepDone, StateChanged, Log, Eof)
+}
+
+
+def stamp(moment: datetime) -> str:
+    """A moment as ISO 8601 in UTC with microseconds."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def encode(message: Message) -> str:
+    """A message as one line of JSON."""
+    if message.ts is None:
+        raise MessageRefused(f"a {message.type} message without _ts")
+    document = {"type": message.type, "_ts": stamp(message.ts)}
+    body = dataclasses.asdict(message)
+    del body["ts"]
+    return json.dumps(document | body, ensure_ascii=False)
+
+
+def decode(line: str) -> Message:
+    """A message from its line; unknown keys are refused, and so is a message without `_ts`."""
+    document = json.loads(line)
+    if not isinstance(document, dict) or document.get("type") not in TYPES:
+        raise MessageRefused(f"not a message: {line[:80]}")
+    kind = TYPES[document.pop("type")]
+    if "_ts" not in document:
+        raise MessageRefused(f"a {kind.type} message without _ts")
+    document["ts"] = datetime.fromisoformat(document.pop("_ts"))
+    if kind is Catalog:
+        document["streams"] = tuple(
+            CatalogStream(**s | {"primary_key": tuple(s["primary_key"]), "order": tuple(s["order"])})
+            for s in document["streams"]
+        )
+    if kind is StreamStatus:
+        document["status"] = Status(document["status"])
+    try:
+        return kind(**document)
+    except TypeError as error:
+        raise MessageRefused(str(error)) from None

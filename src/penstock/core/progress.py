@@ -1,0 +1,207 @@
+"""Progress: what a run has done and is doing, as a fold over messages.
+
+The terminal, the status command and, later, the dashboard and the metrics all render this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from functools import singledispatch
+from typing import Any
+
+from penstock.core.messages import (
+    Catalog,
+    ConnectionStatus,
+    Eof,
+    Message,
+    MessageRefused,
+    StateChanged,
+    Status,
+    StepDone,
+    StreamStatus,
+    stamp,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamProgress:
+    """One stream within a run."""
+
+    status: Status = Status.PENDING
+    #: rows and bytes whose slices are done
+    rows: int = 0
+    bytes: int = 0
+    #: slices done: as many checkpoints
+    slices: int = 0
+    #: the slice at hand and its last step
+    number: int | None = None
+    step: str | None = None
+    #: rows expected in the slice at hand
+    expected: int | None = None
+    #: the newest mark
+    mark: str | None = None
+    #: the highest version of the mark that was counted: a replayed message is not counted twice
+    version: int = 0
+    error: str | None = None
+    next_step: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A run as a whole."""
+
+    pipeline: str | None = None
+    started: datetime | None = None
+    updated: datetime | None = None
+    streams: Mapping[str, StreamProgress] = field(default_factory=dict)
+    #: the connection that failed, in words
+    disconnected: str | None = None
+    #: set by the last message
+    ended: str | None = None
+    has_more: bool = False
+
+    @property
+    def rows(self) -> int:
+        return sum(stream.rows for stream in self.streams.values())
+
+    @property
+    def bytes(self) -> int:
+        return sum(stream.bytes for stream in self.streams.values())
+
+    @property
+    def slices(self) -> int:
+        return sum(stream.slices for stream in self.streams.values())
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds from the first message to the newest."""
+        if self.started is None or self.updated is None:
+            return 0.0
+        return (self.updated - self.started).total_seconds()
+
+    @property
+    def status(self) -> str:
+        """Derived: failed only when nothing is active any more."""
+        if self.ended:
+            return self.ended
+        if self.disconnected:
+            return "failed"
+        states = [stream.status for stream in self.streams.values()]
+        active = (Status.PENDING, Status.START, Status.RUNNING, Status.RANGE_COMPLETE)
+        if not states or any(state in active for state in states):
+            return "running"
+        return "failed" if Status.ERROR in states else "complete"
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "pipeline": self.pipeline,
+            "status": self.status,
+            "started": stamp(self.started) if self.started else None,
+            "updated": stamp(self.updated) if self.updated else None,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "slices": self.slices,
+            "has_more": self.has_more,
+            "streams": {name: asdict(stream) for name, stream in sorted(self.streams.items())},
+        }
+
+    @classmethod
+    def continued(cls, document: Mapping[str, Any]) -> Progress:
+        """The start of an execution that continues a run: its counts go on, everything else begins anew."""
+        started = document.get("started")
+        streams = {
+            name: StreamProgress(
+                rows=s["rows"], bytes=s["bytes"], slices=s["slices"], mark=s["mark"], version=s["version"]
+            )
+            for name, s in document.get("streams", {}).items()
+        }
+        return cls(
+            pipeline=document.get("pipeline"),
+            started=datetime.fromisoformat(started) if started else None,
+            streams=streams,
+        )
+
+
+def apply(progress: Progress, message: Message) -> Progress:
+    """The progress after a message."""
+    if message.ts is None:
+        raise MessageRefused(f"a {message.type} message without _ts")
+    later = message.ts if progress.updated is None else max(progress.updated, message.ts)
+    progress = replace(progress, started=progress.started or message.ts, updated=later)
+    return _apply(message, progress)
+
+
+def fold(messages: Iterable[Message], progress: Progress | None = None) -> Progress:
+    progress = progress or Progress()
+    for message in messages:
+        progress = apply(progress, message)
+    return progress
+
+
+def _with(progress: Progress, name: str, **new: Any) -> Progress:
+    stream = replace(progress.streams.get(name, StreamProgress()), **new)
+    return replace(progress, streams={**progress.streams, name: stream})
+
+
+@singledispatch
+def _apply(_message: Message, progress: Progress) -> Progress:
+    return progress
+
+
+@_apply.register
+def _(message: Catalog, progress: Progress) -> Progress:
+    known = progress.streams
+    listed = {
+        s.name: replace(
+            known.get(s.name, StreamProgress()),
+            status=Status.SKIP if s.skipped else Status.PENDING,
+            error=s.skipped,
+        )
+        for s in message.streams
+    }
+    return replace(progress, pipeline=message.pipeline, streams={**known, **listed})
+
+
+@_apply.register
+def _(message: StreamStatus, progress: Progress) -> Progress:
+    return _with(progress, message.stream, status=message.status, error=message.reason, next_step=message.next_step)
+
+
+@_apply.register
+def _(message: ConnectionStatus, progress: Progress) -> Progress:
+    return progress if message.connected else replace(progress, disconnected=f"{message.side}: {message.reason}")
+
+
+@_apply.register
+def _(message: StepDone, progress: Progress) -> Progress:
+    new: dict[str, Any] = {"number": message.number, "step": message.step}
+    if message.step == "intend":
+        new["expected"] = message.rows
+    return _with(progress, message.stream, **new)
+
+
+@_apply.register
+def _(message: StateChanged, progress: Progress) -> Progress:
+    known = progress.streams.get(message.stream, StreamProgress())
+    if message.version <= known.version:
+        return progress
+    return _with(
+        progress,
+        message.stream,
+        rows=known.rows + message.rows,
+        bytes=known.bytes + message.bytes,
+        slices=known.slices + 1,
+        number=message.number,
+        step="advance",
+        expected=None,
+        mark=message.mark,
+        version=message.version,
+    )
+
+
+@_apply.register
+def _(message: Eof, progress: Progress) -> Progress:
+    return replace(progress, ended=message.status, has_more=message.has_more)

@@ -1,0 +1,152 @@
+"""Slices, their parts and receipts, and the chain that a slice's id forms with all before it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from penstock.core.documents import Document, canonical, digest
+from penstock.core.marks import Mark, Position
+
+
+class Kind(enum.StrEnum):
+    """What a slice does to the sink."""
+
+    ROWS = "rows"  # its rows are added after all before them
+    REFRESH = "refresh"  # its rows take the place of all before them
+    RESET = "reset"  # no rows; the mark goes back to the beginning
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A bounded unit of work from one mark to the next; what is planned, moved, retried and committed."""
+
+    #: the pipeline's name; it outlives the store
+    pipeline: str
+    #: the stream's name
+    stream: str
+    #: 1, 2, 3, … within the stream
+    number: int
+    #: where it starts; None: the beginning
+    after: Mark | None
+    #: where it leads; None: the beginning again (a reset)
+    upto: Mark | None
+    #: canonical JSON of what is read: schema, columns, filter, source identity, key
+    content: str
+    #: the id of the slice before it; "" for the first
+    previous: str
+    #: what it does
+    kind: Kind = Kind.ROWS
+    #: canonical JSON of how it was planned (cuts, estimates); not part of the id
+    plan: str = "{}"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The hash of what is read."""
+        return digest(self.content)
+
+    @cached_property
+    def id(self) -> str:
+        """The hash of the name, the bounds, what is read and every slice before it."""
+        marks = (mark.text if mark else "" for mark in (self.after, self.upto))
+        return digest(
+            self.pipeline,
+            self.stream,
+            str(self.number),
+            self.kind.value,
+            *marks,
+            self.fingerprint,
+            self.previous,
+        )
+
+    @property
+    def position(self) -> Position:
+        """Where a stream is once this slice is in."""
+        return Position(self.number, self.id, self.upto, self.content)
+
+
+def following(
+    last: Position | None,
+    *,
+    pipeline: str,
+    stream: str,
+    upto: Mark | None,
+    content: Document,
+    kind: Kind = Kind.ROWS,
+    plan: Document | None = None,
+) -> Slice:
+    """The slice that comes after `last`."""
+    return Slice(
+        pipeline=pipeline,
+        stream=stream,
+        number=last.number + 1 if last else 1,
+        after=last.mark if last else None,
+        upto=upto,
+        content=canonical(content),
+        previous=last.id if last else "",
+        kind=kind,
+        plan=canonical(plan or {}),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a slice that one worker moves; small and picklable."""
+
+    #: 0, 1, 2, … within the slice
+    index: int
+    #: canonical JSON in the source's own terms
+    terms: str
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a worker says it has put aside for one part."""
+
+    #: the part's index
+    part: int
+    #: a name that no other attempt at this part has
+    attempt: str
+    #: rows that came out of the source
+    read: int
+    #: rows that were put aside
+    rows: int
+    #: their size as Arrow, in bytes
+    bytes: int
+    #: digest of the schema they were written with
+    schema: str
+    #: canonical JSON in the sink's own terms: names, sizes, checksums
+    pieces: str
+
+
+class Verdict(enum.Enum):
+    """What the sink's last slice says about the one at hand."""
+
+    IN = "the sink holds it"
+    NEXT = "the sink holds its predecessor"
+    OTHER = "the sink holds neither"
+
+
+def verdict(held: Position | None, slice_: Slice) -> Verdict:
+    """Decide by the chain. A higher number is no proof that the work is in: only the id is."""
+    held_id = held.id if held else ""
+    if held_id == slice_.id:
+        return Verdict.IN
+    return Verdict.NEXT if held_id == slice_.previous else Verdict.OTHER
+
+
+def faults_of(parts: Sequence[Part], receipts: Sequence[Receipt]) -> str | None:
+    """Why these receipts must not be committed, or None."""
+    wanted = [part.index for part in parts]
+    named = sorted(receipt.part for receipt in receipts)
+    if named != sorted(wanted):
+        return f"receipts name parts {named}, the slice has parts {sorted(wanted)}"
+    for receipt in receipts:
+        if receipt.read != receipt.rows:
+            return f"part {receipt.part} read {receipt.read} rows and put aside {receipt.rows}"
+    schemas = {receipt.schema for receipt in receipts}
+    if len(schemas) > 1:
+        return f"parts were written with {len(schemas)} different schemas"
+    return None

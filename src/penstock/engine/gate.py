@@ -1,0 +1,266 @@
+"""The gate: plan, intend, move, commit, advance. The only way a mark moves.
+
+`Gate.turn` takes one slice of one stream through it, finishing an open intent before anything new is planned.
+Every line between two probe points may be the last one this process executes; whoever comes next asks the sink.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from penstock.core.documents import Document
+from penstock.core.messages import Message, StateChanged, StepDone
+from penstock.core.slices import Kind, Receipt, Slice, Verdict, faults_of, following, verdict
+from penstock.engine.disagreement import disagreement
+from penstock.errors import CommitUnclear, SliceRefused, StreamFailed, StreamStopped
+from penstock.ports import (
+    Budget,
+    Clock,
+    Held,
+    Lease,
+    Mover,
+    Planned,
+    Probe,
+    Sink,
+    Source,
+    Store,
+    StreamInfo,
+    StreamState,
+)
+
+#: how often a commit is tried again after the sink has said that it holds the predecessor
+COMMIT_TRIES = 5
+#: a refresh with fewer rows than this share of the one before needs the user's word
+DROP_LIMIT = 0.5
+
+
+class Turn(enum.Enum):
+    """What a turn did."""
+
+    MOVED = "a slice went through"
+    NOTHING = "nothing new"
+
+
+@dataclass
+class Gate:
+    """One stream of one run."""
+
+    pipeline: str
+    info: StreamInfo
+    run: str
+    source: Source
+    sink: Sink
+    store: Store
+    lease: Lease
+    mover: Callable[[], Mover]
+    clock: Clock
+    probe: Probe
+    say: Callable[[Message], None]
+    slice_bytes: int
+    workers: int
+    #: rows the run may still move; asked anew for every slice
+    rows_left: Callable[[], int | None]
+    #: the highest place this run reads to; frozen at the first plan
+    ceiling: Document | None = None
+    content: Document | None = None
+    #: Arrow bytes per row of the last slice
+    row_bytes: float | None = None
+
+    @property
+    def stream(self) -> str:
+        return self.info.name
+
+    def turn(self) -> Turn:
+        """Take the open slice, or else the next one, through the gate."""
+        state = self.store.state(self.pipeline, self.stream)
+        self.probe.at("gate.started")
+        slice_ = state.intent
+        if slice_ is None:
+            self.greet(state)
+            slice_ = self.next_slice(state)
+            if slice_ is None:
+                return Turn.NOTHING
+        else:
+            self.say(StepDone(stream=self.stream, step="intend", number=slice_.number, resumed=True))
+        self.pass_through(state, slice_)
+        return Turn.MOVED
+
+    # ------------------------------------------------------------ before a slice
+
+    def greet(self, state: StreamState) -> None:
+        """Ask the sink which slice it holds, even when nothing is new; stop if the store says another."""
+        held = self._held(state)
+        if (held.position.id if held else None) != (state.last.id if state.last else None):
+            self.stop(disagreement(self.pipeline, self.stream, state.last, held.position if held else None))
+        if state.stopped:
+            self.store.stop(self.lease, self.stream, None, now=self.clock.now())
+        if held:
+            self.sink.sweep(self.stream, held.position)
+        self.probe.at("gate.greeted")
+
+    def next_slice(self, state: StreamState) -> Slice | None:
+        if state.reset_wanted and state.last:
+            slice_ = following(
+                state.last,
+                pipeline=self.pipeline,
+                stream=self.stream,
+                upto=None,
+                content=json.loads(state.last.content),
+                kind=Kind.RESET,
+            )
+            return self.intend(slice_, rows=0)
+        budget = Budget(self.slice_bytes, self.rows_left(), self.row_bytes, self.workers)
+        planned = self.plan(state, budget)
+        self.probe.at("gate.planned")
+        if planned is None or self.content is None:
+            return None
+        slice_ = following(
+            state.last,
+            pipeline=self.pipeline,
+            stream=self.stream,
+            upto=planned.upto,
+            content=self.content,
+            kind=planned.kind,
+            plan=planned.plan,
+        )
+        return self.intend(slice_, rows=planned.rows)
+
+    def plan(self, state: StreamState, budget: Budget) -> Planned | None:
+        """Ask the source for the next slice; validates the stream the first time."""
+        if self.content is None:
+            self.content = self.source.content(self.stream)
+            self.sink.check(self.info, self.content)
+        if state.last and state.last.mark:
+            self.source.accept(self.stream, state.last, self.content)
+        if self.ceiling is None:
+            self.ceiling = self.source.ceiling(self.stream, self.content, self.run)
+            if self.ceiling is None:
+                return None
+        after = state.last.mark if state.last else None
+        return self.source.plan(self.stream, self.content, after, self.ceiling, budget)
+
+    def intend(self, slice_: Slice, rows: int | None) -> Slice:
+        self.store.intend(self.lease, slice_, now=self.clock.now(), run=self.run)
+        self.probe.at("gate.intended", number=slice_.number)
+        self.say(StepDone(stream=self.stream, step="intend", number=slice_.number, rows=rows))
+        return slice_
+
+    # ------------------------------------------------------------ one slice
+
+    def pass_through(self, state: StreamState, slice_: Slice) -> None:
+        held = self.ask(state, slice_)
+        self.probe.at("gate.asked", number=slice_.number)
+        if held is None:
+            attempt = uuid.uuid4().hex[:12]
+            receipts = self.move(state, slice_, attempt)
+            self.probe.at("gate.moved", number=slice_.number)
+            rows, bytes_ = sum(r.rows for r in receipts), sum(r.bytes for r in receipts)
+            self.say(StepDone(stream=self.stream, step="move", number=slice_.number, rows=rows, bytes=bytes_))
+            self.commit(state, slice_, attempt, receipts)
+        else:
+            rows, bytes_ = held.rows, held.bytes
+        self.probe.at("gate.committed", number=slice_.number)
+        self.say(StepDone(stream=self.stream, step="commit", number=slice_.number, rows=rows, bytes=bytes_))
+        self.advance(slice_, rows, bytes_)
+        self.sink.sweep(self.stream, slice_.position)
+        self.probe.at("gate.swept", number=slice_.number)
+
+    def ask(self, state: StreamState, slice_: Slice) -> Held | None:
+        """The slice as the sink holds it; None: it holds the predecessor. Anything else stops the stream."""
+        held = self._held(state)
+        position = held.position if held else None
+        answer = verdict(position, slice_)
+        if answer is Verdict.OTHER:
+            self.stop(disagreement(self.pipeline, self.stream, state.last, position, at_hand=slice_.number))
+        return held if answer is Verdict.IN else None
+
+    def move(self, state: StreamState, slice_: Slice, attempt: str) -> Sequence[Receipt]:
+        if slice_.kind is Kind.RESET:
+            return ()
+        with self.source.reading(slice_) as reading:
+            writer = self.sink.writer(slice_, attempt)
+            receipts = self.mover().move(reading.reader, writer, reading.parts)
+        fault = faults_of(reading.parts, receipts)
+        if fault:
+            raise SliceRefused(
+                f"slice {slice_.number} was not committed: {fault}",
+                next_step="run again; if it happens again, report it as a defect",
+                pipeline=self.pipeline,
+                stream=self.stream,
+            )
+        rows, bytes_ = sum(r.rows for r in receipts), sum(r.bytes for r in receipts)
+        if slice_.kind is Kind.REFRESH:
+            self._check_drop(state, rows)
+        if rows:
+            self.row_bytes = bytes_ / rows
+        return receipts
+
+    def _check_drop(self, state: StreamState, rows: int) -> None:
+        if self.info.accept_drop or rows >= state.last_rows * DROP_LIMIT:
+            return
+        raise StreamFailed(
+            f"the full refresh read {rows} rows where the one before had {state.last_rows}",
+            next_step="see that the source is whole; if the drop is meant, set `accept_drop: true` on the stream",
+            safe="Nothing was replaced: readers see the refresh before.",
+            pipeline=self.pipeline,
+            stream=self.stream,
+        )
+
+    def commit(self, state: StreamState, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> None:
+        """Commit; after a conflict or a lost answer ask the sink and decide by the chain, never blindly."""
+        for _ in range(COMMIT_TRIES):
+            try:
+                self.sink.commit(slice_, attempt, receipts)
+                return
+            except CommitUnclear as unclear:
+                reason = unclear
+            self.probe.at("gate.unclear", number=slice_.number)
+            if self.ask(state, slice_) is not None:
+                return
+        raise StreamFailed(
+            f"slice {slice_.number} could not be committed in {COMMIT_TRIES} tries: {reason.what}",
+            next_step="run again; the slice is still open and is tried again",
+            pipeline=self.pipeline,
+            stream=self.stream,
+        )
+
+    def advance(self, slice_: Slice, rows: int, bytes_: int) -> None:
+        version = self.store.advance(self.lease, slice_, rows=rows, bytes_=bytes_, now=self.clock.now(), run=self.run)
+        self.probe.at("gate.advanced", number=slice_.number)
+        self.say(
+            StateChanged(
+                stream=self.stream,
+                version=version,
+                number=slice_.number,
+                slice_id=slice_.id,
+                mark=slice_.upto.text if slice_.upto else None,
+                reason="advance" if slice_.kind is Kind.ROWS else slice_.kind.value,
+                rows=rows,
+                bytes=bytes_,
+            )
+        )
+
+    # ------------------------------------------------------------ what is left, and stops
+
+    def has_more(self) -> bool:
+        """Whether another turn would move something."""
+        state = self.store.state(self.pipeline, self.stream)
+        if state.intent or state.reset_wanted:
+            return True
+        return self.plan(state, Budget(self.slice_bytes, rows=1)) is not None
+
+    def _held(self, state: StreamState) -> Held | None:
+        try:
+            return self.sink.held(self.stream)
+        except StreamStopped as reason:
+            self.stop(reason)
+            raise
+
+    def stop(self, reason: StreamStopped) -> None:
+        """Stop the stream. Only the holder of the lease may: a process that was replaced ends quietly (LeaseLost)."""
+        self.store.stop(self.lease, self.stream, reason.what, now=self.clock.now())
+        raise reason

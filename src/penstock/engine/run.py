@@ -1,0 +1,460 @@
+"""A run: one pipeline's streams through the gate, in turns, under one lease, until nothing is left or a limit."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import traceback
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from penstock.core import progress as progress_fold
+from penstock.core import state as state_fold
+from penstock.core.limits import Limits
+from penstock.core.messages import (
+    Catalog,
+    CatalogStream,
+    ConnectionStatus,
+    Eof,
+    Log,
+    Message,
+    StateChanged,
+    Status,
+    StreamStatus,
+)
+from penstock.core.progress import Progress
+from penstock.core.state import State
+from penstock.engine.gate import Gate, Turn
+from penstock.engine.lease import Heartbeat
+from penstock.errors import (
+    ConnectionFailed,
+    InputError,
+    Interrupted,
+    LeaseLost,
+    PenstockError,
+    PipelineHeld,
+    StreamFailed,
+    StreamStopped,
+)
+from penstock.ports import Budget, Clock, Lease, Mover, Owner, Probe, Sink, Source, Store, StreamInfo
+
+#: the errors that end a whole run rather than one stream
+_FATAL = (LeaseLost, PipelineHeld, ConnectionFailed, Interrupted)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How an engine works, apart from what it works on."""
+
+    #: a lease that is not renewed for this long may be taken over
+    lease_seconds: float = 30.0
+    #: Arrow bytes to aim for in one slice
+    slice_bytes: int = 256 << 20
+    #: parts that move at the same time
+    workers: int = 2
+    #: renew the lease beside the work; tests that stop time turn it off
+    heartbeat: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ends."""
+
+    #: complete, limited, failed, interrupted, lost
+    status: str
+    exit_code: int
+    has_more: bool = False
+    reason: str | None = None
+    safe: str | None = None
+    next_step: str | None = None
+
+    @classmethod
+    def of(cls, error: PenstockError) -> Ending:
+        """How a run ends that an error has ended."""
+        if isinstance(error, Interrupted):
+            return cls("interrupted", error.code, True, error.what, error.safe, error.next_step)
+        status = "lost" if isinstance(error, LeaseLost) else "failed"
+        return cls(status, error.exit_code, True, error.what, error.safe, error.next_step)
+
+
+class Engine:
+    """Runs one pipeline over ports. Known errors end as messages and an exit code, never as an exception."""
+
+    def __init__(
+        self,
+        pipeline: str,
+        *,
+        source: Source,
+        sink: Sink,
+        store: Store,
+        mover: Callable[[], Mover],
+        clock: Clock,
+        probe: Probe,
+        owner: Owner,
+        gone: Callable[[Owner], bool],
+        emit: Callable[[Message], None],
+        settings: Settings | None = None,
+    ) -> None:
+        self.pipeline = pipeline
+        self.source, self.sink, self.store = source, sink, store
+        self.clock, self.probe, self.owner, self.gone, self.emit = clock, probe, owner, gone, emit
+        self.settings = settings or Settings()
+        self._make_mover = mover
+        self._mover: Mover | None = None
+        self._signal: int | None = None
+        self._lost = False
+        self._run = uuid.uuid4().hex
+        self._whole = self._alone = Progress()
+        self._state = State()
+        self._failures: list[PenstockError] = []
+        self._ending = Ending("failed", 1)
+        #: what was said before the run was recorded
+        self._early: list[Message] = []
+        self._recorded = False
+
+    # ------------------------------------------------------------ what one may ask
+
+    def run(self, limits: Limits | None = None, only: Sequence[str] | None = None) -> Eof:
+        """Move what is new, up to the limits."""
+        return self._guarded(lambda: self._run_all(limits or Limits(), only))
+
+    def reset(self, streams: Sequence[str]) -> Eof:
+        """Set streams back to their beginning: open slices are finished first, then an empty slice says so."""
+        return self._guarded(lambda: self._reset_all(streams))
+
+    def recover(self, streams: Sequence[str] | None = None) -> Eof:
+        """Set the store to what the sink holds; withdraws from the sink what cannot be made whole."""
+        return self._guarded(lambda: self._recover_all(streams))
+
+    def stop(self, signal_number: int) -> None:
+        """Ask the run to end soon, from a signal handler: a move is given up, its slice stays open."""
+        self._signal = signal_number
+        if self._mover is not None:
+            self._mover.cancel()
+
+    # ------------------------------------------------------------ a run
+
+    def _run_all(self, limits: Limits, only: Sequence[str] | None) -> Ending:
+        begun = self.clock.elapsed()
+        streams = self._connect(only)
+        gates = [self._gate(info, limits, None) for info in streams]
+        if self._nothing_new(gates):
+            for gate in gates:
+                self._say(StreamStatus(stream=gate.stream, status=Status.COMPLETE))
+            return Ending("complete", 0)
+        with self._leased() as lease:
+            for gate in gates:
+                gate.lease = lease
+            reached, left = self._turns(gates, limits, begun)
+            self._ending = self._close(reached, left)
+        return self._ending
+
+    def _turns(self, gates: Sequence[Gate], limits: Limits, begun: float) -> tuple[str | None, list[Gate]]:
+        """One slice of each stream in turn, so that a large stream does not keep the others waiting."""
+        waiting = deque(gates)
+        for gate in gates:
+            self._say(StreamStatus(stream=gate.stream, status=Status.START))
+        while waiting:
+            self._heed()
+            reached = limits.reached(moved=self._alone.rows, elapsed=self.clock.elapsed() - begun)
+            if reached:
+                return reached, list(waiting)
+            gate = waiting.popleft()
+            turn = self._turn(gate)
+            if turn is Turn.MOVED:
+                self._say(StreamStatus(stream=gate.stream, status=Status.RANGE_COMPLETE))
+                waiting.append(gate)
+            elif turn is Turn.NOTHING:
+                self._say(StreamStatus(stream=gate.stream, status=Status.COMPLETE))
+        return None, []
+
+    def _turn(self, gate: Gate) -> Turn | None:
+        """One turn of one stream; its failure is its own. None: it failed."""
+        try:
+            return gate.turn()
+        except _FATAL:
+            raise
+        except PenstockError as error:
+            self._heed(gate.lease)
+            self._fail(gate.stream, error)
+        except Exception as error:  # noqa: BLE001 (a stream's defect is its own: the others go on, and it is reported)
+            self._heed(gate.lease)
+            self._say(Log(level="debug", stream=gate.stream, text=traceback.format_exc()))
+            self._fail(gate.stream, _defect(error))
+        return None
+
+    def _close(self, reached: str | None, left: Sequence[Gate]) -> Ending:
+        more = [gate for gate in left if self._more(gate)]
+        for gate in left:
+            if gate not in more:
+                self._say(StreamStatus(stream=gate.stream, status=Status.COMPLETE))
+        if self._failures:
+            bad_input = all(isinstance(error, InputError) for error in self._failures)
+            names = ", ".join(sorted({error.stream or "?" for error in self._failures}))
+            return Ending("failed", 2 if bad_input else 1, True, f"failed: {names}")
+        if reached and more:
+            return Ending("limited", 0, True, f"stopped at {reached}")
+        return Ending("complete", 0)
+
+    def _more(self, gate: Gate) -> bool:
+        try:
+            return gate.has_more()
+        except _FATAL:
+            raise
+        except PenstockError as error:
+            self._fail(gate.stream, error)
+            return True
+
+    def _nothing_new(self, gates: Sequence[Gate]) -> bool:
+        """A look without the lease: if every stream agrees with its sink and has nothing new, nothing is written.
+
+        Anything else, a disagreement too, is looked at again under the lease: another process may be at work.
+        """
+        try:
+            return not any(self._has_work(gate) for gate in gates)
+        except ConnectionFailed:
+            raise
+        except PenstockError:
+            return False
+
+    def _has_work(self, gate: Gate) -> bool:
+        state = self.store.state(self.pipeline, gate.stream)
+        if state.intent or state.reset_wanted or state.stopped:
+            return True
+        held = self.sink.held(gate.stream)
+        if (held.position.id if held else None) != (state.last.id if state.last else None):
+            return True
+        return gate.plan(state, Budget(self.settings.slice_bytes, rows=1)) is not None
+
+    # ------------------------------------------------------------ reset and recover
+
+    def _reset_all(self, names: Sequence[str]) -> Ending:
+        streams = self._connect(names)
+        with self._leased() as lease:
+            for info in streams:
+                gate = self._gate(info, Limits(), lease)
+                state = self.store.state(self.pipeline, info.name)
+                if state.intent is None and (state.last is None or state.last.mark is None):
+                    self._say(Log(level="info", stream=info.name, text="is at its beginning already"))
+                    continue
+                self.store.want_reset(lease, info.name, now=self.clock.now())
+                self.probe.at("engine.reset_wanted")
+                while self.store.state(self.pipeline, info.name).reset_wanted and self._turn(gate) is not None:
+                    self._heed()
+            self._ending = self._close(None, [])
+        return self._ending
+
+    def _recover_all(self, names: Sequence[str] | None) -> Ending:
+        streams = self._connect(names)
+        with self._leased() as lease:
+            for info in streams:
+                try:
+                    self._recover(lease, info.name)
+                except StreamStopped as error:
+                    self._fail(info.name, error)
+            self._ending = self._close(None, [])
+        return self._ending
+
+    def _recover(self, lease: Lease, stream: str) -> None:
+        for line in self.sink.recover(stream):
+            self._say(Log(level="warning", stream=stream, text=line))
+        held = self.sink.held(stream)
+        position = held.position if held else None
+        self.probe.at("engine.recovering")
+        version = self.store.rebuild(lease, stream, position, now=self.clock.now(), run=self._run)
+        self._say(
+            StateChanged(
+                stream=stream,
+                version=version,
+                number=position.number if position else 0,
+                slice_id=position.id if position else "",
+                mark=position.mark.text if position and position.mark else None,
+                reason="recover",
+            )
+        )
+
+    # ------------------------------------------------------------ around a run
+
+    def _guarded(self, work: Callable[[], Ending]) -> Eof:
+        """Known errors become the run's last message."""
+        try:
+            ending = work()
+        except LeaseLost:
+            ending = Ending.of(self._replaced())
+        except PenstockError as error:
+            ending = Ending.of(error.at(pipeline=self.pipeline))
+        finally:
+            if self._mover is not None:
+                self._mover.close()
+            self.source.close()
+            self.sink.close()
+        eof = Eof(
+            status=ending.status,
+            exit_code=ending.exit_code,
+            has_more=ending.has_more,
+            reason=ending.reason,
+            safe=ending.safe,
+            next_step=ending.next_step,
+            ending_state=self._state.document(),
+            run_progress=self._whole.document(),
+            request_progress=self._alone.document(),
+        ).stamped(self.clock.now())
+        self.emit(eof)
+        return eof
+
+    def _connect(self, only: Sequence[str] | None) -> list[StreamInfo]:
+        """Reach both sides, say the catalog, and give the streams to work on."""
+        for side, connect in (("sink", self.sink.connect), ("source", self.source.connect)):
+            try:
+                connect()
+            except ConnectionFailed as error:
+                self._say(
+                    ConnectionStatus(
+                        side=side,
+                        connected=False,
+                        reason=error.what,
+                        safe=error.safe,
+                        next_step=error.next_step,
+                    )
+                )
+                raise
+        catalog = self.source.catalog()
+        known = [info.name for info in catalog]
+        for name in only or ():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                raise InputError(
+                    f"there is no stream {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
+                    next_step=f"use one of: {', '.join(known) or 'none are known'}",
+                    pipeline=self.pipeline,
+                )
+        chosen = [info for info in catalog if not only or info.name in only]
+        self._say(
+            Catalog(
+                pipeline=self.pipeline,
+                run=self._run,
+                streams=tuple(CatalogStream(s.name, s.kind.value, s.primary_key, s.order, s.skipped) for s in chosen),
+            )
+        )
+        return [info for info in chosen if info.skipped is None]
+
+    @contextmanager
+    def _leased(self) -> Iterator[Lease]:
+        """Hold the pipeline; the run is recorded as long as it is ours."""
+        now, ttl = self.clock.now(), self.settings.lease_seconds
+        lease = self.store.acquire(self.pipeline, self.owner, now=now, ttl=ttl, gone=self.gone)
+        self.probe.at("engine.leased")
+        record = self.store.start_run(lease, self._run, now=self.clock.now())
+        before = Progress.continued(json.loads(record.progress))
+        self._whole, self._recorded = progress_fold.fold(self._early, before), True
+        try:
+            if self.settings.heartbeat:
+                with Heartbeat(self.store, lease, self.clock, ttl, self._on_lost):
+                    yield lease
+            else:
+                yield lease
+        except PenstockError as error:
+            self._give_back(lease, Ending.of(error))
+            raise
+        self._give_back(lease, self._ending)
+
+    def _give_back(self, lease: Lease, ending: Ending) -> None:
+        self.store.end_run(
+            lease,
+            self._run,
+            now=self.clock.now(),
+            status=ending.status,
+            has_more=ending.has_more,
+            progress=json.dumps(self._whole.document()),
+        )
+        self.store.release(lease)
+        self.probe.at("engine.released")
+
+    def _gate(self, info: StreamInfo, limits: Limits, lease: Lease | None) -> Gate:
+        return Gate(
+            pipeline=self.pipeline,
+            info=info,
+            run=self._run,
+            source=self.source,
+            sink=self.sink,
+            store=self.store,
+            lease=lease or Lease(self.pipeline, self.owner, 0),
+            mover=self._get_mover,
+            clock=self.clock,
+            probe=self.probe,
+            say=self._say,
+            slice_bytes=self.settings.slice_bytes,
+            workers=self.settings.workers,
+            rows_left=lambda: limits.rows_left(self._alone.rows),
+        )
+
+    def _get_mover(self) -> Mover:
+        """The mover, made when the first row must move: nothing new must not cost a JVM."""
+        if self._mover is None:
+            self._mover = self._make_mover()
+        return self._mover
+
+    def _on_lost(self) -> None:
+        self._lost = True
+        if self._mover is not None:
+            self._mover.cancel()
+
+    def _heed(self, lease: Lease | None = None) -> None:
+        """Give way to a signal, or to a process that took over.
+
+        After a failure the lease is asked for: a process that was replaced meets the traces of the other one's
+        work (what it put aside is swept), and that is no failure of the stream.
+        """
+        if lease is not None:
+            self.store.heartbeat(lease, now=self.clock.now(), ttl=self.settings.lease_seconds)
+        if self._lost:
+            raise LeaseLost("the lease was taken over", next_step="", pipeline=self.pipeline)
+        if self._signal is not None:
+            raise Interrupted(self._signal)
+
+    def _replaced(self) -> LeaseLost:
+        """What happened to a process that was away too long, in words."""
+        holder = self.store.holder(self.pipeline)
+        by = f"by process {holder.lease.owner.pid} on {holder.lease.owner.host}" if holder else "in the meantime"
+        return LeaseLost(
+            f"this run was away for longer than its lease (frozen or cut off) and was replaced {by}; "
+            "the other run went on from the open slice, and nothing that this one had put aside was made visible twice",
+            safe="Nothing was lost and nothing delivered twice.",
+            next_step="nothing; `penstock status FILE` shows how far the pipeline is",
+            pipeline=self.pipeline,
+        )
+
+    # ------------------------------------------------------------ messages
+
+    def _say(self, message: Message) -> None:
+        message = message.stamped(self.clock.now())
+        self._whole = progress_fold.apply(self._whole, message)
+        self._alone = progress_fold.apply(self._alone, message)
+        self._state = state_fold.apply(self._state, message)
+        if not self._recorded:
+            self._early.append(message)
+        self.emit(message)
+
+    def _fail(self, stream: str, error: PenstockError) -> None:
+        error.at(pipeline=self.pipeline, stream=stream)
+        self._failures.append(error)
+        self._say(
+            StreamStatus(
+                stream=stream,
+                status=Status.ERROR,
+                reason=error.what,
+                safe=error.safe,
+                next_step=error.next_step,
+                stopped=isinstance(error, StreamStopped),
+            )
+        )
+
+
+def _defect(error: Exception) -> StreamFailed:
+    return StreamFailed(
+        f"unexpected {type(error).__name__}: {error}",
+        next_step="this is a defect in penstock or in a connector: please report it with the output of `--json`",
+    )

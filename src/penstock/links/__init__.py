@@ -1,0 +1,1 @@
+"""Connections that sources and sinks share: one room per kind of server. Knows neither sources nor sinks."""

@@ -1,0 +1,6 @@
+"""Spark: the session and the Mover that runs parts in its Python workers."""
+
+from penstock.links.spark.mover import SparkMover
+from penstock.links.spark.session import SparkOptions
+
+__all__ = ["SparkMover", "SparkOptions"]

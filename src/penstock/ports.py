@@ -1,0 +1,442 @@
+"""The seams: Source, Sink, Store, Mover, Clock, Probe, and what each must keep.
+
+The engine knows these and `core`, nothing else. A suite in `penstock.testing` checks each obligation
+against every implementation. Methods raise the errors of `penstock.errors`; anything else is a defect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.core.documents import Document
+from penstock.core.marks import Mark, Position
+from penstock.core.slices import Kind, Part, Receipt, Slice
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# ---------------------------------------------------------------- rows
+
+
+class Reader(Protocol):
+    """A slice's rows, from inside a worker. Small and picklable; opens its own connections."""
+
+    def open(self, part: Part) -> pa.RecordBatchReader:
+        """The part's rows, batch by batch, each batch bounded in bytes.
+
+        Every part of a slice has the same schema. A batch may carry a column `_change` ('upsert' or
+        'delete'); without it every row is an upsert. Closing the reader frees its connection.
+        """
+        ...
+
+
+class Writer(Protocol):
+    """Where a slice's rows are put aside, from inside a worker. Small and picklable."""
+
+    def write(self, batches: pa.RecordBatchReader, part: Part) -> Receipt:
+        """Put the part aside durably under a name of this attempt alone; nothing becomes visible.
+
+        Two attempts at one part, even at the same time, must not disturb each other.
+        """
+        ...
+
+
+# ---------------------------------------------------------------- the source
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """One stream of a source, as the catalog shows it."""
+
+    #: the stream's name
+    name: str
+    #: ROWS: incremental by a cursor; REFRESH: read whole in every run
+    kind: Kind
+    #: columns that identify a row; () if none
+    primary_key: tuple[str, ...] = ()
+    #: the order it is read in, e.g. ("updated_at", "id")
+    order: tuple[str, ...] = ()
+    #: why it is listed but not synced; None: it is
+    skipped: str | None = None
+    #: the user's word that a full refresh with far fewer rows than before is meant
+    accept_drop: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How large the next slice may be."""
+
+    #: bytes of Arrow data to aim for
+    bytes: int
+    #: at most this many rows; None: any number
+    rows: int | None = None
+    #: bytes per row seen in the slice before; None: not known yet
+    row_bytes: float | None = None
+    #: how many workers can move parts at the same time
+    workers: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The next slice, as the source proposes it."""
+
+    #: the mark it leads to
+    upto: Mark
+    #: what it does
+    kind: Kind = Kind.ROWS
+    #: how it is cut and what to expect; kept with the intent, not part of its id
+    plan: Document = field(default_factory=dict)
+    #: rows to expect, exact or estimated
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a Mover needs to read one slice."""
+
+    reader: Reader
+    parts: Sequence[Part]
+
+
+class Source(Protocol):
+    """Where rows come from. Knows nothing of sinks."""
+
+    def connect(self) -> None:
+        """Reach the source; ConnectionFailed if it cannot be reached."""
+        ...
+
+    def catalog(self) -> Sequence[StreamInfo]:
+        """The streams to sync, by configuration or discovery; a configured one is listed even if broken."""
+        ...
+
+    def content(self, stream: str) -> Document:
+        """Validate the stream and say what would be read now: schema, columns, filter, key, identity.
+
+        StreamRefused, with the reason and the next step, before anything is read. The same configuration
+        and the same table give the same document in every process. `columns` lists what is shipped, each
+        with its `name`.
+        """
+        ...
+
+    def accept(self, stream: str, last: Position, content: Document) -> None:
+        """Check that a stored position fits what would be read now.
+
+        StreamRefused if the mark is malformed, or was made under another key or by another database.
+        """
+        ...
+
+    def ceiling(self, stream: str, content: Document, run: str) -> Document | None:
+        """The highest place this run will read to, frozen for the run; None: there is nothing to read."""
+        ...
+
+    def plan(
+        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
+    ) -> Planned | None:
+        """The next slice after a mark, within ceiling and budget; None: nothing new. Writes nothing."""
+        ...
+
+    def reading(self, slice_: Slice) -> AbstractContextManager[Reading]:
+        """Read a slice exactly as its own content and bounds say, also when the configuration has changed.
+
+        The parts cover the slice: every row in it is in exactly one part. StreamRefused if the source can no
+        longer give what the content says (another database, a column gone).
+        """
+        ...
+
+    def describe(self, mark: Mark | None) -> str:
+        """A mark in words, for people."""
+        ...
+
+    def close(self) -> None: ...
+
+
+# ---------------------------------------------------------------- the sink
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The last slice a sink holds for a stream, and what it brought."""
+
+    position: Position
+    rows: int
+    bytes: int
+
+
+class Sink(Protocol):
+    """Where rows go. Holds the chain: the last slice of each stream, atomically with its data."""
+
+    def connect(self) -> None:
+        """Reach the sink and see that it can be written; writes nothing that stays."""
+        ...
+
+    def check(self, stream: StreamInfo, content: Document) -> None:
+        """StreamRefused if this sink cannot take the stream as configured (a partition column that is missing)."""
+        ...
+
+    def held(self, stream: str) -> Held | None:
+        """The last slice this sink holds for the stream, whole; None: it never held one.
+
+        Finishes what a committed slice still lacks. StreamStopped if it cannot be made whole.
+        """
+        ...
+
+    def writer(self, slice_: Slice, attempt: str) -> Writer:
+        """Where to put a slice aside; `attempt` is unique to this try of this process."""
+        ...
+
+    def commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> None:
+        """Make the slice visible at once, only after the one before it, and remember it in the chain.
+
+        Commits what the receipts name and nothing else. CommitUnclear if another slice with this number came
+        first or the answer was lost: nothing may be deleted then. Crash at any point: `held` tells the truth.
+        """
+        ...
+
+    def sweep(self, stream: str, held: Position) -> None:
+        """Remove what attempts at slices up to `held` left behind; never what a committed slice names."""
+        ...
+
+    def recover(self, stream: str) -> Sequence[str]:
+        """On the operator's word: make the sink whole, withdrawing, last first, slices that cannot be.
+
+        Returns what was withdrawn, in words. Afterwards `held` succeeds.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+# ---------------------------------------------------------------- the store
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process that runs a pipeline."""
+
+    #: random, never used before
+    token: str
+    #: for people: host name and process id
+    host: str
+    pid: int
+    #: machine boot, process namespace and start time: together they tell whether the process is gone
+    boot: str = ""
+    started: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to move a pipeline's marks. For liveness; the chain is the safety."""
+
+    pipeline: str
+    owner: Owner
+    #: grows with every change of owner
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a pipeline now."""
+
+    lease: Lease
+    heartbeat: datetime
+    expires: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """What the store knows of one stream."""
+
+    #: the last slice that is done; None: none yet
+    last: Position | None = None
+    #: the slice that was intended and is not done
+    intent: Slice | None = None
+    #: an operator asked for a reset that has not been carried out
+    reset_wanted: bool = False
+    #: why the stream stopped; None: it did not
+    stopped: str | None = None
+    #: grows with every change of the mark, whatever the reason
+    version: int = 0
+    #: rows and bytes delivered since the last reset
+    rows: int = 0
+    bytes: int = 0
+    #: rows of the last slice that moved any (a refresh compares itself with it)
+    last_rows: int = 0
+    #: when the mark last moved
+    moved_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One entry of a stream's history: a change of its mark."""
+
+    version: int
+    at: datetime
+    #: advance, reset, recover
+    reason: str
+    position: Position | None
+    rows: int
+    run: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One execution of a pipeline."""
+
+    id: str
+    pipeline: str
+    started: datetime
+    ended: datetime | None
+    #: running, complete, limited, failed, interrupted, lost
+    status: str
+    has_more: bool
+    #: the run this one continues; None: it began anew
+    continues: str | None
+    #: progress as a JSON text, over all continuations
+    progress: str
+
+
+class Store(Protocol):
+    """Where intents and marks live. Every write is one durable transaction.
+
+    `intend`, `advance`, `stop`, `want_reset` and `rebuild` compare-and-set on the lease: LeaseLost if the lease is
+    not ours any more, and nothing is written. Where the lease is ours but the stream does not stand where the
+    caller thinks (only possible if someone restored the store), StreamFailed, and nothing is written. Reads after a
+    write see it. A store that cannot be read is never taken for an empty one.
+    """
+
+    def acquire(
+        self, pipeline: str, owner: Owner, *, now: datetime, ttl: float, gone: Callable[[Owner], bool]
+    ) -> Lease:
+        """Take the pipeline if it is free, expired, or its owner is gone; PipelineHeld names the holder otherwise."""
+        ...
+
+    def heartbeat(self, lease: Lease, *, now: datetime, ttl: float) -> None:
+        """Say that we live; LeaseLost if someone took over."""
+        ...
+
+    def release(self, lease: Lease) -> None:
+        """Give the pipeline back; quiet if it is not ours any more."""
+        ...
+
+    def holder(self, pipeline: str) -> Holder | None: ...
+
+    def streams(self, pipeline: str) -> Mapping[str, StreamState]:
+        """Every stream the store knows of this pipeline."""
+        ...
+
+    def state(self, pipeline: str, stream: str) -> StreamState:
+        """One stream; an unknown one is `StreamState()`."""
+        ...
+
+    def intend(self, lease: Lease, slice_: Slice, *, now: datetime, run: str) -> None:
+        """Record a slice before it is moved, only if the stream stands at its predecessor with no open intent."""
+        ...
+
+    def advance(self, lease: Lease, slice_: Slice, *, rows: int, bytes_: int, now: datetime, run: str) -> int:
+        """Mark := slice.upto, slice := done, history + 1, a recorded stop cleared, in one transaction.
+
+        Only if this slice is the open intent. A reset slice sets rows and bytes to 0 and clears `reset_wanted`.
+        Returns the new version.
+        """
+        ...
+
+    def stop(self, lease: Lease, stream: str, reason: str | None, *, now: datetime) -> None:
+        """Record why a stream stopped, or that it no longer is (None)."""
+        ...
+
+    def want_reset(self, lease: Lease, stream: str, *, now: datetime) -> None:
+        """Ask for a reset; it becomes a slice once an open intent is resolved."""
+        ...
+
+    def rebuild(self, lease: Lease, stream: str, held: Position | None, *, now: datetime, run: str | None) -> int:
+        """Set the stream to what the sink holds, dropping an open intent and a stop; history + 1."""
+        ...
+
+    def history(self, pipeline: str, stream: str, *, most: int = 50) -> Sequence[Change]:
+        """Changes of the mark, newest first."""
+        ...
+
+    def start_run(self, lease: Lease, run: str, *, now: datetime) -> RunRecord:
+        """Begin a run; it continues the last one if that ended with more to do, or never ended."""
+        ...
+
+    def end_run(self, lease: Lease, run: str, *, now: datetime, status: str, has_more: bool, progress: str) -> None:
+        """Close a run; quiet if the lease is lost: a run that was replaced says nothing."""
+        ...
+
+    def runs(self, pipeline: str, *, most: int = 20) -> Sequence[RunRecord]:
+        """Runs of a pipeline, newest first."""
+        ...
+
+    def close(self) -> None: ...
+
+
+# ---------------------------------------------------------------- the rest
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What every source and sink is built with, besides its options.
+
+    A module that offers one has `Options` and `StreamOptions` (Pydantic models) and
+    `build(options, streams, context)`; `streams` maps names to StreamOptions.
+    """
+
+    #: the pipeline's name
+    pipeline: str
+    #: the folder of the pipeline file; relative paths start here
+    folder: str
+    #: for tests
+    probe: Probe
+
+
+class Mover(Protocol):
+    """Moves a slice's parts from a reader to a writer, somewhere."""
+
+    #: how many parts move at the same time
+    workers: int
+
+    def move(self, reader: Reader, writer: Writer, parts: Sequence[Part]) -> Sequence[Receipt]:
+        """Move every part; one receipt per part. Failed parts are tried again here, within reason.
+
+        StreamFailed, with the worker's own reason, when a part cannot be moved.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """Ask a running `move` to end soon, from a signal handler or another thread; returns at once.
+
+        What was put aside stays unseen. A `move` that gives up raises StreamFailed.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Time, as an argument."""
+
+    def now(self) -> datetime:
+        """The time of day, in UTC."""
+        ...
+
+    def elapsed(self) -> float:
+        """Seconds since some fixed moment; never goes back."""
+        ...
+
+
+class Probe(Protocol):
+    """Named points at which a test may stop, kill or freeze the process. Does nothing outside tests."""
+
+    def at(self, point: str, **about: Any) -> None: ...
+
+
+class Quiet:
+    """The probe outside tests."""
+
+    def at(self, point: str, **about: Any) -> None:
+        return None

@@ -1,0 +1,24 @@
+"""Errors of the operating system while writing, in words with a next step."""
+
+from __future__ import annotations
+
+import errno
+
+from penstock.errors import StreamFailed
+
+
+def failed_write(pipeline: str, stream: str, root: str, error: OSError) -> StreamFailed:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
+        return StreamFailed(
+            f"no space left for {root}",
+            next_step="free some space and run again; the slice is moved again from its start",
+            safe="Nothing was lost: the mark has not moved, and what was half written is not visible.",
+            pipeline=pipeline,
+            stream=stream,
+        )
+    return StreamFailed(
+        f"cannot write to {root}: {error.strerror or error}",
+        next_step="check that the folder exists and that this user may write in it, then run again",
+        pipeline=pipeline,
+        stream=stream,
+    )

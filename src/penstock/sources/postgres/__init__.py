@@ -1,0 +1,19 @@
+"""Postgres tables: by a cursor and a tiebreaker (keyset), or whole in every run (refresh).
+
+Everything is checked before a row is read. Rows that arrive late below the mark are the horizon's matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.ports import Context
+from penstock.sources.postgres.options import Options, StreamOptions
+from penstock.sources.postgres.source import PostgresSource
+
+__all__ = ["Options", "PostgresSource", "StreamOptions", "build"]
+
+
+def build(options: Options, streams: Mapping[str, StreamOptions], context: Context) -> PostgresSource:
+    """The source of a pipeline; connects to nothing yet."""
+    return PostgresSource(options, streams, context)

@@ -1,0 +1,96 @@
+"""What is read, as a document: what a slice's fingerprint hashes, and what a replay reads by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from penstock.core.documents import Document
+from penstock.links.postgres.connection import Identity
+from penstock.links.postgres.literals import TableName
+
+Mode = Literal["keyset", "refresh"]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRead:
+    """A column whose values travel."""
+
+    name: str
+    #: as `format_type` spells it, with its modifier
+    type: str
+    #: the Arrow type it becomes, as pyarrow prints it
+    arrow: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A column of the key that orders a keyset stream."""
+
+    column: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A stream as it would be read now."""
+
+    mode: Mode
+    table: TableName
+    columns: tuple[ColumnRead, ...]
+    #: () for a refresh
+    key: tuple[KeyColumn, ...]
+    #: the cursor alone is the key
+    unique: bool
+    #: what becomes of rows whose cursor is NULL
+    nulls: str
+    #: whether rows that row-level security hides are left out knowingly
+    row_security: str
+    identity: Identity
+
+    def document(self) -> Document:
+        keyset = self.mode == "keyset"
+        return {
+            "kind": self.mode,
+            "table": str(self.table),
+            "columns": [{"name": c.name, "type": c.type, "arrow": c.arrow} for c in self.columns],
+            "filter": None,
+            "row_security": self.row_security,
+            "identity": {
+                "system": self.identity.system,
+                "oid": self.identity.oid,
+                "database": self.identity.database,
+            },
+        } | (
+            {
+                "key": [{"column": k.column, "type": k.type} for k in self.key],
+                "unique": self.unique,
+                "nulls": self.nulls,
+            }
+            if keyset
+            else {}
+        )
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Content:
+        """From a document; ValueError if it is not one of ours."""
+        try:
+            mode: Mode = {"keyset": "keyset", "refresh": "refresh"}[document["kind"]]  # type: ignore[assignment]  # of str
+            identity = document["identity"]
+            return cls(
+                mode=mode,
+                table=TableName.read(document["table"], ""),
+                columns=tuple(ColumnRead(c["name"], c["type"], c["arrow"]) for c in document["columns"]),
+                key=tuple(KeyColumn(k["column"], k["type"]) for k in document.get("key", ())),
+                unique=document.get("unique", False),
+                nulls=document.get("nulls", "fail"),
+                row_security=document["row_security"],
+                identity=Identity(identity["system"], identity["oid"], identity["database"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not the content of a postgres stream: {error!r}") from error
+
+
+def names(columns: Sequence[KeyColumn]) -> tuple[str, ...]:
+    return tuple(column.column for column in columns)

@@ -1,0 +1,169 @@
+"""A stream's mark: the key of the last row read, as Postgres text, or the run that read a table whole.
+
+Texts are kept exactly and never parsed. Equal texts are equal keys; which is greater, only Postgres says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import sql
+
+from penstock.core.documents import parse
+from penstock.core.marks import Mark, Position
+from penstock.core.ranges import Key
+from penstock.errors import StreamRefused
+from penstock.links.postgres.connection import Session
+from penstock.links.postgres.literals import row, typed
+from penstock.links.postgres.types import bare
+from penstock.sources.postgres.content import Content, KeyColumn, names
+
+#: types whose order and text do not differ: a column may change from one to another under a mark
+_ALIKE = ({"smallint", "integer", "bigint"}, {"text", "character varying"})
+
+
+@dataclass(frozen=True, slots=True)
+class KeysetMark:
+    """Everything up to a key has been read."""
+
+    key: Key
+    columns: tuple[KeyColumn, ...]
+    unique: bool
+
+    def mark(self) -> Mark:
+        return Mark.of(
+            {
+                "key": list(self.key),
+                "columns": list(names(self.columns)),
+                "types": [column.type for column in self.columns],
+                "unique": self.unique,
+            }
+        )
+
+    def words(self) -> str:
+        return ", ".join(f"{column.column} {text}" for column, text in zip(self.columns, self.key, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshMark:
+    """The table has been read whole by a run."""
+
+    run: str
+
+    def mark(self) -> Mark:
+        return Mark.of({"refresh": self.run})
+
+
+def read(mark: Mark) -> KeysetMark | RefreshMark:
+    """A mark of ours; ValueError if it is not one."""
+    document = mark.document
+    if document.keys() == {"refresh"} and isinstance(document["refresh"], str):
+        return RefreshMark(document["refresh"])
+    if document.keys() == {"key", "columns", "types", "unique"} and isinstance(document["unique"], bool):
+        key, columns, types = (_texts(document[field]) for field in ("key", "columns", "types"))
+        if key and len(key) == len(columns) == len(types):
+            pairs = zip(columns, types, strict=True)
+            return KeysetMark(key, tuple(KeyColumn(*pair) for pair in pairs), document["unique"])
+    raise ValueError(f"not the mark of a postgres stream: {mark.text}")
+
+
+def describe(mark: Mark | None) -> str:
+    """For people."""
+    if mark is None:
+        return "the beginning"
+    try:
+        ours = read(mark)
+    except ValueError:
+        return f"not a mark of a postgres stream: {mark.text}"
+    return f"up to {ours.words()}" if isinstance(ours, KeysetMark) else f"read whole by run {ours.run}"
+
+
+def accept(session: Session, stream: str, last: Position, now: Content) -> None:
+    """StreamRefused if a stored position was made under another key, database or source."""
+    if last.mark is None:
+        return
+    reset = f"run `penstock state reset FILE --stream {stream}` to read the table from the beginning"
+    try:
+        mark, before = read(last.mark), Content.read(parse(last.content))
+    except ValueError as error:
+        raise StreamRefused(
+            f"the stored mark does not fit: {error}",
+            next_step=f"name the right pipeline and store, or {reset}",
+            stream=stream,
+        ) from None
+    if not before.identity.same(now.identity):
+        raise StreamRefused(
+            f"the mark was made in {_database(before)}, and now {_database(now)} answers: another database",
+            next_step=f"point `url` back at the first one, or {reset}",
+            stream=stream,
+        )
+    if before.table != now.table:
+        raise StreamRefused(
+            f"the mark was made in table {before.table}, and the stream now reads {now.table}",
+            next_step=f"set `table: {before.table}` again, or {reset}",
+            stream=stream,
+        )
+    was, is_ = _way(mark), _key_way(now.key, unique=now.unique)
+    if was != is_:
+        raise StreamRefused(
+            f"the mark was made with {was}, and the stream now has {is_}",
+            next_step=f"go back to {was}, or {reset}",
+            stream=stream,
+        )
+    if isinstance(mark, KeysetMark):
+        _fits(session, stream, mark, now, reset)
+
+
+def _fits(session: Session, stream: str, mark: KeysetMark, now: Content, reset: str) -> None:
+    for old, new in zip(mark.columns, now.key, strict=True):
+        if not alike(old.type, new.type):
+            raise StreamRefused(
+                f"the mark was made when {old.column} of {now.table} was {old.type}; it is {new.type} now",
+                next_step=f"change the column back, or {reset}",
+                stream=stream,
+            )
+    wrong = session.check(sql.SQL("SELECT {}").format(row(bound(now.key, mark.key))))
+    if wrong:
+        raise StreamRefused(
+            f"the stored mark does not fit {now.table}: {wrong}",
+            next_step=f"restore the store, or {reset}",
+            stream=stream,
+        )
+
+
+def alike(old: str, new: str) -> bool:
+    """Whether a key of one type can be compared with a column of another without a difference."""
+    return old == new or any({bare(old), bare(new)} <= family for family in _ALIKE)
+
+
+def bound(columns: Sequence[KeyColumn], key: Key) -> list[sql.Composed]:
+    """A key's texts as typed literals."""
+    return [typed(text, column.type) for column, text in zip(columns, key, strict=True)]
+
+
+def _way(mark: KeysetMark | RefreshMark) -> str:
+    if isinstance(mark, RefreshMark):
+        return _key_way((), unique=False)
+    return _key_way(mark.columns, unique=mark.unique)
+
+
+def _key_way(key: Sequence[KeyColumn], *, unique: bool) -> str:
+    """How a stream is read, in words that are equal only if the ways are."""
+    if not key:
+        return "no cursor (a full refresh)"
+    cursor, *tiebreaker = names(key)
+    return f"cursor {cursor} and " + ("`unique: true`" if unique else f"tiebreaker {', '.join(tiebreaker)}")
+
+
+def _database(content: Content) -> str:
+    identity = content.identity
+    where = f" of cluster {identity.system}" if identity.system else ""
+    return f"database {identity.database} (oid {identity.oid}){where}"
+
+
+def _texts(value: Any) -> Key:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise ValueError("its key must be a list of texts")
+    return tuple(value)

@@ -1,0 +1,71 @@
+-- One relation as the validations see it, in one round trip; no row if there is none of that name.
+-- Only the key columns are asked for an order: finding it takes longest.
+SELECT json_build_object(
+    'oid', c.oid::text,
+    'kind', c.relkind,
+    'blocks', CASE WHEN c.relkind IN ('r', 'm') THEN pg_relation_size(c.oid) / current_setting('block_size')::int END,
+    'rows', CASE WHEN c.reltuples >= 0 THEN c.reltuples::bigint END,
+    'may_use_schema', has_schema_privilege(n.oid, 'USAGE'),
+    'may_select', has_table_privilege(c.oid, 'SELECT'),
+    'row_security', row_security_active(c.oid),
+    'inherited', c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
+    'columns', (
+        SELECT coalesce(json_agg(json_build_object(
+            'name', a.attname,
+            'type', format_type(a.atttypid, a.atttypmod),
+            'not_null', a.attnotnull,
+            'may_select', has_column_privilege(c.oid, a.attnum, 'SELECT'),
+            'order', CASE WHEN a.attname = ANY ({key}::text[]) THEN (
+                WITH RECURSIVE base AS (
+                    SELECT t.oid, t.typtype, t.typbasetype, t.typelem, t.typcategory
+                    FROM pg_type t WHERE t.oid = a.atttypid
+                    UNION ALL
+                    SELECT t.oid, t.typtype, t.typbasetype, t.typelem, t.typcategory
+                    FROM base b JOIN pg_type t ON t.oid = b.typbasetype WHERE b.typtype = 'd'
+                )
+                -- The comparison operators of an extension's type are not in pg_catalog, where ours are looked up.
+                SELECT CASE WHEN b.typtype IN ('e', 'r', 'm') THEN 'built-in'
+                            WHEN o.opcnamespace IS NULL THEN 'none'
+                            WHEN o.opcnamespace = 'pg_catalog'::regnamespace OR b.typcategory = 'A' THEN 'built-in'
+                            ELSE 'extension' END
+                FROM base b LEFT JOIN LATERAL (
+                    SELECT o.opcnamespace
+                    FROM pg_opclass o JOIN pg_am m ON m.oid = o.opcmethod AND m.amname = 'btree'
+                    CROSS JOIN (SELECT CASE WHEN b.typcategory = 'A' THEN b.typelem ELSE b.oid END AS compared) x
+                    WHERE o.opcdefault AND (o.opcintype = x.compared OR EXISTS (
+                        SELECT FROM pg_cast k WHERE k.castsource = x.compared AND k.casttarget = o.opcintype
+                        AND k.castmethod = 'b' AND k.castcontext = 'i'))
+                    ORDER BY o.opcintype = x.compared DESC LIMIT 1
+                ) o ON true
+                WHERE b.typtype <> 'd'
+            ) END
+        ) ORDER BY a.attnum), '[]')
+        FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    ),
+    -- Only indexes that can serve an ordered range read or prove uniqueness: whole, valid, of plain columns.
+    'indexes', (
+        SELECT coalesce(json_agg(json_build_object(
+            'columns', k.columns,
+            'unique', i.indisunique,
+            'primary', i.indisprimary,
+            'ascending', k.ascending,
+            'descending', k.descending
+        ) ORDER BY i.indexrelid), '[]')
+        FROM pg_index i
+        JOIN pg_class x ON x.oid = i.indexrelid
+        JOIN pg_am m ON m.oid = x.relam AND m.amname = 'btree'
+        CROSS JOIN LATERAL (
+            SELECT json_agg(a.attname ORDER BY p.n) AS columns,
+                   bool_and(o.opcdefault AND p.coll = a.attcollation AND p.opt = 0) AS ascending,
+                   bool_and(o.opcdefault AND p.coll = a.attcollation AND p.opt = 3) AS descending
+            FROM unnest(i.indkey::int2[], i.indclass::oid[], i.indcollation::oid[], i.indoption::int2[])
+                WITH ORDINALITY AS p (attnum, opclass, coll, opt, n)
+            JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = p.attnum
+            JOIN pg_opclass o ON o.oid = p.opclass
+            WHERE p.n <= i.indnkeyatts
+        ) k
+        WHERE i.indrelid = c.oid AND i.indisvalid AND i.indislive AND i.indpred IS NULL AND i.indexprs IS NULL
+    )
+)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = {schema} AND c.relname = {name} AND c.relkind IN ('r', 'p', 'v', 'm', 'f')

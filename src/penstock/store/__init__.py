@@ -1,0 +1,25 @@
+"""Where intents and marks live: SQLite in a file by default, Postgres by URL, through one code path.
+
+Keeps the obligations of `ports.Store`. Leaves to others what a mark means and when it may move.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.ports import Store
+
+__all__ = ["open_store"]
+
+
+def open_store(where: str, *, folder: str = ".") -> Store:
+    """Open a store, creating it if it is not there, and bring its tables up to this version.
+
+    `where` is a path (relative to `folder`), `sqlite:///path` or `postgresql://…`. StoreRefused if what is
+    there cannot be read, is not ours or is newer than we are; ConnectionFailed if there is no server.
+    """
+    # Here, so that a command that opens no store does not pay for SQLAlchemy.
+    from penstock.store.opening import open_sql_store
+
+    return open_sql_store(where, folder)

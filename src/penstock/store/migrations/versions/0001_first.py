@@ -1,0 +1,108 @@
+"""The first tables: meta, leases, streams, slices, history, runs."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+
+def upgrade() -> None:
+    op.create_table(
+        "meta",
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("value", sa.Text, nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_meta"),
+    )
+    op.create_table(
+        "leases",
+        sa.Column("pipeline", sa.Text, nullable=False),
+        sa.Column("token", sa.Text),
+        sa.Column("host", sa.Text, nullable=False),
+        sa.Column("pid", sa.BigInteger, nullable=False),
+        sa.Column("boot", sa.Text, nullable=False),
+        sa.Column("started", sa.Text, nullable=False),
+        sa.Column("epoch", sa.BigInteger, nullable=False),
+        sa.Column("heartbeat", sa.BigInteger, nullable=False),
+        sa.Column("expires", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("pipeline", name="pk_leases"),
+    )
+    op.create_table(
+        "streams",
+        sa.Column("pipeline", sa.Text, nullable=False),
+        sa.Column("stream", sa.Text, nullable=False),
+        sa.Column("number", sa.BigInteger, nullable=False),
+        sa.Column("slice_id", sa.Text),
+        sa.Column("mark", sa.Text),
+        sa.Column("content", sa.Text),
+        sa.Column("version", sa.BigInteger, nullable=False),
+        sa.Column("rows", sa.BigInteger, nullable=False),
+        sa.Column("bytes", sa.BigInteger, nullable=False),
+        sa.Column("last_rows", sa.BigInteger, nullable=False),
+        sa.Column("moved_at", sa.BigInteger),
+        sa.Column("intent", sa.Text),
+        sa.Column("reset_wanted", sa.Boolean, nullable=False),
+        sa.Column("stopped", sa.Text),
+        sa.PrimaryKeyConstraint("pipeline", "stream", name="pk_streams"),
+        sa.ForeignKeyConstraint(["pipeline"], ["leases.pipeline"], name="fk_streams_leases"),
+    )
+    op.create_table(
+        "slices",
+        sa.Column("pipeline", sa.Text, nullable=False),
+        sa.Column("stream", sa.Text, nullable=False),
+        sa.Column("id", sa.Text, nullable=False),
+        sa.Column("number", sa.BigInteger, nullable=False),
+        sa.Column("previous", sa.Text, nullable=False),
+        sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("after", sa.Text),
+        sa.Column("upto", sa.Text),
+        sa.Column("content", sa.Text, nullable=False),
+        sa.Column("plan", sa.Text, nullable=False),
+        sa.Column("status", sa.Text, nullable=False),
+        sa.Column("intended_at", sa.BigInteger, nullable=False),
+        sa.Column("done_at", sa.BigInteger),
+        sa.Column("rows", sa.BigInteger),
+        sa.Column("bytes", sa.BigInteger),
+        sa.Column("run", sa.Text, nullable=False),
+        sa.Column("epoch", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("pipeline", "stream", "id", name="pk_slices"),
+        _of_stream("slices"),
+    )
+    op.create_index("ix_slices_pipeline_stream_number", "slices", ["pipeline", "stream", "number"])
+    op.create_table(
+        "history",
+        sa.Column("pipeline", sa.Text, nullable=False),
+        sa.Column("stream", sa.Text, nullable=False),
+        sa.Column("version", sa.BigInteger, nullable=False),
+        sa.Column("at", sa.BigInteger, nullable=False),
+        sa.Column("reason", sa.Text, nullable=False),
+        sa.Column("number", sa.BigInteger, nullable=False),
+        sa.Column("slice_id", sa.Text),
+        sa.Column("mark", sa.Text),
+        sa.Column("content", sa.Text),
+        sa.Column("rows", sa.BigInteger, nullable=False),
+        sa.Column("run", sa.Text),
+        sa.PrimaryKeyConstraint("pipeline", "stream", "version", name="pk_history"),
+        _of_stream("history"),
+    )
+    op.create_table(
+        "runs",
+        sa.Column("pipeline", sa.Text, nullable=False),
+        sa.Column("number", sa.Integer, nullable=False, autoincrement=False),
+        sa.Column("id", sa.Text, nullable=False),
+        sa.Column("started", sa.BigInteger, nullable=False),
+        sa.Column("ended", sa.BigInteger),
+        sa.Column("status", sa.Text, nullable=False),
+        sa.Column("has_more", sa.Boolean, nullable=False),
+        sa.Column("continues", sa.Text),
+        sa.Column("progress", sa.Text, nullable=False),
+        sa.PrimaryKeyConstraint("pipeline", "number", name="pk_runs"),
+        sa.UniqueConstraint("pipeline", "id", name="uq_runs_pipeline_id"),
+        sa.ForeignKeyConstraint(["pipeline"], ["leases.pipeline"], name="fk_runs_leases"),
+    )
+
+
+def _of_stream(table: str) -> sa.ForeignKeyConstraint:
+    return sa.ForeignKeyConstraint(
+        ["pipeline", "stream"], ["streams.pipeline", "streams.stream"], name=f"fk_{table}_streams"
+    )

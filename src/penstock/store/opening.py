@@ -1,0 +1,53 @@
+"""Chooses the place that `where` names, and opens a store there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.errors import StoreRefused
+from penstock.ports import Store
+from penstock.store.places import Place, faults
+from penstock.store.sql import SqlStore
+from penstock.store.upgrade import settle
+
+KINDS = "a file, sqlite:///path or postgresql://user:password@host:port/database"
+
+
+def open_sql_store(where: str, folder: str) -> Store:
+    place = _place(where, folder)
+    with faults(place):
+        engine = place.engine()
+    try:
+        settle(engine, place)
+    except BaseException:
+        engine.dispose()
+        raise
+    return SqlStore(engine, place)
+
+
+def _place(where: str, folder: str) -> Place:
+    scheme, marked, rest = where.partition("://")
+    if not marked:
+        scheme, rest = "sqlite", f"/{where}"
+    match scheme:
+        case "postgresql" | "postgres":
+            # Here, so that nobody pays for psycopg who keeps the store in a file.
+            from penstock.store.postgres import PostgresDatabase
+
+            return PostgresDatabase(where)
+        case "sqlite" if len(rest) > 1 and rest[0] == "/" and rest != "/:memory:":
+            from penstock.store.sqlite import SqliteFile
+
+            file = SqliteFile(Path(folder, rest[1:]).absolute())
+            file.make_ready()
+            return file
+        case "sqlite":
+            raise _unknown(
+                "sqlite:// without a path names no file, and a store in memory would forget how far each stream is"
+            )
+        case _:
+            raise _unknown(f"a store cannot be kept in {scheme}://")
+
+
+def _unknown(what: str) -> StoreRefused:
+    return StoreRefused(what, safe="Nothing was changed.", next_step=f"name {KINDS}")

@@ -1,0 +1,170 @@
+"""A store in a Postgres database, in the schema `penstock`: reaching it, and what Postgres' errors mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy import Connection, Engine, create_engine, func, inspect, select
+from sqlalchemy.schema import CreateSchema
+
+from penstock.errors import ConnectionFailed, PenstockError, StoreRefused
+from penstock.store import places
+from penstock.store.places import UNCHANGED, one_line
+from penstock.store.schema import APPLICATION_ID, SCHEMA
+
+#: seconds to wait for a server that does not answer, unless the URL says otherwise
+CONNECT_TIMEOUT = 10
+#: a table, column or schema that should be there; data or an index that is broken
+DAMAGE = frozenset({"42P01", "42703", "3F000", "XX001", "XX002"})
+#: no privilege; a server that only reads
+FORBIDDEN = frozenset({"42501", "25006"})
+#: classes: connection, authorization, no such database, out of resources, shut down
+UNREACHABLE = frozenset({"08", "28", "3D", "53", "57"})
+#: the server ended a transaction that did nothing for too long, and the connection with it
+SENT_AWAY = "25P03"
+
+SETTINGS = """
+select set_config('lock_timeout', %(lock)s, false),
+       -- a frozen process must not keep the lease row locked for ever
+       set_config('idle_in_transaction_session_timeout', %(idle)s, false),
+       -- a server may be set up to acknowledge what it can still forget
+       set_config('synchronous_commit',
+                  coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'),
+                  false)
+"""
+
+
+@dataclass(frozen=True)
+class PostgresDatabase:
+    """One database on a server."""
+
+    #: with the password in it: never shown
+    url: str = field(repr=False)
+    schema: str = SCHEMA
+
+    def __post_init__(self) -> None:
+        try:
+            terms = self._terms()
+            # A password with / or @ in it spills into the port, the host and the database, which we show.
+            clear = str(terms.get("port", "5432")).replace(",", "").isdigit() and "@" not in (
+                f"{terms.get('host', '')}{terms.get('dbname', '')}"
+            )
+        except psycopg.ProgrammingError:
+            clear = False
+        if not clear:
+            raise StoreRefused(
+                "the store's URL is not one that Postgres understands",
+                safe="Nothing was changed.",
+                next_step="write postgresql://user:password@host:port/database, with special characters in "
+                "user and password percent-encoded",
+            )
+
+    def engine(self) -> Engine:
+        return create_engine(
+            "postgresql+psycopg://",
+            creator=self._connect,
+            isolation_level="READ COMMITTED",  # whatever the server's default: we lock what must not change
+            pool_pre_ping=True,
+            hide_parameters=True,
+            use_native_hstore=False,
+            execution_options={"schema_translate_map": {None: SCHEMA}},
+        )
+
+    def alone(self, connection: Connection) -> None:
+        connection.execute(select(func.pg_advisory_xact_lock(APPLICATION_ID)))
+
+    def admit(self, connection: Connection, tables: Sequence[str]) -> None:
+        if tables:
+            shown = ", ".join([*tables[:3], "…"] if len(tables) > 3 else tables)
+            raise self._refused(
+                f"cannot be made: the schema {SCHEMA} holds the tables {shown}, which are not penstock's",
+                "name another database for the store, or move those tables to another schema",
+            )
+        if not inspect(connection).has_schema(SCHEMA):
+            connection.execute(CreateSchema(SCHEMA))
+
+    def refusal(self, error: BaseException | None) -> PenstockError | None:
+        if not isinstance(error, psycopg.Error):
+            return None
+        state = error.sqlstate
+        if state in DAMAGE:
+            return self.damaged(_message(error))
+        if state in FORBIDDEN:
+            return self._refused(
+                f"cannot be read and written: {_message(error)}",
+                f"let this user create the schema {SCHEMA}, or give it all rights on it and its tables",
+            )
+        if state == "53100":
+            return self._refused(
+                "cannot be written: the server's disk is full",
+                "free some space there, then run again",
+                safe="Nothing was lost: what was recorded before stays recorded.",
+            )
+        if state == "55P03":
+            return self._refused(
+                f"is busy: another process has been writing to it for more than {places.PATIENCE:g} s",
+                "end or continue that process, then run again",
+                safe="Nothing was lost: nothing was written.",
+            )
+        operational = isinstance(error, psycopg.OperationalError)
+        if state == SENT_AWAY or (operational and (state is None or state[:2] in UNREACHABLE)):
+            return self._unreachable(error)
+        return None
+
+    def damaged(self, how: str) -> StoreRefused:
+        return self._refused(
+            f"is damaged: {how}",
+            f"restore the schema {SCHEMA} from a backup; or rename it and run `penstock state recover FILE`, "
+            "which rebuilds it from what the sink holds",
+        )
+
+    def newer(self, how: str) -> StoreRefused:
+        return self._refused(how, "upgrade penstock to at least that version")
+
+    # ------------------------------------------------------------ inside
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        connection = psycopg.connect(
+            self.url,
+            fallback_application_name="penstock",
+            connect_timeout=self._terms().get("connect_timeout", CONNECT_TIMEOUT),
+        )
+        try:
+            connection.autocommit = True
+            wait = int(places.PATIENCE * 1000)
+            # Less than the others wait, so that they get their turn.
+            connection.execute(SETTINGS, {"lock": f"{wait}ms", "idle": f"{wait * 2 // 3}ms"})
+            connection.autocommit = False
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _terms(self) -> dict[str, Any]:
+        return conninfo_to_dict(self.url)
+
+    def _unreachable(self, error: psycopg.Error) -> ConnectionFailed:
+        return ConnectionFailed(
+            f"the store {self._name} does not answer: {_message(error)}",
+            safe="Nothing was lost: what was recorded before stays recorded.",
+            next_step="see that the server runs and that host, port, database, user and password are right, "
+            "then run again",
+        )
+
+    def _refused(self, what: str, next_step: str, *, safe: str = UNCHANGED) -> StoreRefused:
+        return StoreRefused(f"the store {self._name} {what}", safe=safe, next_step=next_step)
+
+    @property
+    def _name(self) -> str:
+        terms = self._terms()
+        host, port = terms.get("host", "localhost"), terms.get("port", 5432)
+        user = f" as user {terms['user']}" if "user" in terms else ""
+        return f"in database {terms.get('dbname', '')} on {host}:{port}{user}"
+
+
+def _message(error: psycopg.Error) -> str:
+    return error.diag.message_primary or one_line(error)

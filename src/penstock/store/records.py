@@ -1,0 +1,132 @@
+"""Rows of the store's tables as the dataclasses of `ports`, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Row, Select, and_, select
+
+from penstock.core.marks import Mark, Position
+from penstock.core.slices import Kind, Slice
+from penstock.ports import Change, Holder, Lease, Owner, RunRecord, StreamState
+from penstock.store.schema import slices, streams
+
+#: where a stream stands and its open slice, read in one statement and so at one moment
+STATES: Select[Any] = select(
+    streams, *(column.label(f"intent_{column.name}") for column in slices.columns)
+).select_from(
+    streams.outerjoin(
+        slices,
+        and_(
+            slices.c.pipeline == streams.c.pipeline,
+            slices.c.stream == streams.c.stream,
+            slices.c.id == streams.c.intent,
+        ),
+    )
+)
+
+
+class Inconsistent(Exception):
+    """Rows that contradict each other: somebody or something changed the store behind our back."""
+
+
+def holder_of(row: Row[Any]) -> Holder | None:
+    """Who holds the pipeline; None if it is free."""
+    if row.token is None:
+        return None
+    owner = Owner(token=row.token, host=row.host, pid=row.pid, boot=row.boot, started=row.started)
+    return Holder(Lease(row.pipeline, owner, row.epoch), heartbeat=row.heartbeat, expires=row.expires)
+
+
+def state_of(row: Row[Any]) -> StreamState:
+    return StreamState(
+        last=position_of(row),
+        intent=_intent_of(row),
+        reset_wanted=row.reset_wanted,
+        stopped=row.stopped,
+        version=row.version,
+        rows=row.rows,
+        bytes=row.bytes,
+        last_rows=row.last_rows,
+        moved_at=row.moved_at,
+    )
+
+
+def position_of(row: Row[Any]) -> Position | None:
+    if row.slice_id is None:
+        return None
+    return Position(row.number, row.slice_id, mark_of(row.mark), row.content)
+
+
+def position_values(position: Position | None) -> dict[str, Any]:
+    """A position as the columns that `streams` and `history` share."""
+    if position is None:
+        return {"number": 0, "slice_id": None, "mark": None, "content": None}
+    return {
+        "number": position.number,
+        "slice_id": position.id,
+        "mark": text_of(position.mark),
+        "content": position.content,
+    }
+
+
+def slice_values(slice_: Slice) -> dict[str, Any]:
+    return {
+        "pipeline": slice_.pipeline,
+        "stream": slice_.stream,
+        "id": slice_.id,
+        "number": slice_.number,
+        "previous": slice_.previous,
+        "kind": slice_.kind.value,
+        "after": text_of(slice_.after),
+        "upto": text_of(slice_.upto),
+        "content": slice_.content,
+        "plan": slice_.plan,
+    }
+
+
+def change_of(row: Row[Any]) -> Change:
+    return Change(row.version, row.at, row.reason, position_of(row), row.rows, row.run)
+
+
+def run_of(row: Row[Any]) -> RunRecord:
+    return RunRecord(
+        id=row.id,
+        pipeline=row.pipeline,
+        started=row.started,
+        ended=row.ended,
+        status=row.status,
+        has_more=row.has_more,
+        continues=row.continues,
+        progress=row.progress,
+    )
+
+
+def mark_of(text: str | None) -> Mark | None:
+    return None if text is None else Mark(text)
+
+
+def text_of(mark: Mark | None) -> str | None:
+    return None if mark is None else mark.text
+
+
+def _intent_of(row: Row[Any]) -> Slice | None:
+    if row.intent is None:
+        return None
+    if row.intent_id is None or row.intent_status != "open":
+        raise Inconsistent(f"stream {row.stream} names slice {row.intent[:12]} as open, which it is not")
+    slice_ = Slice(
+        pipeline=row.pipeline,
+        stream=row.stream,
+        number=row.intent_number,
+        after=mark_of(row.intent_after),
+        upto=mark_of(row.intent_upto),
+        content=row.intent_content,
+        previous=row.intent_previous,
+        kind=Kind(row.intent_kind),
+        plan=row.intent_plan,
+    )
+    # The id hashes the bounds: a slice that no longer hashes to it would be retried as another one.
+    if slice_.id != row.intent:
+        raise Inconsistent(f"slice {slice_.number} of stream {row.stream} does not match its id")
+    return slice_

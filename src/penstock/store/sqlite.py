@@ -1,0 +1,238 @@
+"""A store in a SQLite file: reaching it, making a new one, and what SQLite's errors mean.
+
+The file is only ever touched through SQLite: opening and closing it ourselves, even to look at its first
+bytes, would drop the locks that another thread's connection holds on it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.pool import QueuePool
+
+from penstock.errors import StoreRefused
+from penstock.store import places
+from penstock.store.places import UNCHANGED, faults, one_line
+from penstock.store.schema import APPLICATION_ID
+from penstock.store.upgrade import migrate
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+@dataclass(frozen=True)
+class SqliteFile:
+    """One file, with its -wal and -shm beside it while it is open."""
+
+    #: absolute
+    path: Path
+    schema: None = None
+
+    def engine(self) -> Engine:
+        """An engine on the file, which must be there."""
+        engine = create_engine("sqlite://", creator=self._connect, poolclass=QueuePool, hide_parameters=True)
+        event.listen(engine, "begin", _begin)
+        return engine
+
+    def make_ready(self) -> None:
+        """See that something is there that may be a store; create one if nothing is."""
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            self._refuse_orphaned_log()
+            return self._create()
+        except OSError as error:
+            raise self._unusable(error) from error
+        if stat.S_ISDIR(found.st_mode):
+            raise self._refused("is a directory", "name a file in it instead")
+        if not stat.S_ISREG(found.st_mode):
+            raise self._refused("is not a regular file", "name another file")
+        if found.st_size == 0:
+            raise self._refused(
+                "is empty: it may have been truncated",
+                f"delete it if it never held anything; otherwise {self._way_out}",
+            )
+        return None
+
+    def mark(self) -> None:
+        """Make a file that says it is ours, and nothing else."""
+        connection = sqlite3.connect(self.path)
+        connection.execute("PRAGMA application_id = 1885695603").close()
+        connection.close()
+
+    def alone(self, connection: Connection) -> None:
+        """Nothing to do: BEGIN IMMEDIATE has locked the file."""
+
+    def admit(self, connection: Connection, tables: Sequence[str]) -> None:
+        # New files get their tables before they get their name, so one without them has lost them.
+        raise self.damaged("its tables are missing")
+
+    def refusal(self, error: BaseException | None) -> StoreRefused | None:
+        if not isinstance(error, sqlite3.DatabaseError) or isinstance(
+            error, sqlite3.IntegrityError | sqlite3.ProgrammingError
+        ):
+            return None
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+        match code & 0xFF:
+            case sqlite3.SQLITE_NOTADB:
+                return self._refused(
+                    "is not a SQLite database: it is another kind of file, or it was overwritten",
+                    f"name another file for the store; if this one was it, {self._way_out}",
+                )
+            case sqlite3.SQLITE_FULL:
+                return self._full()
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                return self._refused(
+                    f"is busy: another process has been writing to it for more than {places.PATIENCE:g} s",
+                    "end or continue that process (one stopped with Ctrl-Z keeps its lock), then run again",
+                    safe="Nothing was lost: nothing was written.",
+                )
+            case sqlite3.SQLITE_CANTOPEN if not self.path.exists():
+                return self._refused(
+                    "has vanished while it was in use",
+                    "put it back, or run `penstock state recover FILE`, which rebuilds it from what the sink holds",
+                )
+            case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_CANTOPEN:
+                return self._forbidden(one_line(error))
+            case sqlite3.SQLITE_IOERR:
+                if code == sqlite3.SQLITE_IOERR_SHMSIZE:
+                    return self._full()
+                name = getattr(error, "sqlite_errorname", "SQLITE_IOERR")
+                return self._refused(
+                    f"could not be read or written: {one_line(error)} ({name})",
+                    "see that its disk has room and is healthy, then run again",
+                    safe="Nothing was lost: what was recorded before stays recorded.",
+                )
+            case _:
+                return self.damaged(one_line(error))
+
+    def damaged(self, how: str) -> StoreRefused:
+        return self._refused(f"is damaged: {how}", self._way_out)
+
+    def newer(self, how: str) -> StoreRefused:
+        return self._refused(how, "upgrade penstock to at least that version")
+
+    # ------------------------------------------------------------ inside
+
+    def _connect(self) -> sqlite3.Connection:
+        # mode=rw: a file that has vanished must be an error, not a new, empty database.
+        connection = sqlite3.connect(
+            f"{self.path.as_uri()}?mode=rw",
+            uri=True,
+            timeout=places.PATIENCE,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            # First of all, because switching to WAL would already change a file that is not ours.
+            (found,) = connection.execute("PRAGMA application_id").fetchone()
+            if found != APPLICATION_ID:
+                raise self._foreign(connection)
+            connection.execute("PRAGMA journal_mode = WAL").close()
+            connection.execute("PRAGMA synchronous = FULL").close()
+            connection.execute("PRAGMA foreign_keys = ON").close()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _create(self) -> None:
+        """Make a whole store under another name, then link it: nobody ever sees half of one."""
+        folder = self.path.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(prefix=f".{self.path.name}.", dir=folder) as scratch, faults(self):
+                draft = SqliteFile(Path(scratch, "draft"))
+                draft.mark()
+                draft._fill()
+                try:
+                    os.link(draft.path, self.path)
+                except FileExistsError:
+                    return  # another process was faster: its store is as good as ours
+                descriptor = os.open(folder, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _fill(self) -> None:
+        """Make the tables, all of them in the file and nothing in its -wal, which will not be linked."""
+        engine = self.engine()
+        try:
+            with engine.execution_options(writes=True).begin() as connection:
+                migrate(connection, None)
+            # Closing does the same, but says nothing when it fails.
+            with engine.connect() as connection:
+                busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+            if busy:
+                raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        finally:
+            engine.dispose()
+
+    def _refuse_orphaned_log(self) -> None:
+        """A -wal without its database would be replayed into the new one."""
+        log = self.path.with_name(f"{self.path.name}-wal")
+        if log.exists() and not self.path.exists():
+            raise self._refused(
+                f"is missing, but its log {log} is there",
+                f"put {self.path.name} back beside it; if it is gone for good, delete the log and run "
+                "`penstock state recover FILE`, which rebuilds the store from what the sink holds",
+            )
+
+    def _foreign(self, connection: sqlite3.Connection) -> StoreRefused:
+        listed = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name LIMIT 4")
+        tables = [name for (name,) in listed]
+        shown = ", ".join([*tables[:3], "…"] if len(tables) > 3 else tables)
+        what = f"with the tables {shown}" if shown else "without tables"
+        return self._refused(
+            f"is a SQLite database of another program, {what}",
+            "name another file for the store; penstock creates it",
+        )
+
+    def _unusable(self, error: OSError) -> StoreRefused:
+        if error.errno in FULL:
+            return self._full()
+        reason = (error.strerror or one_line(error)).lower()
+        if error.errno in FORBIDDEN:
+            return self._forbidden(reason)
+        return self._refused(f"cannot be opened or created: {reason}", "correct the path of the store")
+
+    def _full(self) -> StoreRefused:
+        return self._refused(
+            "cannot be written: its disk is full",
+            "free some space, then run again",
+            safe="Nothing was lost: what was recorded before stays recorded.",
+        )
+
+    def _forbidden(self, reason: str) -> StoreRefused:
+        return self._refused(
+            f"cannot be read and written: {reason}",
+            "give this user read and write permission on the file and on its folder",
+        )
+
+    def _refused(self, what: str, next_step: str, *, safe: str = UNCHANGED) -> StoreRefused:
+        return StoreRefused(f"the store {self.path} {what}", safe=safe, next_step=next_step)
+
+    @property
+    def _way_out(self) -> str:
+        name = self.path.name
+        return (
+            f"move it aside, with {name}-wal and {name}-shm if they are there; then restore a copy of it, or "
+            "run `penstock state recover FILE`, which rebuilds it from what the sink holds"
+        )
+
+
+def _begin(connection: Connection) -> None:
+    # A transaction that reads first and writes later could fail half-way; one that only reads needs no BEGIN.
+    if connection.get_execution_options().get("writes"):
+        connection.exec_driver_sql("BEGIN IMMEDIATE")

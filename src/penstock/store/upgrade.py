@@ -1,0 +1,71 @@
+"""Brings a store's tables to HEAD. Alembic is imported only when there is something to do."""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, Connection, Engine, MetaData, Table, Text, delete, insert, inspect, select
+from sqlalchemy.exc import DBAPIError
+
+from penstock import __version__
+from penstock.store.places import Place, faults
+from penstock.store.schema import HEAD, REVISION_TABLE, REVISIONS, meta
+
+#: Alembic's own table, which it also creates; a MetaData of its own keeps it out of ours
+revision = Table(REVISION_TABLE, MetaData(), Column("version_num", Text))
+
+
+def settle(engine: Engine, place: Place) -> None:
+    """Bring the store to HEAD; StoreRefused if it is not ours or newer."""
+    with faults(place):
+        if _at_head(engine):
+            return
+        with engine.execution_options(writes=True).begin() as connection:
+            place.alone(connection)
+            tables = inspect(connection).get_table_names(schema=place.schema)
+            if REVISION_TABLE not in tables:
+                place.admit(connection, sorted(tables))
+            elif (found := _found(connection)) not in REVISIONS:
+                raise (
+                    place.newer(_who_wrote(connection, tables, found))
+                    if found
+                    else place.damaged(f"its table {REVISION_TABLE} is empty")
+                )
+            elif found == HEAD:
+                return  # another process was faster
+            migrate(connection, place.schema)
+
+
+def migrate(connection: Connection, schema: str | None, *, to: str = "head") -> None:
+    """Run the migrations inside the connection's transaction: all of them or none."""
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", "penstock.store:migrations")
+    config.attributes.update(connection=connection, schema=schema)
+    command.upgrade(config, to)
+    connection.execute(delete(meta).where(meta.c.name == "penstock"))
+    connection.execute(insert(meta).values(name="penstock", value=__version__))
+
+
+def _at_head(engine: Engine) -> bool:
+    """Whether there is nothing to do; any doubt is left to the longer look."""
+    with engine.connect() as connection:
+        try:
+            return _found(connection) == HEAD
+        except DBAPIError as error:
+            if "no such table" in str(error.orig) or getattr(error.orig, "sqlstate", None) == "42P01":
+                return False
+            raise
+
+
+def _found(connection: Connection) -> str | None:
+    found: str | None = connection.execute(select(revision.c.version_num)).scalar()
+    return found
+
+
+def _who_wrote(connection: Connection, tables: list[str], found: str) -> str:
+    wrote = None
+    if meta.name in tables:
+        wrote = connection.execute(select(meta.c.value).where(meta.c.name == "penstock")).scalar()
+    who = f"penstock {wrote}" if wrote else "a newer penstock"
+    return f"was written by {who} (revision {found}); this is penstock {__version__} (revision {HEAD})"

@@ -1,0 +1,276 @@
+"""What every Source must keep, as tests. Join by subclassing and giving the fixture `origin`.
+
+`SourceContract` holds for every stream, `IncrementalContract` for those that are read onward from a mark.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from penstock.core.documents import Document, canonical
+from penstock.core.marks import Mark, Position
+from penstock.core.slices import Slice, following
+from penstock.errors import StreamRefused
+from penstock.ports import Budget, Source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PIPELINE = "contract"
+#: small enough that the rows of a test do not fit into one slice
+SMALL = Budget(bytes=8 * 1024, workers=2)
+
+
+class Origin(Protocol):
+    """Where the rows of a source under test come from, and a hand to change them with."""
+
+    #: the stream under test
+    stream: str
+
+    def open(self) -> Source:
+        """Another source on the same rows, built from the same configuration; not connected yet."""
+        ...
+
+    def arrive(self, count: int) -> None:
+        """Add rows that come after all others; where the source knows ties, mostly tied ones."""
+        ...
+
+    def rows(self) -> Sequence[Hashable]:
+        """What tells each row of the origin from the others, all that are there now."""
+        ...
+
+    def tell(self, batch: pa.RecordBatch) -> Sequence[Hashable]:
+        """The same for the rows of a batch."""
+        ...
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A slice, and what its parts gave."""
+
+    slice: Slice
+    #: the rows of each part
+    parts: list[list[Hashable]]
+    #: the parts' schemas
+    schemas: list[pa.Schema]
+
+    @property
+    def rows(self) -> list[Hashable]:
+        return [row for part in self.parts for row in part]
+
+
+def read(source: Source, origin: Origin, slice_: Slice) -> Moved:
+    """Read a slice as a worker would: through a pickled reader."""
+    parts: list[list[Hashable]] = []
+    schemas = []
+    with source.reading(slice_) as reading:
+        reader = pickle.loads(pickle.dumps(reading.reader))
+        assert [part.index for part in reading.parts] == list(range(len(reading.parts)))
+        for part in pickle.loads(pickle.dumps(reading.parts)):
+            with reader.open(part) as batches:
+                parts.append([row for batch in batches for row in origin.tell(batch)])
+                schemas.append(batches.schema)
+    return Moved(slice_, parts, schemas)
+
+
+def next_slice(
+    source: Source,
+    origin: Origin,
+    last: Position | None,
+    *,
+    content: Document,
+    ceiling: Document,
+    budget: Budget = SMALL,
+) -> Slice | None:
+    """The slice that the engine would intend after `last`."""
+    stream = origin.stream
+    if last:
+        source.accept(stream, last, content)
+    planned = source.plan(stream, content, last.mark if last else None, ceiling, budget)
+    if planned is None:
+        return None
+    return following(
+        last,
+        pipeline=PIPELINE,
+        stream=stream,
+        upto=planned.upto,
+        content=content,
+        kind=planned.kind,
+        plan=planned.plan,
+    )
+
+
+def drain(
+    source: Source, origin: Origin, last: Position | None = None, *, run: str = "run", budget: Budget = SMALL
+) -> list[Moved]:
+    """All slices of a run."""
+    content = source.content(origin.stream)
+    ceiling = source.ceiling(origin.stream, content, run)
+    moved: list[Moved] = []
+    while ceiling is not None:
+        slice_ = next_slice(source, origin, last, content=content, ceiling=ceiling, budget=budget)
+        if slice_ is None:
+            break
+        moved.append(read(source, origin, slice_))
+        last = slice_.position
+        assert len(moved) < 1000, "the run does not end"
+    return moved
+
+
+def each_once(rows: Sequence[Hashable], wanted: Sequence[Hashable]) -> bool:
+    return Counter(rows) == Counter(wanted)
+
+
+class SourceContract:
+    @pytest.fixture
+    def origin(self) -> Origin:
+        """An origin without rows."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def source(self, origin: Origin) -> Iterator[Source]:
+        source = origin.open()
+        source.connect()
+        yield source
+        source.close()
+
+    def test_connecting_and_closing_twice_does_no_harm(self, source: Source, origin: Origin) -> None:
+        source.connect()
+        source.connect()
+        assert source.content(origin.stream)
+        source.close()
+        source.close()
+
+    def test_the_catalog_lists_the_stream_once(self, source: Source, origin: Origin) -> None:
+        assert [info.name for info in source.catalog()].count(origin.stream) == 1
+
+    def test_content_is_the_same_document_everywhere(self, source: Source, origin: Origin) -> None:
+        before = canonical(source.content(origin.stream))
+        origin.arrive(3)
+        other = origin.open()
+        assert canonical(other.content(origin.stream)) == canonical(source.content(origin.stream)) == before
+        other.close()
+
+    def test_all_rows_are_read_each_once(self, source: Source, origin: Origin) -> None:
+        origin.arrive(1000)
+        moved = drain(source, origin)
+        assert each_once([row for one in moved for row in one.rows], origin.rows())
+
+    def test_slices_chain(self, source: Source, origin: Origin) -> None:
+        origin.arrive(1000)
+        slices = [one.slice for one in drain(source, origin)]
+        assert [slice_.number for slice_ in slices] == list(range(1, len(slices) + 1))
+        assert slices[0].after is None
+        for before, slice_ in pairwise(slices):
+            assert slice_.after == before.upto
+            assert slice_.after != slice_.upto
+
+    def test_every_part_has_the_same_schema(self, source: Source, origin: Origin) -> None:
+        origin.arrive(1000)
+        schemas = [schema for one in drain(source, origin) for schema in one.schemas]
+        assert schemas
+        assert all(schema.equals(schemas[0], check_metadata=True) for schema in schemas)
+
+    def test_planning_decides_nothing(self, source: Source, origin: Origin) -> None:
+        origin.arrive(100)
+        content = source.content(origin.stream)
+        ceiling = source.ceiling(origin.stream, content, "run")
+        assert ceiling is not None
+        first, second = (source.plan(origin.stream, content, None, ceiling, SMALL) for _ in range(2))
+        assert first == second
+
+    def test_a_run_that_has_read_all_has_nothing_new(self, source: Source, origin: Origin) -> None:
+        origin.arrive(10)
+        last = drain(source, origin, run="one")[-1].slice.position
+        assert drain(source, origin, last, run="one") == []
+
+    def test_a_mark_that_is_not_the_sources_is_refused(self, source: Source, origin: Origin) -> None:
+        origin.arrive(1)
+        content = source.content(origin.stream)
+        for foreign in ({"sequence": 12}, {"key": "12"}, {"remaining": [{"gte": "1", "lt": "2"}]}, {}):
+            last = Position(1, "id", Mark.of(foreign), canonical(content))
+            with pytest.raises(StreamRefused) as refused:
+                source.accept(origin.stream, last, content)
+            assert refused.value.next_step
+
+    def test_its_own_position_is_accepted_and_so_is_a_reset(self, source: Source, origin: Origin) -> None:
+        origin.arrive(10)
+        last = drain(source, origin)[-1].slice.position
+        content = source.content(origin.stream)
+        source.accept(origin.stream, last, content)
+        source.accept(origin.stream, Position(2, "id", None, canonical(content)), content)
+
+    def test_marks_are_described_in_words(self, source: Source, origin: Origin) -> None:
+        origin.arrive(10)
+        upto = drain(source, origin)[-1].slice.upto
+        assert source.describe(None) != source.describe(upto)
+        assert "{" not in source.describe(upto)
+
+    def test_secrets_are_not_in_what_is_printed(self, source: Source, origin: Origin) -> None:
+        origin.arrive(1)
+        slice_ = drain(source, origin)[0].slice
+        with source.reading(slice_) as reading:
+            shown = f"{source!r} {reading!r} {slice_!r}"
+        assert "://" not in shown
+        assert "password" not in shown
+
+
+class IncrementalContract(SourceContract):
+    def test_without_rows_there_is_nothing_to_read(self, source: Source, origin: Origin) -> None:
+        assert drain(source, origin) == []
+
+    def test_a_slice_keeps_its_budget_of_rows(self, source: Source, origin: Origin) -> None:
+        origin.arrive(100)
+        moved = drain(source, origin, budget=Budget(bytes=1 << 30, rows=7, workers=2))
+        assert [len(one.rows) for one in moved] == [7] * 14 + [2]
+
+    def test_a_slice_keeps_its_budget_of_bytes(self, source: Source, origin: Origin) -> None:
+        origin.arrive(1000)
+        moved = drain(source, origin, budget=Budget(bytes=100 * 1000, row_bytes=1000.0, workers=2))
+        assert max(len(one.rows) for one in moved) <= 100
+
+    def test_rows_that_arrive_later_are_read_later_each_once(self, source: Source, origin: Origin) -> None:
+        origin.arrive(300)
+        moved = drain(source, origin, run="one")
+        for run in ("two", "three"):
+            origin.arrive(50)
+            moved += drain(source, origin, moved[-1].slice.position, run=run)
+        assert each_once([row for one in moved for row in one.rows], origin.rows())
+
+    def test_a_run_ends_at_its_ceiling(self, source: Source, origin: Origin) -> None:
+        origin.arrive(100)
+        content = source.content(origin.stream)
+        ceiling = source.ceiling(origin.stream, content, "run")
+        assert ceiling is not None
+        there = origin.rows()
+        last, rows = None, list[Hashable]()
+        while slice_ := next_slice(source, origin, last, content=content, ceiling=ceiling):
+            rows += read(source, origin, slice_).rows
+            last = slice_.position
+            origin.arrive(20)
+        assert each_once(rows, there)
+
+    def test_a_replayed_slice_gives_the_same_rows(self, source: Source, origin: Origin) -> None:
+        origin.arrive(300)
+        moved = drain(source, origin)
+        origin.arrive(300)
+        other = origin.open()
+        for one in moved:
+            again = read(other, origin, one.slice)
+            assert [sorted(map(str, part)) for part in again.parts] == [sorted(map(str, part)) for part in one.parts]
+        other.close()
+
+    def test_a_slice_in_many_parts_is_covered_by_them(self, source: Source, origin: Origin) -> None:
+        origin.arrive(5000)
+        # Rows said to be large make parts of few rows.
+        wide = Budget(bytes=8 << 30, row_bytes=float(1 << 20), workers=4)
+        moved = drain(source, origin, budget=wide)
+        assert each_once([row for one in moved for row in one.rows], origin.rows())
+        assert max(len(one.parts) for one in moved) > 1

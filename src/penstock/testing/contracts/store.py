@@ -1,0 +1,391 @@
+"""What every Store must keep, as tests. Join by subclassing and giving the fixture `open_store`.
+
+Every call of `open_store` opens another handle on one and the same store, empty at first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from penstock.core.marks import Mark, Position
+from penstock.core.slices import Kind, Slice, following
+from penstock.errors import LeaseLost, PenstockError, PipelineHeld, StreamFailed
+from penstock.ports import Lease, Owner, Store, StreamState
+
+#: with microseconds, which must come back
+NOW = datetime(2026, 3, 1, 12, 0, 0, 123457, tzinfo=UTC)
+CONTENT = {"columns": ["id", "na\u00efve"], "table": "public.orders"}
+Open = Callable[[], Store]
+
+
+def owner(name: str) -> Owner:
+    return Owner(token=name, host=f"host-{name}", pid=4242, boot="boot", started="1")
+
+
+def later(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def never(_: Owner) -> bool:
+    return False
+
+
+def take(store: Store, name: str = "a", *, now: datetime = NOW, pipeline: str = "shop") -> Lease:
+    return store.acquire(pipeline, owner(name), now=now, ttl=30, gone=never)
+
+
+def after(last: Position | None, upto: int | None, *, kind: Kind = Kind.ROWS, stream: str = "orders") -> Slice:
+    mark = None if upto is None else Mark.of({"key": str(upto)})
+    plan = {"parts": 3}
+    return following(last, pipeline="shop", stream=stream, upto=mark, content=CONTENT, kind=kind, plan=plan)
+
+
+def deliver(store: Store, lease: Lease, slice_: Slice, *, rows: int = 10, now: datetime = NOW) -> Position:
+    store.intend(lease, slice_, now=now, run="r")
+    store.advance(lease, slice_, rows=rows, bytes_=rows * 100, now=now, run="r")
+    return slice_.position
+
+
+class StoreContract:
+    @pytest.fixture
+    def open_store(self) -> Open:
+        """Open another handle on the store of this test."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def reopen(self, open_store: Open) -> Iterator[Open]:
+        """The same, closed when the test ends."""
+        handles: list[Store] = []
+
+        def opened() -> Store:
+            handles.append(open_store())
+            return handles[-1]
+
+        yield opened
+        for handle in handles:
+            handle.close()
+
+    @pytest.fixture
+    def store(self, reopen: Open) -> Store:
+        return reopen()
+
+    # ------------------------------------------------------------ the lease
+
+    def test_a_free_pipeline_is_taken(self, store: Store, reopen: Open) -> None:
+        assert store.holder("shop") is None
+        lease = take(store)
+        holder = reopen().holder("shop")
+        assert holder is not None
+        assert (holder.lease, holder.heartbeat, holder.expires) == (lease, NOW, later(30))
+        assert lease == Lease("shop", owner("a"), 1)
+        assert take(store, "b", pipeline="other").epoch == 1
+
+    def test_a_held_pipeline_is_refused_and_the_holder_named(self, store: Store, reopen: Open) -> None:
+        take(store)
+        with pytest.raises(PipelineHeld) as held:
+            take(reopen(), "b", now=later(29.9))
+        assert str(held.value) == (
+            "shop: process 4242 on host-a holds the pipeline; its last heartbeat was 30 s ago and its lease "
+            "ends at 2026-03-01 12:00:30 UTC\n"
+            "Nothing was changed.\n"
+            "Next: wait for it to end, or stop that process; if it is dead the lease ends by itself at "
+            "2026-03-01 12:00:30 UTC"
+        )
+
+    def test_an_expired_lease_is_taken_over(self, store: Store) -> None:
+        assert [take(store).epoch, take(store, "b", now=later(30)).epoch] == [1, 2]
+
+    def test_the_lease_of_a_process_that_is_gone_is_taken_over(self, store: Store) -> None:
+        take(store)
+        asked: list[Owner] = []
+
+        def gone(who: Owner) -> bool:
+            asked.append(who)
+            return True
+
+        lease = store.acquire("shop", owner("b"), now=NOW, ttl=30, gone=gone)
+        assert asked == [owner("a")]
+        assert lease.epoch == 2
+
+    def test_ones_own_lease_is_taken_again(self, store: Store) -> None:
+        first = take(store)
+        assert take(store, now=later(1)).epoch == first.epoch + 1
+        with pytest.raises(LeaseLost):
+            store.heartbeat(first, now=later(2), ttl=30)
+
+    def test_the_epoch_grows_across_releases(self, store: Store, reopen: Open) -> None:
+        for epoch, name in enumerate("aba", start=1):
+            store.release(lease := take(store, name))
+            assert (lease.epoch, store.holder("shop")) == (epoch, None)
+        assert take(reopen(), "c").epoch == 4
+
+    def test_a_heartbeat_keeps_the_lease(self, store: Store) -> None:
+        lease = take(store)
+        store.heartbeat(lease, now=later(29), ttl=30)
+        with pytest.raises(PipelineHeld):
+            take(store, "b", now=later(58))
+        take(store, "b", now=later(59))
+        with pytest.raises(LeaseLost) as lost:
+            store.heartbeat(lease, now=later(60), ttl=30)
+        assert str(lost.value) == (
+            "shop: this process no longer holds the pipeline (its epoch was 1): process 4242 on host-b holds "
+            "it now (epoch 2)\n"
+            "Nothing was lost, and nothing was written after the lease was gone.\n"
+            "Next: nothing to repair: the next run, or whoever holds the pipeline now, goes on from the mark"
+        )
+
+    def test_a_release_of_what_is_not_ours_is_quiet(self, store: Store) -> None:
+        zombie = take(store)
+        heir = take(store, "b", now=later(31))
+        store.release(zombie)
+        store.heartbeat(heir, now=later(32), ttl=30)
+        store.release(heir)
+        store.release(heir)
+
+    def test_of_many_who_acquire_at_once_one_wins(self, store: Store, reopen: Open) -> None:
+        won = _race(lambda i: take(handles[i], f"t{i}"), handles := [reopen() for _ in range(6)])
+        assert sorted(type(result).__name__ for result in won) == ["Lease"] + ["PipelineHeld"] * 5
+
+    @pytest.mark.parametrize("left", ["taken over", "released"])
+    def test_a_zombie_writes_nothing(self, store: Store, left: str) -> None:
+        zombie = take(store)
+        at = deliver(store, zombie, after(None, 1))
+        store.intend(zombie, open_ := after(at, 2), now=NOW, run="r")
+        store.start_run(zombie, "r", now=NOW)
+        if left == "released":
+            store.release(zombie)
+        else:
+            take(store, "b", now=later(31))
+        before = (store.streams("shop"), store.history("shop", "orders"), store.runs("shop"))
+        writes: list[Callable[[], object]] = [
+            lambda: store.intend(zombie, after(None, 1, stream="new"), now=NOW, run="r"),
+            lambda: store.advance(zombie, open_, rows=1, bytes_=1, now=NOW, run="r"),
+            lambda: store.stop(zombie, "orders", "no", now=NOW),
+            lambda: store.want_reset(zombie, "orders", now=NOW),
+            lambda: store.rebuild(zombie, "orders", None, now=NOW, run=None),
+            lambda: store.start_run(zombie, "r2", now=NOW),
+            lambda: store.heartbeat(zombie, now=NOW, ttl=30),
+        ]
+        for write in writes:
+            with pytest.raises(LeaseLost):
+                write()
+        store.end_run(zombie, "r", now=NOW, status="complete", has_more=False, progress="{}")
+        assert (store.streams("shop"), store.history("shop", "orders"), store.runs("shop")) == before
+
+    # ------------------------------------------------------------ the gate
+
+    def test_an_unknown_stream_stands_at_the_beginning(self, store: Store) -> None:
+        assert store.state("shop", "orders") == StreamState()
+        assert store.streams("shop") == {}
+        assert list(store.history("shop", "orders")) == []
+
+    def test_an_intent_comes_back_exactly(self, store: Store, reopen: Open) -> None:
+        slice_ = after(None, 1)
+        store.intend(take(store), slice_, now=NOW, run="r")
+        state = reopen().state("shop", "orders")
+        assert state == StreamState(intent=slice_)
+        assert state.intent is not None
+        assert (state.intent.id, state.intent.plan) == (slice_.id, '{"parts":3}')
+
+    def test_advance_moves_the_mark(self, store: Store, reopen: Open) -> None:
+        lease = take(store)
+        first = deliver(store, lease, after(None, 1), rows=10)
+        second = after(first, 2)
+        store.intend(lease, second, now=NOW, run="r")
+        assert store.advance(lease, second, rows=5, bytes_=500, now=later(1), run="r") == 2
+        expected = StreamState(last=second.position, version=2, rows=15, bytes=1500, last_rows=5, moved_at=later(1))
+        other = reopen()
+        assert other.state("shop", "orders") == expected
+        assert other.streams("shop") == {"orders": expected}
+        assert other.streams("other") == {}
+
+    def test_an_intent_only_after_its_predecessor(self, store: Store) -> None:
+        lease = take(store)
+        at = deliver(store, lease, after(None, 1))
+        follower = after(at, 2)
+        wrong = [
+            after(None, 1),
+            replace(follower, previous="0" * 64),
+            replace(follower, number=3),
+            replace(follower, after=Mark.of({"key": "0"})),
+            replace(follower, after=None),
+        ]
+        for slice_ in wrong:
+            with pytest.raises(StreamFailed):
+                store.intend(lease, slice_, now=NOW, run="r")
+        with pytest.raises(StreamFailed):
+            store.intend(lease, replace(follower, stream="new"), now=NOW, run="r")
+        assert store.streams("shop").keys() == {"orders"}
+        assert store.state("shop", "orders").intent is None
+
+    def test_a_second_intent_is_refused(self, store: Store) -> None:
+        lease = take(store)
+        store.intend(lease, first := after(None, 1), now=NOW, run="r")
+        second = after(None, 2)
+        for slice_ in (first, second):
+            with pytest.raises(StreamFailed) as refused:
+                store.intend(lease, slice_, now=NOW, run="r")
+        assert str(refused.value) == (
+            f"shop/orders: the store has no slice done and slice 1 ({first.id[:12]}) is open, so slice 1 "
+            f"({second.id[:12]}) cannot be intended: the store was changed or restored while this run was "
+            "using it\n"
+            "Nothing was lost: the mark has not moved.\n"
+            "Next: run the pipeline again; it first compares the store with the sink"
+        )
+        assert store.state("shop", "orders").intent == first
+
+    def test_only_the_open_intent_advances_and_once(self, store: Store) -> None:
+        lease = take(store)
+        slice_ = after(None, 1)
+        with pytest.raises(StreamFailed):
+            store.advance(lease, slice_, rows=1, bytes_=1, now=NOW, run="r")
+        store.intend(lease, slice_, now=NOW, run="r")
+        with pytest.raises(StreamFailed):
+            store.advance(lease, after(None, 2), rows=1, bytes_=1, now=NOW, run="r")
+        store.advance(lease, slice_, rows=1, bytes_=1, now=NOW, run="r")
+        with pytest.raises(StreamFailed):
+            store.advance(lease, slice_, rows=1, bytes_=1, now=NOW, run="r")
+        state = store.state("shop", "orders")
+        assert (state.version, state.rows, len(store.history("shop", "orders"))) == (1, 1, 1)
+
+    def test_whoever_takes_over_finishes_the_open_slice(self, store: Store, reopen: Open) -> None:
+        store.intend(take(store), after(None, 1), now=NOW, run="r")
+        heir = reopen()
+        lease = take(heir, "b", now=later(31))
+        intent = heir.state("shop", "orders").intent
+        assert intent is not None
+        assert heir.advance(lease, intent, rows=1, bytes_=1, now=later(32), run="r2") == 1
+
+    def test_of_many_who_intend_at_once_one_wins(self, store: Store, reopen: Open) -> None:
+        lease = take(store)
+        handles, proposals = [reopen() for _ in range(6)], [after(None, i) for i in range(6)]
+        won = _race(lambda i: handles[i].intend(lease, proposals[i], now=NOW, run="r"), handles)
+        assert sum(result is None for result in won) == 1
+        assert sum(isinstance(result, StreamFailed) for result in won) == 5
+        assert store.state("shop", "orders").intent == proposals[won.index(None)]
+
+    def test_a_slice_without_rows_leaves_last_rows_but_a_refresh_does_not(self, store: Store) -> None:
+        lease = take(store)
+        at = deliver(store, lease, after(None, 1), rows=7)
+        at = deliver(store, lease, after(at, 2), rows=0)
+        assert store.state("shop", "orders").last_rows == 7
+        deliver(store, lease, after(at, 3, kind=Kind.REFRESH), rows=0)
+        assert store.state("shop", "orders").last_rows == 0
+
+    # ------------------------------------------------------------ stop, reset, rebuild
+
+    def test_a_stop_is_recorded_and_cleared_by_hand_or_by_advance(self, store: Store, reopen: Open) -> None:
+        lease = take(store)
+        store.stop(lease, "orders", None, now=NOW)
+        assert store.streams("shop") == {}
+        store.stop(lease, "orders", "sink is behind", now=NOW)
+        assert reopen().state("shop", "orders") == StreamState(stopped="sink is behind")
+        store.stop(lease, "orders", None, now=NOW)
+        assert store.state("shop", "orders") == StreamState()
+        store.stop(lease, "orders", "no", now=NOW)
+        deliver(store, lease, after(None, 1))
+        assert store.state("shop", "orders").stopped is None
+
+    def test_a_reset_waits_for_the_open_slice_and_starts_from_zero(self, store: Store, reopen: Open) -> None:
+        lease = take(store)
+        store.intend(lease, slice_ := after(None, 1), now=NOW, run="r")
+        store.want_reset(lease, "orders", now=NOW)
+        assert reopen().state("shop", "orders") == StreamState(intent=slice_, reset_wanted=True)
+        store.advance(lease, slice_, rows=10, bytes_=1000, now=NOW, run="r")
+        assert store.state("shop", "orders").reset_wanted
+        reset = after(slice_.position, None, kind=Kind.RESET)
+        at = deliver(store, lease, reset, rows=0, now=later(1))
+        assert store.state("shop", "orders") == StreamState(last=at, version=2, last_rows=10, moved_at=later(1))
+        assert at.mark is None
+        assert deliver(store, lease, after(at, 1)).number == 3
+
+    @pytest.mark.parametrize("number", [0, 1, 5])
+    def test_rebuild_sets_the_mark_and_drops_intent_and_stop(self, store: Store, reopen: Open, number: int) -> None:
+        lease = take(store)
+        at = first = deliver(store, lease, after(None, 1))
+        at = deliver(store, lease, after(at, 2))
+        store.intend(lease, after(at, 3), now=NOW, run="r")
+        store.stop(lease, "orders", "no", now=NOW)
+        sinks = {0: None, 1: first, 5: Position(5, "5" * 64, Mark.of({"key": "9"}), "{}")}
+        held = sinks[number]
+        assert store.rebuild(lease, "orders", held, now=later(1), run=None) == 3
+        rows = 20 if held else 0
+        assert reopen().state("shop", "orders") == StreamState(
+            last=held, version=3, rows=rows, bytes=rows * 100, last_rows=10, moved_at=later(1)
+        )
+        # The very slice that was dropped may come again.
+        deliver(store, lease, after(held, 2))
+        assert store.state("shop", "orders").version == 4
+
+    def test_rebuild_of_a_stream_the_store_has_lost(self, store: Store) -> None:
+        held = Position(4, "4" * 64, None, "{}")
+        assert store.rebuild(take(store), "orders", held, now=NOW, run=None) == 1
+        assert store.state("shop", "orders") == StreamState(last=held, version=1, moved_at=NOW)
+
+    def test_history_is_newest_first_with_reasons(self, store: Store, reopen: Open) -> None:
+        lease = take(store)
+        one = deliver(store, lease, after(None, 1), rows=3)
+        two = deliver(store, lease, after(one, 2, kind=Kind.REFRESH), rows=4)
+        three = deliver(store, lease, after(two, None, kind=Kind.RESET), rows=0)
+        store.rebuild(lease, "orders", two, now=later(5), run=None)
+        changes = reopen().history("shop", "orders")
+        assert [(c.version, c.reason, c.position, c.rows, c.run) for c in changes] == [
+            (4, "recover", two, 0, None),
+            (3, "reset", three, 0, "r"),
+            (2, "refresh", two, 4, "r"),
+            (1, "advance", one, 3, "r"),
+        ]
+        assert changes[0].at == later(5)
+        assert list(store.history("shop", "orders", most=2)) == list(changes[:2])
+
+    # ------------------------------------------------------------ the runs
+
+    def test_a_run_that_is_complete_is_not_continued(self, store: Store, reopen: Open) -> None:
+        lease = take(store)
+        first = store.start_run(lease, "r1", now=NOW)
+        assert (first.status, first.continues, first.progress, first.ended) == ("running", None, "{}", None)
+        store.end_run(lease, "r1", now=later(1), status="complete", has_more=False, progress='{"rows":1}')
+        second = store.start_run(lease, "r2", now=later(2))
+        assert (second.continues, second.progress) == (None, "{}")
+        done = replace(first, ended=later(1), status="complete", progress='{"rows":1}')
+        assert list(reopen().runs("shop")) == [second, done]
+        assert list(store.runs("shop", most=1)) == [second]
+        assert list(store.runs("other")) == []
+
+    def test_a_run_with_more_to_do_is_continued(self, store: Store) -> None:
+        lease = take(store)
+        store.start_run(lease, "r1", now=NOW)
+        store.end_run(lease, "r1", now=NOW, status="limited", has_more=True, progress='{"rows":1}')
+        second = store.start_run(lease, "r2", now=NOW)
+        assert (second.continues, second.progress) == ("r1", '{"rows":1}')
+        assert store.runs("shop")[1].status == "limited"
+
+    def test_a_run_that_never_ended_is_lost_and_continued(self, store: Store) -> None:
+        store.start_run(take(store), "r1", now=NOW)
+        lease = take(store, "b", now=later(31))
+        assert store.start_run(lease, "r2", now=later(32)).continues == "r1"
+        assert [(run.id, run.status, run.ended) for run in store.runs("shop")] == [
+            ("r2", "running", None),
+            ("r1", "lost", None),
+        ]
+
+
+def _race(act: Callable[[int], object], handles: list[Store]) -> list[object]:
+    """Let every handle act at the same moment; what each got, results and refusals."""
+    barrier = threading.Barrier(len(handles))
+
+    def run(i: int) -> object:
+        barrier.wait()
+        try:
+            return act(i)
+        except PenstockError as refused:
+            return refused
+
+    with ThreadPoolExecutor(len(handles)) as pool:
+        return list(pool.map(run, range(len(handles))))

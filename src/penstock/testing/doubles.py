@@ -1,0 +1,143 @@
+"""Stand-ins for the engine's own tests: a source in memory, a mover that is a plain loop, a clock set by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.documents import Document, canonical, parse
+from penstock.core.marks import Mark, Position
+from penstock.core.slices import Kind, Part, Receipt, Slice
+from penstock.errors import StreamFailed, StreamRefused
+from penstock.links.pipe import carry
+from penstock.ports import Budget, Planned, Reader, Reading, StreamInfo, Writer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass
+class Clock:
+    """Time that moves only when told."""
+
+    moment: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        self.moment += timedelta(microseconds=1)
+        return self.moment
+
+    def elapsed(self) -> float:
+        return self.moment.timestamp()
+
+
+class LoopMover:
+    """Moves parts one after the other, in this process."""
+
+    workers = 1
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def move(self, reader: Reader, writer: Writer, parts: Sequence[Part]) -> Sequence[Receipt]:
+        receipts = []
+        for part in parts:
+            if self.cancelled:
+                raise StreamFailed("the move was given up on request", next_step="run again")
+            receipts.append(carry(reader, writer, part))
+        return receipts
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def close(self) -> None:
+        return None
+
+
+@dataclass
+class Rows:
+    """A log of rows: a row has a place, and an updated row leaves its place and takes a new one at the end."""
+
+    #: place -> (key, version); a vacated place is absent
+    places: dict[int, tuple[int, int]] = field(default_factory=dict)
+    arrived: int = 0
+
+    def arrive(self, key: int, version: int = 0) -> None:
+        self.arrived += 1
+        self.places[self.arrived] = (key, version)
+
+    def update(self, place: int) -> None:
+        key, version = self.places.pop(place)
+        self.arrive(key, version + 1)
+
+    def between(self, after: int, upto: int) -> list[tuple[int, int, int]]:
+        return [(p, *self.places[p]) for p in range(after + 1, upto + 1) if p in self.places]
+
+
+@dataclass(frozen=True)
+class _MemoryReader:
+    rows: Rows
+
+    def open(self, part: Part) -> pa.RecordBatchReader:
+        import pyarrow as pa
+
+        terms = parse(part.terms)
+        found = self.rows.between(terms["after"], terms["upto"])
+        schema = pa.schema([("place", pa.int64()), ("key", pa.int64()), ("version", pa.int64())])
+        columns = [pa.array([row[i] for row in found], pa.int64()) for i in range(3)]
+        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+        return pa.RecordBatchReader.from_batches(schema, [batch])
+
+
+class MemorySource:
+    """Streams of numbered rows in memory, read at most `most` places a slice, cut into parts of one place each."""
+
+    def __init__(self, streams: dict[str, Rows], most: int = 2, identity: str = "here") -> None:
+        self.streams, self.most, self.identity = streams, most, identity
+
+    def connect(self) -> None:
+        return None
+
+    def catalog(self) -> Sequence[StreamInfo]:
+        return [StreamInfo(name, Kind.ROWS, ("key",), ("place",)) for name in self.streams]
+
+    def content(self, stream: str) -> Document:
+        columns = [{"name": name} for name in ("place", "key", "version")]
+        return {"identity": self.identity, "columns": columns}
+
+    def accept(self, stream: str, last: Position, content: Document) -> None:
+        if parse(last.content)["identity"] != content["identity"]:
+            raise StreamRefused("another source", next_step="use the source the mark was made from", stream=stream)
+
+    def ceiling(self, stream: str, content: Document, run: str) -> Document | None:
+        return {"place": self.streams[stream].arrived} if self.streams[stream].arrived else None
+
+    def plan(
+        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
+    ) -> Planned | None:
+        at, top = _place(after), ceiling["place"]
+        assert isinstance(top, int)
+        upto = min(top, at + self.most, at + (budget.rows if budget.rows is not None else self.most))
+        return Planned(Mark.of({"place": upto}), rows=upto - at) if upto > at else None
+
+    @contextmanager
+    def reading(self, slice_: Slice) -> Iterator[Reading]:
+        after, upto = _place(slice_.after), _place(slice_.upto)
+        parts = [
+            Part(index, canonical({"after": place, "upto": place + 1}))
+            for index, place in enumerate(range(after, upto))
+        ]
+        yield Reading(_MemoryReader(self.streams[slice_.stream]), parts)
+
+    def describe(self, mark: Mark | None) -> str:
+        return f"place {_place(mark)}"
+
+    def close(self) -> None:
+        return None
+
+
+def _place(mark: Mark | None) -> int:
+    place: Any = mark.document["place"] if mark else 0
+    return int(place)

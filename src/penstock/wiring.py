@@ -1,0 +1,161 @@
+"""The composition root: the only place where concrete things are chosen.
+
+Every import of a driver, a store or Spark is inside a function: a command pays for what it uses.
+`penstock.testing` replaces `make_probe` and `make_mover` before it calls the command.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.ports import Context, Mover, Owner, Probe, Quiet, Sink, Source, Store
+
+if TYPE_CHECKING:
+    from penstock.config import File
+    from penstock.core.messages import Message
+    from penstock.engine import Engine
+    from penstock.links.spark import SparkOptions
+
+
+def _spark_mover(options: SparkOptions) -> Mover:
+    from penstock.links.spark import SparkMover
+
+    return SparkMover(options)
+
+
+#: what crash points are reported to
+make_probe: Callable[[], Probe] = Quiet
+#: what moves rows; called when the first row must move
+make_mover: Callable[[SparkOptions], Mover] = _spark_mover
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def elapsed(self) -> float:
+        return time.monotonic()
+
+
+def load(path: str) -> File:
+    """Read a pipeline file with the built-in sources and sinks and this process's environment."""
+    from penstock import config, sinks, sources
+
+    return config.load(path, environment=os.environ, sources=sources, sinks=sinks)
+
+
+def open_store(file: File) -> Store:
+    """The file's store, made if it is not there."""
+    from penstock.store import open_store
+
+    return open_store(file.store, folder=file.folder)
+
+
+def missing_store(file: File) -> Path | None:
+    """Where the store's file would be, if it is not there: one who only looks must not make it."""
+    scheme, marked, rest = file.store.partition("://")
+    if marked and scheme != "sqlite":
+        return None
+    path = Path(file.folder, rest[1:] if marked else file.store)
+    return None if path.exists() else path
+
+
+def build_source(file: File, pipeline: str, probe: Probe | None = None) -> Source:
+    """A pipeline's source, not yet connected."""
+    from penstock import sources
+
+    chosen = file.pipelines[pipeline]
+    context = Context(pipeline=pipeline, folder=file.folder, probe=probe or make_probe())
+    source: Source = sources.load(chosen.source_type).build(chosen.source, chosen.source_streams, context)
+    return source
+
+
+def build_sink(file: File, pipeline: str, probe: Probe | None = None) -> Sink:
+    """A pipeline's sink, not yet connected."""
+    from penstock import sinks
+
+    chosen = file.pipelines[pipeline]
+    context = Context(pipeline=pipeline, folder=file.folder, probe=probe or make_probe())
+    sink: Sink = sinks.load(chosen.sink_type).build(chosen.sink, chosen.sink_streams, context)
+    return sink
+
+
+def assemble(file: File, pipeline: str, *, store: Store, emit: Callable[[Message], None]) -> Engine:
+    """A pipeline's engine. It closes its source, sink and mover; whoever opened the store closes that."""
+    from penstock.engine import Engine, Settings
+    from penstock.links.spark import SparkOptions
+
+    spark = SparkOptions(**file.spark.model_dump())
+    chosen = file.pipelines[pipeline]
+    probe = make_probe()
+    return Engine(
+        pipeline,
+        source=build_source(file, pipeline, probe),
+        sink=build_sink(file, pipeline, probe),
+        store=store,
+        mover=lambda: make_mover(spark),
+        clock=SystemClock(),
+        probe=probe,
+        owner=this_process(),
+        gone=gone,
+        emit=emit,
+        settings=Settings(lease_seconds=chosen.lease_seconds, slice_bytes=chosen.slice_bytes, workers=spark.workers),
+    )
+
+
+# ---------------------------------------------------------------- processes
+
+
+def this_process() -> Owner:
+    """This process, as others can recognise it."""
+    pid = os.getpid()
+    return Owner(
+        token=secrets.token_hex(16),
+        host=socket.gethostname(),
+        pid=pid,
+        boot=_boot(),
+        started=_started(pid) or "",
+    )
+
+
+def gone(owner: Owner) -> bool:
+    """Whether a process has ended for certain. Never a guess: False where this machine cannot know."""
+    if not owner.boot or not owner.started or owner.boot != _boot():
+        return False
+    try:
+        # Asked of the kernel: /proc may be mounted so that it hides the processes of others.
+        os.kill(owner.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass
+    started = _started(owner.pid)
+    return started is not None and started != owner.started
+
+
+def _boot() -> str:
+    """This boot of this machine and this process namespace, or "" where the system does not tell."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str | None:
+    """When a process started, in ticks since boot."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The name, in brackets, may hold anything. The start time is field 22; what follows the name is field 3.
+    return stat.rpartition(")")[2].split()[19]

@@ -1,0 +1,160 @@
+"""What `status` and `state` say of a real store."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from penstock import wiring
+from penstock.cli.standing import pipeline_document, pipeline_lines
+from penstock.core.marks import Mark
+from penstock.core.slices import Slice, following
+from penstock.ports import Owner, Store
+from penstock.store import open_store
+
+NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
+OWNER = Owner("t", "box", 77)
+FILE = """\
+pipelines:
+  shop:
+    source: {type: postgres, url: "postgresql://db/x"}
+    sink: {type: files, directory: out}
+    streams: {orders: {cursor: id, unique: true}, items: {cursor: id, unique: true}}
+"""
+
+
+def planned(store: Store, number: int) -> Slice:
+    last = store.state("shop", "orders").last
+    return following(last, pipeline="shop", stream="orders", upto=Mark.of({"id": str(number)}), content={})
+
+
+def filled(store: Store, *, release: bool = True) -> None:
+    """Two slices of orders done, a third open."""
+    lease = store.acquire("shop", OWNER, now=NOW, ttl=30, gone=lambda _: False)
+    store.start_run(lease, "r1", now=NOW)
+    for number in (1, 2):
+        slice_ = planned(store, number)
+        store.intend(lease, slice_, now=NOW, run="r1")
+        store.advance(lease, slice_, rows=1000, bytes_=1 << 20, now=NOW, run="r1")
+    store.intend(lease, planned(store, 3), now=NOW, run="r1")
+    if release:
+        progress = json.dumps({"streams": {"orders": {"rows": 2000}}})
+        store.end_run(lease, "r1", now=NOW + timedelta(seconds=65), status="failed", has_more=True, progress=progress)
+        store.release(lease)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / ".penstock" / "store.db"))
+
+
+def text(store: Store, *, gone: bool = False, after: float = 125) -> list[str]:
+    now = NOW + timedelta(seconds=after)
+    document = pipeline_document(
+        store,
+        "shop",
+        ["orders", "items"],
+        words=lambda mark: f"<{mark}>",
+        gone=lambda _: gone,
+        now=now,
+    )
+    assert json.loads(json.dumps(document)) == document
+    return pipeline_lines(document, now)
+
+
+def test_a_pipeline_that_nobody_runs(store: Store) -> None:
+    with closing(store):
+        filled(store)
+        assert text(store) == [
+            "shop: nobody is running it",
+            "  orders: slice 2, 2,000 rows delivered (2.0 MiB), moved 2 min 5 s ago (2026-11-15 12:00:00 UTC)",
+            '    mark: <{"id":"2"}>',
+            '    open: slice 3 (<{"id":"3"}>); the next run finishes it first',
+            "  items: not begun",
+            "  last runs:",
+            "    2026-11-15 12:00:00 UTC  failed in 1 min 5 s, 2,000 rows, more to do",
+        ]
+
+
+def test_who_holds_a_pipeline(store: Store) -> None:
+    with closing(store):
+        filled(store, release=False)
+        running = "shop: running in process 77 on box, heard of at 2026-11-15T12:00:00.000000Z"
+        assert text(store, after=5)[0] == running
+        assert text(store, after=5)[-1] == "    2026-11-15 12:00:00 UTC  running, 0 rows"
+        expired = "has not been heard of since 2026-11-15T12:00:00.000000Z; the next run takes over"
+        assert text(store, after=60)[0] == f"shop: process 77 on box {expired}"
+        gone = "shop: process 77 on box ended without giving it back; the next run takes over"
+        assert text(store, gone=True)[0] == gone
+        assert text(store, gone=True)[-1] == "    2026-11-15 12:00:00 UTC  killed, 0 rows"
+
+
+def test_a_stopped_stream(store: Store) -> None:
+    with closing(store):
+        lease = store.acquire("shop", OWNER, now=NOW, ttl=30, gone=lambda _: False)
+        store.stop(lease, "orders", "the sink is behind", now=NOW)
+        assert text(store)[1:3] == ["  orders: not begun", "    stopped: the sink is behind"]
+
+
+def command(folder: Path, *words: str, answer: str | None = None) -> tuple[int, str, str]:
+    """Run a command; with an answer, at a terminal."""
+    arguments = [sys.executable, "-m", "penstock", *words]
+    if answer is None:
+        done = subprocess.run(
+            arguments, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+    ours, theirs = pty.openpty()
+    try:
+        os.write(ours, answer.encode())
+        done = subprocess.run(arguments, cwd=folder, stdin=theirs, capture_output=True, text=True, check=False)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def folder(tmp_path: Path, store: Store) -> Path:
+    with closing(store):
+        filled(store)
+    (tmp_path / "shop.yaml").write_text(FILE)
+    return tmp_path
+
+
+def test_the_commands_read_the_same_store(folder: Path) -> None:
+    code, shown, errors = command(folder, "status", "shop.yaml", "--json")
+    assert (code, errors) == (0, "")
+    orders = json.loads(shown)["pipelines"][0]["streams"]["orders"]
+    assert (orders["slice"], orders["rows"], orders["mark"]) == (2, 2000, {"id": "2"})
+    code, shown, errors = command(folder, "state", "show", "shop.yaml", "--stream", "orders")
+    assert (code, errors) == (0, "")
+    assert '  as stored: {"id": "2"}' in shown.splitlines()
+    assert command(folder, "state", "show", "shop.yaml", "--stream", "order") == (
+        2,
+        "",
+        "error: no stream 'order' is known; did you mean 'orders'?\nNothing was read or written.\n"
+        "Next: `penstock status shop.yaml` lists them\n",
+    )
+
+
+@pytest.mark.parametrize("answer", [None, "n\n", "\n"])
+def test_a_reset_says_what_it_reads_again_and_asks(folder: Path, answer: str | None) -> None:
+    before = wiring.load(str(folder / "shop.yaml"))
+    code, told, errors = command(folder, "state", "reset", "shop.yaml", "--stream", "orders", answer=answer)
+    assert code == 2
+    assert told.startswith("shop/orders: 2,000 rows delivered so far; mark: ")
+    assert told.splitlines()[1] == "What was delivered before stays in the sink."
+    reason = "this must be confirmed" if answer is None else "not confirmed"
+    assert errors.startswith(f"error: {reason}")
+    with closing(wiring.open_store(before)) as opened:
+        state = opened.state("shop", "orders")
+        assert (state.reset_wanted, state.rows) == (False, 2000)

@@ -1,0 +1,31 @@
+"""Every Store keeps the contract; a new one joins here."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from penstock.ports import Store
+from penstock.store import open_store
+from penstock.testing.contracts.store import StoreContract
+from penstock.testing.memory_store import MemoryStore
+
+
+class TestSqlite(StoreContract):
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> Callable[[], Store]:
+        return partial(open_store, "store.db", folder=str(tmp_path))
+
+
+class TestPostgres(StoreContract):
+    @pytest.fixture
+    def open_store(self, database: str) -> Callable[[], Store]:
+        return partial(open_store, database)
+
+
+class TestMemory(StoreContract):
+    @pytest.fixture
+    def open_store(self) -> Callable[[], Store]:
+        store = MemoryStore()
+        return lambda: store

@@ -1,0 +1,187 @@
+"""The state machine: everything that may happen to one stream, in any order, as Hypothesis rules."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from unittest import mock
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from penstock.testing.memory_store import Contents
+from penstock.testing.processes import Process
+from tests.engine.world import World, Wrong
+
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
+#: points worth going to at once, so that two processes meet where it matters
+POINTS = (
+    "gate.greeted",
+    "gate.planned",
+    "gate.intended",
+    "gate.asked",
+    "gate.moved",
+    "files.manifest_written",
+    "files.manifest_linked",
+    "gate.committed",
+    "gate.advanced",
+)
+#: the points at which a commit has taken effect although its caller may not learn so
+COMMITTED = ("files.manifest_linked", "files.all_visible")
+
+
+class GateMachine(RuleBasedStateMachine):
+    """Crash, freeze, wake, lost answer, take-over, restored and lost store, restored sink, reset, recover."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Syncing is for power cuts, which no process in this box can see; it would only slow the search.
+        self.sync = mock.patch("os.fsync", return_value=None)
+        self.sync.start()
+        self.folder = tempfile.mkdtemp(prefix="gate-", dir=MEMORY)
+        self.world = World(self.folder)
+        self.faults = 0
+        self.store_copy: Contents | None = None
+        self.sink_copy: str | None = None
+
+    @initialize(rows=st.integers(1, 3))
+    def first_rows(self, rows: int) -> None:
+        for _ in range(rows):
+            self.row_arrives()
+
+    def fault(self) -> bool:
+        self.faults += 1
+        return self.faults <= 4
+
+    @rule()
+    def row_arrives(self) -> None:
+        if self.world.rows.arrived < 6:
+            self.world.rows.arrive(self.world.rows.arrived + 1)
+
+    @precondition(lambda self: len(self.world.processes) < 2 and not self.world.stopped and self.world.starts < 6)
+    @rule(verb=st.sampled_from(["run", "run", "run", "reset"]), steps=st.integers(0, 24))
+    def start(self, verb: str, steps: int) -> None:
+        self.go(self.world.start(verb), steps)
+
+    @precondition(lambda self: self.world.processes)
+    @rule(which=st.integers(0, 1), steps=st.integers(1, 24))
+    def step(self, which: int, steps: int) -> None:
+        self.go(self.chosen(which), steps)
+
+    @precondition(lambda self: self.world.processes)
+    @rule(which=st.integers(0, 1), point=st.sampled_from(POINTS))
+    def step_to(self, which: int, point: str) -> None:
+        self.go_to(self.chosen(which), point)
+
+    @precondition(lambda self: len(self.world.processes) < 2 and not self.world.stopped and self.world.starts < 6)
+    @rule(point=st.sampled_from(POINTS))
+    def start_to(self, point: str) -> None:
+        self.go_to(self.world.start(), point)
+
+    @precondition(lambda self: self.world.processes)
+    @rule(which=st.integers(0, 1))
+    def finish(self, which: int) -> None:
+        self.go(self.chosen(which), 400)
+
+    @precondition(lambda self: self.world.processes)
+    @rule(which=st.integers(0, 1))
+    def crash(self, which: int) -> None:
+        if self.fault():
+            self.world.crash(self.chosen(which))
+            self.world.check()
+
+    @precondition(lambda self: self.world.processes)
+    @rule(which=st.integers(0, 1), point=st.sampled_from(COMMITTED), steps=st.integers(0, 24))
+    def answer_is_lost(self, which: int, point: str, steps: int) -> None:
+        process = self.chosen(which)
+        self.go_to(process, point)
+        if process.point == point:
+            process.lose_answer()
+        self.go(process, steps)
+
+    @precondition(lambda self: self.world.rows.arrived < 6)
+    @rule(back=st.integers(0, 2))
+    def row_is_updated(self, back: int) -> None:
+        last = self.world.store.state("p", "s").last
+        mark = last.mark.document["place"] if last and last.mark else 0
+        if last is not None and last.mark is None:
+            return  # after a reset everything is above the mark, also what was delivered before
+        above = [place for place in self.world.rows.places if place > mark]
+        if len(above) > back and self.fault():
+            self.world.rows.update(sorted(above)[-1 - back])
+
+    @precondition(lambda self: self.store_copy is None)
+    @rule()
+    def store_is_copied(self) -> None:
+        self.store_copy = self.world.store.copy()
+
+    @precondition(lambda self: self.store_copy is not None)
+    @rule()
+    def store_is_restored(self) -> None:
+        if self.fault():
+            assert self.store_copy is not None
+            self.world.store.restore(self.store_copy)
+            self.world.tampered_store = True
+
+    @rule(sure=st.integers(0, 2))
+    def store_is_lost(self, sure: int) -> None:
+        if sure == 0 and self.fault():
+            self.world.store.lose()
+            self.world.tampered_store = True
+
+    @precondition(lambda self: self.sink_copy is None)
+    @rule()
+    def sink_is_copied(self) -> None:
+        self.sink_copy = self.world.copy_sink()
+
+    @precondition(lambda self: self.sink_copy is not None)
+    @rule()
+    def sink_is_restored(self) -> None:
+        if self.fault():
+            assert self.sink_copy is not None
+            self.world.restore_sink(self.sink_copy)
+
+    @precondition(lambda self: self.world.visible_files())
+    @rule(newest=st.booleans())
+    def file_is_deleted(self, newest: bool) -> None:
+        if self.fault():
+            files = sorted(self.world.visible_files())
+            self.world.delete(files[-1] if newest else files[0])
+
+    @precondition(lambda self: self.world.stopped)
+    @rule(then_run=st.booleans())
+    def operator_recovers(self, then_run: bool) -> None:
+        self.world.recover()
+        if then_run:
+            self.world.settle(None)
+            if self.world.stopped:
+                raise Wrong(f"no way out: after recover a run alone stops again: {self.world.stopped}")
+
+    @rule(which=st.integers(-1, 1))
+    def settle(self, which: int) -> None:
+        alone = self.chosen(which) if which >= 0 and self.world.processes else None
+        self.world.settle(alone)
+
+    def chosen(self, which: int) -> Process:
+        return self.world.processes[which % len(self.world.processes)]
+
+    def go_to(self, process: Process, point: str) -> None:
+        for _ in range(60):
+            if process.ended or process.step() == point:
+                break
+            self.world.check()
+        self.go(process, 0)
+
+    def go(self, process: Process, steps: int) -> None:
+        self.world.step(process, steps)
+        self.world.check()
+
+    def teardown(self) -> None:
+        try:
+            if not self.world.stopped:
+                self.world.settle(None)
+        finally:
+            self.world.end()
+            self.sync.stop()
+            shutil.rmtree(self.folder, ignore_errors=True)

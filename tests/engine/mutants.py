@@ -1,0 +1,278 @@
+"""Mistakes one could make in the gate or the files sink, each made on purpose in the real code.
+
+The names are those of `gate_model.py`; the state machine must catch every one of them.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from penstock.core.slices import Verdict
+from penstock.engine import gate as gate_module
+from penstock.engine.gate import Gate
+from penstock.engine.run import Engine
+from penstock.errors import CommitUnclear
+from penstock.sinks.files import chain as chain_module
+from penstock.sinks.files import writer as writer_module
+from penstock.sinks.files.chain import Chain
+from penstock.sinks.files.layout import Layout
+from penstock.sinks.files.sink import FilesSink
+from penstock.testing.memory_store import MemoryStore
+
+Mutant = Callable[[], AbstractContextManager[None]]
+MUTANTS: dict[str, Mutant] = {}
+
+
+def mutant(name: str) -> Callable[[Callable[[], Iterator[None]]], None]:
+    def register(make: Callable[[], Iterator[None]]) -> None:
+        MUTANTS[name] = contextmanager(make)
+
+    return register
+
+
+def patched(*patches: tuple[Any, str, Any]) -> ExitStack:
+    stack = ExitStack()
+    for where, name, value in patches:
+        stack.enter_context(mock.patch.object(where, name, value))
+    return stack
+
+
+# ---------------------------------------------------------------- the files sink
+
+
+@mutant("make visible before manifest")
+def _() -> Iterator[None]:
+    create = FilesSink._create
+
+    def visible_first(self: FilesSink, chain: Chain, manifest: Any) -> None:
+        chain.make_visible(manifest)
+        create(self, chain, manifest)
+
+    with patched((FilesSink, "_create", visible_first)):
+        yield
+
+
+@mutant("sweep at takeover")
+def _() -> Iterator[None]:
+    turn = Gate.turn
+
+    def sweeping(self: Gate) -> Any:
+        intent = self.store.state(self.pipeline, self.stream).intent
+        if intent:
+            sink: Any = self.sink
+            staged = os.path.join(sink.root, Layout(self.pipeline, self.stream).staged)
+            for folder in glob.glob(f"{staged}/{intent.number}.*"):
+                shutil.rmtree(folder)
+        return turn(self)
+
+    with patched((Gate, "turn", sweeping)):
+        yield
+
+
+def _tidying(names: Callable[[FilesSink, Any, str, Any], list[str]]) -> Any:
+    commit = FilesSink.commit
+
+    def tidy(self: FilesSink, slice_: Any, attempt: str, receipts: Any) -> None:
+        try:
+            commit(self, slice_, attempt, receipts)
+        except CommitUnclear:
+            for path in names(self, slice_, attempt, receipts):
+                if os.path.exists(path):
+                    os.unlink(path)
+            raise
+
+    return tidy
+
+
+def _aside(sink: FilesSink, slice_: Any, attempt: str, receipts: Any) -> list[str]:
+    folder = os.path.join(sink.root, Layout(sink.pipeline, slice_.stream).attempt(slice_.number, attempt))
+    return glob.glob(f"{folder}/*")
+
+
+@mutant("delete what was put aside on an unknown outcome")
+def _() -> Iterator[None]:
+    with patched((FilesSink, "commit", _tidying(_aside))):
+        yield
+
+
+@mutant("names without the attempt")
+def _() -> Iterator[None]:
+    """And the loser tidies up under names that are not its own, as the model has it."""
+    writer = FilesSink.writer
+
+    def named(self: FilesSink, slice_: Any, attempt: str) -> Any:
+        made = writer(self, slice_, "one")
+        return replace(made, attempt="one")
+
+    def all_of_them(sink: FilesSink, slice_: Any, attempt: str, receipts: Any) -> list[str]:
+        data = os.path.join(sink.root, Layout(sink.pipeline, slice_.stream).data)
+        return _aside(sink, slice_, "one", receipts) + glob.glob(f"{data}/{slice_.number:08d}-*")
+
+    same = mock.Mock()
+    same.uuid4.return_value.hex = "0" * 32
+    with patched(
+        (FilesSink, "writer", named),
+        (FilesSink, "commit", _tidying(all_of_them)),
+        (writer_module, "uuid", same),
+    ):
+        yield
+
+
+@mutant("manifest named by slice id, not number")
+def _() -> Iterator[None]:
+    create = FilesSink._create
+
+    def by_id(self: FilesSink, chain: Chain, manifest: Any) -> None:
+        create(self, replace(chain, layout=_ById(chain.layout, manifest.slice.id)), manifest)
+
+    def path(self: Chain, number: int) -> str:
+        if isinstance(self.layout, _ById):
+            return self.path(self.layout.manifest(number))
+        found = glob.glob(self.path(f"{self.layout.manifests}/{number:012d}-*.json"))
+        return max(found, key=lambda name: os.stat(name).st_mtime_ns)
+
+    def numbers(self: Chain) -> list[int]:
+        found = glob.glob(self.path(f"{self.layout.manifests}/*-*.json"))
+        return sorted({int(os.path.basename(name)[:12]) for name in found})
+
+    with patched((FilesSink, "_create", by_id), (Chain, "manifest_path", path), (Chain, "numbers", numbers)):
+        yield
+
+
+class _ById(Layout):
+    """A layout whose manifests are named by the slice's id too."""
+
+    def __init__(self, layout: Layout, id_: str) -> None:
+        super().__init__(layout.pipeline, layout.stream)
+        object.__setattr__(self, "id", id_)
+
+    def manifest(self, number: int) -> str:
+        return os.path.join(self.manifests, f"{number:012d}-{self.__dict__['id'][:8]}.json")
+
+
+@mutant("less 'whole': holding n asks for nothing but its manifest")
+def _() -> Iterator[None]:
+    def careless(self: Chain) -> Any:
+        numbers = self.numbers()
+        return self.read(numbers[-1]) if numbers else None
+
+    with patched((Chain, "last", careless)):
+        yield
+
+
+@mutant("less 'void': recover withdraws nothing")
+def _() -> Iterator[None]:
+    with patched((FilesSink, "recover", lambda self, stream: [])):
+        yield
+
+
+@mutant("any file of the right name is whole")
+def _() -> Iterator[None]:
+    with patched((chain_module.Chain, "make_visible", lambda self, manifest: None)):
+        yield
+
+
+# ---------------------------------------------------------------- the gate
+
+
+@mutant("less 'greet': a run does not ask the sink first")
+def _() -> Iterator[None]:
+    with patched((Gate, "greet", lambda self, state: None)):
+        yield
+
+
+@mutant("plan anew on retry")
+def _() -> Iterator[None]:
+    turn = Gate.turn
+
+    def anew(self: Gate) -> Any:
+        store: Any = self.store
+        state = store.state(self.pipeline, self.stream)
+        if state.intent and not state.reset_wanted:
+            with store._lock:
+                store._has.streams[(self.pipeline, self.stream)] = replace(state, intent=None)
+            planned = self.next_slice(replace(state, intent=None))
+            if planned is None:
+                return gate_module.Turn.NOTHING
+            self.pass_through(state, planned)
+            return gate_module.Turn.MOVED
+        return turn(self)
+
+    with patched((Gate, "turn", anew)):
+        yield
+
+
+@mutant("holds n or more means already in")
+def _() -> Iterator[None]:
+    def generous(held: Any, slice_: Any) -> Verdict:
+        if held and held.number >= slice_.number:
+            return Verdict.IN
+        return Verdict.NEXT if (held.id if held else "") == slice_.previous else Verdict.OTHER
+
+    with patched((gate_module, "verdict", generous)):
+        yield
+
+
+@mutant("the chain is not asked")
+def _() -> Iterator[None]:
+    with patched((gate_module, "verdict", lambda held, slice_: Verdict.NEXT)):
+        yield
+
+
+@mutant("chain kept under a uid born in the store")
+def _() -> Iterator[None]:
+    lose, chain = MemoryStore.lose, FilesSink.chain
+    uid = [0]
+
+    def reborn(self: MemoryStore) -> None:
+        uid[0] += 1
+        lose(self)
+
+    def of_uid(self: FilesSink, stream: str) -> Chain:
+        made = chain(self, stream)
+        return replace(made, layout=_Uid(made.layout.pipeline, made.layout.stream, uid[0]))
+
+    with patched((MemoryStore, "lose", reborn), (FilesSink, "chain", of_uid)):
+        yield
+
+
+class _Uid(Layout):
+    """A layout whose manifests lie under a number born with the store."""
+
+    def __init__(self, pipeline: str, stream: str, uid: int) -> None:
+        super().__init__(pipeline, stream)
+        object.__setattr__(self, "uid", uid)
+
+    @property
+    def manifests(self) -> str:
+        return os.path.join(self.meta, f"manifests{self.__dict__['uid'] or ''}")
+
+
+@mutant("a process without the lease may stop the stream")
+def _() -> Iterator[None]:
+    def stop(self: Gate, reason: Any) -> None:
+        raise reason
+
+    def heed(self: Engine, lease: Any = None) -> None:
+        return None
+
+    with patched((Gate, "stop", stop), (Engine, "_heed", heed)):
+        yield
+
+
+@mutant("advance without compare-and-set")
+def _() -> Iterator[None]:
+    def blindly(self: Any, lease: Any, slice_: Any, *, rows: int, bytes_: int, now: Any, run: str) -> int:
+        with self._lock:
+            state = self.state(lease.pipeline, slice_.stream)
+            return int(self._move(lease, slice_.stream, state, slice_.position, now, "advance", rows, run))
+
+    with patched((MemoryStore, "advance", blindly)):
+        yield

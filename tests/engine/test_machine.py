@@ -1,0 +1,31 @@
+"""The gate keeps the model's properties under every order of faults that the machine can think of."""
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.engine.machine import GateMachine
+from tests.engine.mutants import MUTANTS
+
+LONG_ENOUGH = settings(
+    max_examples=300,
+    stateful_step_count=40,
+    deadline=None,
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+)
+#: the examples in which a mutant must be caught; none is shrunk
+SEARCH = settings(LONG_ENOUGH, max_examples=2000, database=None, phases=[Phase.generate])
+#: in the model this one breaks a sink that is planned for after it was greeted; here the state is read before that,
+#: so the compare-and-set of `intend` covers for it: the chain is asked all the same
+COVERED = {"holds n or more means already in"}
+
+
+def test_properties_hold() -> None:
+    run_state_machine_as_test(GateMachine, settings=LONG_ENOUGH)
+
+
+@pytest.mark.parametrize("name", sorted(set(MUTANTS) - COVERED))
+def test_mistake_is_caught(name: str) -> None:
+    with MUTANTS[name](), pytest.raises(AssertionError):
+        run_state_machine_as_test(seed(1)(GateMachine), settings=SEARCH)

@@ -1,0 +1,55 @@
+"""On a disk that fills up, every refusal says so, and what was acknowledged stays; never half a store."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+#: runs in a mount namespace of its own, so that its disks end with it
+FILL = """
+import json, os, subprocess, sys
+from penstock.errors import PenstockError
+from penstock.store import open_store
+from penstock.testing.contracts.store import after, deliver, take
+
+folder, found = sys.argv[1], []
+for kibibytes in range(8, 257, 24):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kibibytes}k", "tmpfs", folder], check=True)
+    done, store, at = 0, None, None
+    try:
+        store = open_store(os.path.join(folder, "store.db"))
+        lease = take(store)
+        while done < 1000:
+            at = deliver(store, lease, after(at, done))
+            done += 1
+    except PenstockError as refused:
+        message = str(refused)
+    kept = store.state("shop", "orders").version if store else None
+    if store:
+        store.close()
+    found.append({"message": message, "done": done, "kept": kept, "files": os.listdir(folder)})
+    subprocess.run(["umount", folder], check=True)
+print(json.dumps(found))
+"""
+
+
+def test_a_disk_that_fills_up(tmp_path: Path) -> None:
+    # Propagation cannot be changed in a chroot; the script unmounts what it mounts.
+    alone = ["unshare", "--mount", "--propagation", "unchanged"]
+    root = [] if os.geteuid() == 0 else ["--map-root-user"]
+    command = [*alone, *root, sys.executable, "-W", "error", "-c", FILL, str(tmp_path)]
+    filled = subprocess.run(command, capture_output=True, text=True)
+    assert filled.returncode == 0, filled.stderr
+    found = json.loads(filled.stdout)
+    assert {each["message"] for each in found} == {
+        f"the store {tmp_path / 'store.db'} cannot be written: its disk is full\n"
+        "Nothing was lost: what was recorded before stays recorded.\n"
+        "Next: free some space, then run again"
+    }
+    never_made = [each for each in found if each["kept"] is None]
+    made = [each for each in found if each["kept"] is not None]
+    assert len(never_made) > 3
+    assert len(made) > 2
+    assert [each["files"] for each in never_made] == [[]] * len(never_made)
+    assert [each["kept"] for each in made] == [each["done"] for each in made]
