@@ -27,6 +27,8 @@ POINTS = (
     "gate.committed",
     "gate.advanced",
 )
+#: after the sink was asked and before the commit takes effect
+BETWEEN = ("gate.asked", "gate.moved", "files.manifest_written")
 #: the points at which a commit has taken effect although its caller may not learn so
 COMMITTED = ("files.manifest_linked", "files.all_visible")
 
@@ -56,10 +58,10 @@ class GateMachine(RuleBasedStateMachine):
 
     @rule()
     def row_arrives(self) -> None:
-        if self.world.rows.arrived < 6:
+        if self.world.rows.arrived < 10:
             self.world.rows.arrive(self.world.rows.arrived + 1)
 
-    @precondition(lambda self: len(self.world.processes) < 2 and not self.world.stopped and self.world.starts < 6)
+    @precondition(lambda self: len(self.world.processes) < 2 and not self.world.stopped and self.world.starts < 12)
     @rule(verb=st.sampled_from(["run", "run", "run", "reset"]), steps=st.integers(0, 24))
     def start(self, verb: str, steps: int) -> None:
         self.go(self.world.start(verb), steps)
@@ -74,14 +76,16 @@ class GateMachine(RuleBasedStateMachine):
     def step_to(self, which: int, point: str) -> None:
         self.go_to(self.chosen(which), point)
 
-    @precondition(lambda self: len(self.world.processes) < 2 and not self.world.stopped and self.world.starts < 6)
+    @precondition(lambda self: len(self.world.processes) < 2 and not self.world.stopped and self.world.starts < 12)
     @rule(point=st.sampled_from(POINTS))
     def start_to(self, point: str) -> None:
         self.go_to(self.world.start(), point)
 
     @precondition(lambda self: self.world.processes)
-    @rule(which=st.integers(0, 1))
-    def finish(self, which: int) -> None:
+    @rule(which=st.integers(0, 1), sure=st.booleans())
+    def finish(self, which: int, sure: bool) -> None:
+        if not sure:
+            return
         self.go(self.chosen(which), 400)
 
     @precondition(lambda self: self.world.processes)
@@ -100,7 +104,7 @@ class GateMachine(RuleBasedStateMachine):
             process.lose_answer()
         self.go(process, steps)
 
-    @precondition(lambda self: self.world.rows.arrived < 6)
+    @precondition(lambda self: self.world.rows.arrived < 10)
     @rule(back=st.integers(0, 2))
     def row_is_updated(self, back: int) -> None:
         last = self.world.store.state("p", "s").last
@@ -124,7 +128,22 @@ class GateMachine(RuleBasedStateMachine):
             self.world.store.restore(self.store_copy)
             self.world.tampered_store = True
 
-    @rule(sure=st.integers(0, 2))
+    @precondition(lambda self: not self.world.processes and not self.world.stopped and self.world.starts < 12)
+    @rule(at=st.sampled_from(BETWEEN), point=st.sampled_from(BETWEEN), then_finish=st.booleans())
+    def old_store_comes_back(self, at: str, point: str, then_finish: bool) -> None:
+        """While one process is at work, a copy of the store from before is used by another, and a row has come."""
+        copy = self.world.store.copy()
+        self.go_to(self.world.start(), at)
+        self.row_arrives()
+        if self.fault():
+            self.world.store.restore(copy)
+            self.world.tampered_store = True
+        if not self.world.stopped:
+            self.go_to(self.world.start(), point)
+        for process in list(self.world.processes) if then_finish else ():
+            self.go(process, 400)
+
+    @rule(sure=st.integers(0, 5))
     def store_is_lost(self, sure: int) -> None:
         if sure == 0 and self.fault():
             self.world.store.lose()
@@ -136,16 +155,16 @@ class GateMachine(RuleBasedStateMachine):
         self.sink_copy = self.world.copy_sink()
 
     @precondition(lambda self: self.sink_copy is not None)
-    @rule()
-    def sink_is_restored(self) -> None:
-        if self.fault():
+    @rule(sure=st.booleans())
+    def sink_is_restored(self, sure: bool) -> None:
+        if sure and self.fault():
             assert self.sink_copy is not None
             self.world.restore_sink(self.sink_copy)
 
     @precondition(lambda self: self.world.visible_files())
-    @rule(newest=st.booleans())
-    def file_is_deleted(self, newest: bool) -> None:
-        if self.fault():
+    @rule(newest=st.booleans(), sure=st.integers(0, 3))
+    def file_is_deleted(self, newest: bool, sure: int) -> None:
+        if sure == 0 and self.fault():
             files = sorted(self.world.visible_files())
             self.world.delete(files[-1] if newest else files[0])
 
@@ -158,8 +177,10 @@ class GateMachine(RuleBasedStateMachine):
             if self.world.stopped:
                 raise Wrong(f"no way out: after recover a run alone stops again: {self.world.stopped}")
 
-    @rule(which=st.integers(-1, 1))
-    def settle(self, which: int) -> None:
+    @rule(which=st.integers(-1, 1), sure=st.integers(0, 4))
+    def settle(self, which: int, sure: int) -> None:
+        if sure:
+            return  # it ends much, so it comes seldom
         alone = self.chosen(which) if which >= 0 and self.world.processes else None
         self.world.settle(alone)
 

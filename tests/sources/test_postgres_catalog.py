@@ -63,12 +63,14 @@ def test_configured_streams_alone(shop: str) -> None:
         "orders": {"cursor": "at", "tiebreaker": "id", "accept_drop": True},
         "sold": {"table": "sales.orders"},
         "gone": {},
+        "no.table.name": {},
         "notes": {},
     }
     assert catalog(shop, streams) == [
         StreamInfo("orders", Kind.ROWS, ("id",), ("at", "id"), accept_drop=True),
         StreamInfo("sold", Kind.REFRESH, ("id",)),
         StreamInfo("gone", Kind.REFRESH),
+        StreamInfo("no.table.name", Kind.REFRESH),
         StreamInfo("notes", Kind.REFRESH),
     ]
 

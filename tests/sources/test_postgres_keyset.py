@@ -86,6 +86,21 @@ class TestTies:
             got += read(origin, slice_)["id"].to_pylist()
         assert sorted(got) == [row[0] for row in rows(database, "SELECT id FROM orders ORDER BY id")]
 
+    def test_without_an_index_the_order_is_the_keys_all_the_same(self, database: str) -> None:
+        execute(
+            database,
+            "CREATE TABLE t (c int NOT NULL, id int PRIMARY KEY);"
+            "INSERT INTO t SELECT g / 10, g FROM generate_series(1, 1000) g ORDER BY md5(g::text)",
+        )
+        origin = source(database, {"t": {"cursor": "c", "tiebreaker": "id", "index": "optional"}})
+        [slice_] = slices(origin, "t", Budget(bytes=1 << 30, row_bytes=float(1 << 20), workers=2))
+        with origin.reading(slice_) as reading:
+            parts = [reading.reader.open(part).read_all()["id"].to_pylist() for part in reading.parts]
+        assert json.loads(slice_.plan)["rows"] == 1000
+        assert [240 < len(part) < 260 for part in parts] == [True] * 4
+        assert [sorted(part) for part in parts] == [list(range(part[0], part[-1] + 1)) for part in map(sorted, parts)]
+        assert sorted(row for part in parts for row in part) == list(range(1, 1001))
+
     def test_a_composite_tiebreaker(self, database: str) -> None:
         execute(
             database,
@@ -126,15 +141,33 @@ class TestKeysOfManyTypes:
             "CREATE TYPE mood AS ENUM ('so', 'la', 'ti')",
             f"CREATE TABLE t (c {type_} NOT NULL, id int PRIMARY KEY); CREATE INDEX ON t (c, id)",
             f"INSERT INTO t SELECT {value}, g FROM generate_series(1, 100) g",
-            # Settings of the role must not change how a key reads.
-            "DO $$ BEGIN"
-            " EXECUTE format('ALTER DATABASE %I SET DateStyle = ''SQL, DMY''', current_database());"
-            " EXECUTE format('ALTER DATABASE %I SET TimeZone = ''Asia/Tokyo''', current_database());"
-            " EXECUTE format('ALTER DATABASE %I SET extra_float_digits = 0', current_database());"
-            " EXECUTE format('ALTER DATABASE %I SET bytea_output = escape', current_database()); END $$",
         )
         got = delivered(database, "t", replace(WIDE, rows=30), cursor="c", tiebreaker="id", columns=["id"])
         assert sorted(row["id"] for row in got) == list(range(1, 101))
+
+    @pytest.mark.parametrize(
+        ("type_", "value", "setting", "text"),
+        [
+            ("timestamptz", "2024-03-04 05:06:07.123456Z", "DateStyle = 'SQL, DMY'", None),
+            ("timestamptz", "2024-03-04 05:06:07.123456Z", "TimeZone = 'Asia/Tokyo'", None),
+            ("double precision", "0.1234567890123456", "extra_float_digits = -5", "0.1234567890123456"),
+            ("interval", "1 month -2 days", "IntervalStyle = 'sql_standard'", "P1M-2D"),
+            ("bytea", "\\x6162", "bytea_output = 'escape'", "\\x6162"),
+        ],
+    )
+    def test_keys_read_the_same_whatever_is_set_for_the_database(
+        self, database: str, type_: str, value: str, setting: str, text: str | None
+    ) -> None:
+        name = database.rpartition("/")[2]
+        execute(
+            database,
+            f"CREATE TABLE t (id {type_} PRIMARY KEY); INSERT INTO t VALUES ('{value}')",
+            f'ALTER DATABASE "{name}" SET {setting}',
+        )
+        origin = source(database, {"t": {"cursor": "id", "unique": True}})
+        [slice_] = slices(origin, "t", WIDE)
+        assert key(slice_) == [text or "2024-03-04 05:06:07.123456+00"]
+        assert read(origin, slice_).num_rows == 1
 
     def test_keys_are_kept_as_text_to_the_last_digit(self, database: str) -> None:
         execute(

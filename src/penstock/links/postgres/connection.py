@@ -114,22 +114,14 @@ class Session:
     def rows(self, query: sql.Composed | sql.SQL, *, table: str, stream: str | None = None) -> list[tuple[Any, ...]]:
         """All rows of a short answer."""
         try:
-            return self._rows(query)
-        except psycopg.OperationalError as error:
-            if self._connection is not None and not self._connection.broken:
-                raise self._failed(error, table, stream) from error
-        except psycopg.Error as error:
-            raise self._failed(error, table, stream) from error
-        self._reopen()
-        try:
-            return self._rows(query)
+            return self._answer(query)
         except psycopg.Error as error:
             raise self._failed(error, table, stream) from error
 
     def check(self, query: sql.Composed | sql.SQL) -> str | None:
         """Run a statement for its effect; what the server has against its values, or None."""
         try:
-            self._rows(query)
+            self._answer(query)
         except psycopg.DataError as error:
             return str(error).splitlines()[0]
         except psycopg.Error as error:
@@ -140,6 +132,15 @@ class Session:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def _answer(self, query: sql.Composed | sql.SQL) -> list[tuple[Any, ...]]:
+        try:
+            return self._rows(query)
+        except psycopg.OperationalError:
+            if self._connection is None or not self._connection.broken:
+                raise
+        self._reopen()
+        return self._rows(query)
 
     def _rows(self, query: sql.Composed | sql.SQL) -> list[tuple[Any, ...]]:
         if self._connection is None:

@@ -64,18 +64,24 @@ class PostgresSource:
 
     def catalog(self) -> Sequence[StreamInfo]:
         schema = self._options.default_schema if self._discovers() else None
-        named = {
-            stream: table_name(stream, options, self._options.default_schema)
-            for stream, options in self._streams.items()
-        }
-        found = {table.name: table for table in catalog.tables(self._session, schema, list(named.values()))}
-        if schema is not None and not any(table.discovered for table in found.values()):
+        named = {stream: self._table_of(stream) for stream in self._streams}
+        tables = catalog.tables(self._session, schema, [name for name in named.values() if name])
+        found: dict[TableName | None, Found] = {table.name: table for table in tables}
+        if schema is not None and not any(table.discovered for table in tables):
             self._check_schema(schema)
         infos = [self._info(stream, options, found.get(named[stream])) for stream, options in self._streams.items()]
-        for name, table in found.items():
-            if table.discovered and name not in named.values() and not catalog.excluded(name, self._options.exclude):
-                infos.append(self._info(self._discovered_name(name), StreamOptions(), table))
+        for table in tables:
+            listed = table.name in named.values()
+            if table.discovered and not listed and not catalog.excluded(table.name, self._options.exclude):
+                infos.append(self._info(self._discovered_name(table.name), StreamOptions(), table))
         return infos
+
+    def _table_of(self, stream: str) -> TableName | None:
+        """The table of a configured stream; None if it names none, which `content` will refuse."""
+        try:
+            return table_name(stream, self._streams[stream], self._options.default_schema)
+        except StreamRefused:
+            return None
 
     def _discovers(self) -> bool:
         return not self._streams if self._options.discover is None else self._options.discover

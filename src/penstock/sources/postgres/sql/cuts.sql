@@ -1,12 +1,13 @@
 -- The key of every {step}th row after a mark, at most {most} rows far, and how many rows are left behind the last one.
--- Step by step, because numbering the rows of a slice takes four times as long as walking over them.
+-- Step by step, because numbering the rows of a slice takes four times as long as walking over them; and with nothing
+-- in the inner SELECT but the key, because it is evaluated for every row that is passed.
 WITH RECURSIVE cuts ({names}, n) AS (
-    (SELECT {key}, {step}::bigint FROM {table} AS t WHERE {whole}
-     ORDER BY {key} OFFSET {step} - 1 LIMIT 1)
+    SELECT x.*, {step}::bigint
+    FROM (SELECT {key} FROM {table} AS t WHERE {whole} ORDER BY {key} OFFSET {step} - 1 LIMIT 1) x
     UNION ALL
-    SELECT x.*
+    SELECT x.*, cuts.n + least({step}, {most} - cuts.n)
     FROM cuts CROSS JOIN LATERAL (
-        SELECT {key}, cuts.n + least({step}, {most} - cuts.n) FROM {table} AS t WHERE {key_row} > {cut} AND {below}
+        SELECT {key} FROM {table} AS t WHERE {key_row} > {cut} AND {below}
         ORDER BY {key} OFFSET least({step}, {most} - cuts.n) - 1 LIMIT 1
     ) x
     WHERE cuts.n < {most}
