@@ -29,7 +29,7 @@ class Reader(Protocol):
         """The part's rows, batch by batch, each batch bounded in bytes.
 
         Every part of a slice has the same schema. A batch may carry a column `_change` ('upsert' or
-        'delete'); without it every row is an upsert. Closing the reader frees its connection.
+        'delete'); without it every row is an upsert. Ending the reader or letting go of it frees its connection.
         """
         ...
 
@@ -110,7 +110,10 @@ class Source(Protocol):
         ...
 
     def catalog(self) -> Sequence[StreamInfo]:
-        """The streams to sync, by configuration or discovery; a configured one is listed even if broken."""
+        """The streams to sync, by configuration or discovery; a configured one is listed even if broken.
+
+        InputError if the configuration names a place that is not there (a schema).
+        """
         ...
 
     def content(self, stream: str) -> Document:
@@ -275,7 +278,7 @@ class Change:
 
     version: int
     at: datetime
-    #: advance, reset, recover
+    #: advance, refresh, reset, recover
     reason: str
     position: Position | None
     rows: int

@@ -183,17 +183,21 @@ def decode(line: str) -> Message:
     if not isinstance(document, dict) or document.get("type") not in TYPES:
         raise MessageRefused(f"not a message: {line[:80]}")
     kind = TYPES[document.pop("type")]
-    if "_ts" not in document:
+    if document.get("_ts") is None:
         raise MessageRefused(f"a {kind.type} message without _ts")
-    document["ts"] = datetime.fromisoformat(document.pop("_ts"))
-    if kind is Catalog:
-        document["streams"] = tuple(
-            CatalogStream(**s | {"primary_key": tuple(s["primary_key"]), "order": tuple(s["order"])})
-            for s in document["streams"]
-        )
-    if kind is StreamStatus:
-        document["status"] = Status(document["status"])
+    if "ts" in document:
+        raise MessageRefused(f"a {kind.type} message has _ts, not ts")
     try:
+        document["ts"] = datetime.fromisoformat(document.pop("_ts"))
+        if kind is Catalog:
+            document["streams"] = tuple(map(_catalog_stream, document["streams"]))
+        if kind is StreamStatus:
+            document["status"] = Status(document["status"])
         return kind(**document)
-    except TypeError as error:
-        raise MessageRefused(str(error)) from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise MessageRefused(f"a {kind.type} message that cannot be read: {error}") from None
+
+
+def _catalog_stream(document: dict[str, Any]) -> CatalogStream:
+    lists = {name: tuple(document[name]) for name in ("primary_key", "order")}
+    return CatalogStream(**document | lists)

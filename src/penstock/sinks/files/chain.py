@@ -82,16 +82,34 @@ class Chain:
 
     def make_visible(self, manifest: Manifest) -> None:
         """Rename what is still put aside; idempotent, by whoever comes next. StreamStopped if a file is missing."""
+        waiting = [named for named in manifest.files if _size(self.path(named.name)) != named.bytes]
+        if not waiting and not manifest.link:
+            return
+        print_ = self.fingerprint(manifest)
         folders: set[str] = set()
-        for named in manifest.files:
+        for named in waiting:
+            self.check_there(manifest, print_)
             final = self.path(named.name)
-            if _size(final) != named.bytes:
-                self.rename(self.path(named.staged), final, named.bytes, manifest)
-                folders.add(os.path.dirname(final))
+            self.rename(self.path(named.staged), final, named.bytes, manifest)
+            folders.add(os.path.dirname(final))
         for folder in folders:
             sync_folder(folder)
         if manifest.link:
+            self.check_there(manifest, print_)
             self.swap(manifest, *manifest.link)
+
+    def fingerprint(self, manifest: Manifest) -> tuple[int, int]:
+        """Which file on disk holds this manifest; StreamStopped if it is not there, or is another attempt's."""
+        number = manifest.slice.number
+        found = self.read(number)
+        if (found.slice.id, found.attempt) != (manifest.slice.id, manifest.attempt):
+            raise self.broken(f"manifest {number} was replaced by another")
+        return _identity(self.manifest_path(number)) or (0, 0)
+
+    def check_there(self, manifest: Manifest, print_: tuple[int, int]) -> None:
+        """Nothing becomes visible without its manifest, also when the folder was put back to an older state."""
+        if _identity(self.manifest_path(manifest.slice.number)) != print_:
+            raise self.broken(f"manifest {manifest.slice.number} has gone while its files were being made visible")
 
     def rename(self, staged: str, final: str, size: int, manifest: Manifest) -> None:
         if _size(staged) == size:
@@ -130,6 +148,14 @@ class Chain:
             pipeline=self.layout.pipeline,
             stream=self.layout.stream,
         )
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def _size(path: str) -> int | None:

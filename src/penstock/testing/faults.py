@@ -1,0 +1,163 @@
+"""The fault harness: start the command, halt it at a point or let it run a while, kill or freeze it, start it again.
+
+Every process is ended by the id it was started with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+#: every named point at which a run can be killed, in the order in which a run comes to them
+POINTS = (
+    "engine.leased",
+    "gate.started",
+    "gate.greeted",
+    "gate.planned",
+    "gate.intended",
+    "gate.asked",
+    "files.part_written",
+    "gate.moved",
+    "files.manifest_written",
+    "files.manifest_linked",
+    "files.file_visible",
+    "files.link_swapped",
+    "files.all_visible",
+    "gate.unclear",
+    "gate.committed",
+    "gate.advanced",
+    "gate.swept",
+    "engine.released",
+    "engine.reset_wanted",
+    "engine.recovering",
+    "files.files_withdrawn",
+)
+#: what a run of a keyset stream, without conflict, passes through
+RUN_POINTS = tuple(
+    point
+    for point in POINTS
+    if point
+    not in (
+        "files.link_swapped",
+        "gate.unclear",
+        "engine.reset_wanted",
+        "engine.recovering",
+        "files.files_withdrawn",
+    )
+)
+#: a command that does not end or reach its point in this many seconds hangs
+PATIENCE = 180.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """What it said, if it was asked to speak JSON."""
+        return [json.loads(line) for line in self.out.splitlines() if line.startswith("{")]
+
+
+@dataclass
+class Running:
+    """A command that runs."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+
+    def reached(self) -> dict[str, Any]:
+        """Wait until it halts at its point; fails if it ends before."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            with contextlib.suppress(FileNotFoundError):
+                found: dict[str, Any] = json.loads((self.folder / "reached").read_text())
+                return found
+            if self.process.poll() is not None:
+                out, err = self.process.communicate()
+                raise AssertionError(f"ended ({self.process.returncode}) before its point:\n{out}\n{err}")
+            time.sleep(0.01)
+        self.kill()
+        raise AssertionError("never reached its point")
+
+    def go(self) -> None:
+        """Let it go on from its point."""
+        (self.folder / "go").touch()
+
+    def kill(self) -> None:
+        """SIGKILL, from outside."""
+        self.signal(signal.SIGKILL)
+        self.process.communicate(timeout=PATIENCE)
+
+    def signal(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def end(self) -> Outcome:
+        out, err = self.process.communicate(timeout=PATIENCE)
+        return Outcome(self.process.returncode, out, err)
+
+
+@dataclass
+class Command:
+    """The `penstock` command in a folder of its own."""
+
+    folder: Path
+    #: loop: parts move in the command's own process; spark: as for everyone
+    mover: str = "loop"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    _halts: int = 0
+
+    def start(self, *arguments: str, point: str | None = None, nth: int = 1) -> Running:
+        self._halts += 1
+        place = self.folder / f"halt-{self._halts}"
+        place.mkdir()
+        how: dict[str, Any] = {"mover": self.mover}
+        if point is not None:
+            how |= {"point": point, "nth": nth, "folder": str(place)}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "penstock.testing.command", json.dumps(how), *arguments],
+            cwd=self.folder,
+            env={**os.environ, **self.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        return Running(process, place)
+
+    def run(self, *arguments: str) -> Outcome:
+        """Start a command and wait for its end."""
+        return self.start(*arguments).end()
+
+    def kill_at(self, point: str, *arguments: str, nth: int = 1) -> dict[str, Any]:
+        """Start a command, kill it at a point; what the point said proves that it was reached."""
+        running = self.start(*arguments, point=point, nth=nth)
+        found = running.reached()
+        running.kill()
+        return found
+
+    @contextlib.contextmanager
+    def frozen(self, *arguments: str, point: str, nth: int = 1) -> Iterator[Running]:
+        """A command frozen by SIGSTOP at a point; it is woken at the end, if it still lives."""
+        running = self.start(*arguments, point=point, nth=nth)
+        running.reached()
+        running.signal(signal.SIGSTOP)
+        try:
+            yield running
+        finally:
+            if running.process.poll() is None:
+                running.go()
+                running.signal(signal.SIGCONT)

@@ -1,0 +1,217 @@
+"""The progress fold: rows counted once however often they are told, and a status that is derived."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from tests.core.strategies import given, messages
+
+from penstock.core.messages import (
+    Catalog,
+    CatalogStream,
+    ConnectionStatus,
+    Eof,
+    Message,
+    MessageRefused,
+    StateChanged,
+    Status,
+    StepDone,
+    StreamStatus,
+)
+from penstock.core.progress import Progress, apply, fold
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def catalog(*names: str, skipped: str | None = None) -> Catalog:
+    streams = tuple(CatalogStream(name, "rows", skipped=skipped if name == "skipped" else None) for name in names)
+    return Catalog(ts=NOON, pipeline="p", run="r", streams=streams)
+
+
+def status(stream: str, status_: Status, **more: Any) -> StreamStatus:
+    return StreamStatus(ts=NOON, stream=stream, status=status_, **more)
+
+
+def moved(stream: str, version: int, rows: int = 10, seconds: int = 0) -> StateChanged:
+    return StateChanged(
+        ts=NOON + timedelta(seconds=seconds),
+        stream=stream,
+        version=version,
+        number=version,
+        slice_id="x",
+        mark=f'{{"at":{version}}}',
+        reason="advance",
+        rows=rows,
+        bytes=rows * 8,
+    )
+
+
+@given(st.lists(st.integers(0, 1000), max_size=12), st.data())
+def test_rows_are_counted_once_for_each_version(rows: list[int], data: st.DataObject) -> None:
+    history = [moved("s", version, count) for version, count in enumerate(rows, 1)]
+    heard: list[Message] = []
+    at = 0
+    for end in (*data.draw(st.lists(st.integers(0, len(history)), max_size=3).map(sorted)), len(history)):
+        # Whoever comes next tells the past again, from anywhere, and goes on from there.
+        heard += history[data.draw(st.integers(0, at)) : end]
+        at = end
+    progress = fold(heard)
+    assert progress.rows == sum(rows)
+    assert progress.bytes == 8 * sum(rows)
+    assert progress.slices == len(rows)
+
+
+@given(st.lists(messages, max_size=8), messages)
+def test_a_replayed_message_counts_nothing(before: list[Message], message: Message) -> None:
+    once = fold([*before, message])
+    twice = apply(once, message)
+    assert (twice.rows, twice.bytes, twice.slices) == (once.rows, once.bytes, once.slices)
+
+
+@given(messages)
+def test_a_message_without_ts_is_refused(message: Message) -> None:
+    timeless = type(message)(**vars(message) | {"ts": None})
+    with pytest.raises(MessageRefused, match=f"a {message.type} message without _ts"):
+        apply(Progress(), timeless)
+
+
+@given(st.lists(messages, max_size=8))
+def test_time_never_goes_back(said: list[Message]) -> None:
+    progress = Progress()
+    for message in said:
+        before = progress
+        progress = apply(progress, message)
+        assert progress.started == (before.started or message.ts)
+        assert progress.updated is not None
+        assert before.updated is None or progress.updated >= before.updated
+    assert progress.elapsed >= 0
+
+
+@given(st.lists(messages, max_size=8))
+def test_the_document_is_json(said: list[Message]) -> None:
+    document = fold(said).document()
+    assert json.loads(json.dumps(document))["rows"] == document["rows"]
+
+
+# ---------------------------------------------------------------- the status is derived
+
+ACTIVE = {Status.PENDING, Status.START, Status.RUNNING, Status.RANGE_COMPLETE}
+
+
+@given(st.dictionaries(st.sampled_from("abcd"), st.sampled_from(Status)))
+def test_failed_only_when_nothing_is_active_any_more(states: dict[str, Status]) -> None:
+    progress = fold([catalog(*states), *(status(name, state) for name, state in states.items())])
+    found = set(states.values())
+    if not found or found & ACTIVE:
+        assert progress.status == "running"
+    else:
+        assert progress.status == ("failed" if Status.ERROR in found else "complete")
+
+
+def test_a_stream_that_failed_while_another_runs() -> None:
+    said: list[Message] = [catalog("a", "b"), status("a", Status.ERROR, reason="broken", next_step="mend it")]
+    progress = fold(said)
+    assert progress.status == "running"
+    assert progress.streams["a"].error == "broken"
+    assert progress.streams["a"].next_step == "mend it"
+    assert fold([*said, status("b", Status.RUNNING)]).status == "running"
+    assert fold([*said, status("b", Status.COMPLETE)]).status == "failed"
+
+
+def test_skipped_streams_do_not_keep_a_run_waiting() -> None:
+    progress = fold([catalog("a", "skipped", skipped="no key"), status("a", Status.COMPLETE)])
+    assert progress.status == "complete"
+    assert progress.streams["skipped"].status is Status.SKIP
+    assert progress.streams["skipped"].error == "no key"
+
+
+def test_a_lost_connection_fails_the_run_and_is_named() -> None:
+    lost = ConnectionStatus(ts=NOON, side="source", connected=False, reason="no route")
+    progress = fold([catalog("a"), lost])
+    assert progress.status == "failed"
+    assert progress.disconnected == "source: no route"
+    assert fold([ConnectionStatus(ts=NOON, side="sink", connected=True)]).disconnected is None
+
+
+def test_the_last_message_has_the_last_word() -> None:
+    progress = fold([catalog("a"), Eof(ts=NOON, status="limited", exit_code=0, has_more=True)])
+    assert (progress.status, progress.has_more) == ("limited", True)
+
+
+# ---------------------------------------------------------------- one stream
+
+
+def test_a_slice_on_its_way() -> None:
+    said: list[Message] = [catalog("s"), StepDone(ts=NOON, stream="s", step="intend", number=4, rows=7)]
+    stream = fold(said).streams["s"]
+    assert (stream.number, stream.step, stream.expected, stream.rows) == (4, "intend", 7, 0)
+    said.append(StepDone(ts=NOON, stream="s", step="move", number=4, rows=6, bytes=48))
+    stream = fold(said).streams["s"]
+    assert (stream.step, stream.expected, stream.rows) == ("move", 7, 0)
+    said.append(moved("s", 4, rows=6))
+    stream = fold(said).streams["s"]
+    assert (stream.step, stream.expected, stream.rows, stream.mark) == ("advance", None, 6, '{"at":4}')
+
+
+def test_the_whole_document() -> None:
+    progress = fold([catalog("s"), moved("s", 1, 10, seconds=2)])
+    assert progress.elapsed == 2.0
+    assert progress.document() == {
+        "pipeline": "p",
+        "status": "running",
+        "started": "2026-01-01T12:00:00.000000Z",
+        "updated": "2026-01-01T12:00:02.000000Z",
+        "rows": 10,
+        "bytes": 80,
+        "slices": 1,
+        "has_more": False,
+        "streams": {
+            "s": {
+                "status": "pending",
+                "rows": 10,
+                "bytes": 80,
+                "slices": 1,
+                "number": 1,
+                "step": "advance",
+                "expected": None,
+                "mark": '{"at":1}',
+                "version": 1,
+                "error": None,
+                "next_step": None,
+            }
+        },
+    }
+
+
+# ---------------------------------------------------------------- continuations
+
+
+@given(st.lists(messages, max_size=10))
+def test_a_continuation_keeps_the_counts_and_begins_anew_otherwise(said: list[Message]) -> None:
+    before = fold(said)
+    after = Progress.continued(json.loads(json.dumps(before.document())))
+    assert (after.rows, after.bytes, after.slices) == (before.rows, before.bytes, before.slices)
+    assert after.started == before.started
+    assert after.ended is None
+    assert after.disconnected is None
+    assert not after.has_more
+    for name, stream in before.streams.items():
+        kept = after.streams[name]
+        assert (kept.mark, kept.version) == (stream.mark, stream.version)
+        assert (kept.status, kept.error, kept.number, kept.step) == (Status.PENDING, None, None, None)
+
+
+def test_a_run_that_is_continued_counts_on_and_nothing_twice() -> None:
+    first = fold(
+        [catalog("s"), moved("s", 1), moved("s", 2), Eof(ts=NOON, status="limited", exit_code=0, has_more=True)]
+    )
+    second = fold([catalog("s"), moved("s", 2), moved("s", 3)], Progress.continued(first.document()))
+    assert (second.rows, second.slices, second.status) == (30, 3, "running")
+
+
+def test_nothing_to_continue() -> None:
+    assert Progress.continued({}) == Progress()
