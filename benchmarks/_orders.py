@@ -1,4 +1,4 @@
-"""What the benchmarks share: the `orders` table, a pipeline from it into files, and the command in a plain environment."""
+"""What the benchmarks share: the `orders` table, a pipeline from it into files, and how a command is run."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks import _orders as orders
+
 from penstock.testing.postgres import PostgresServer
 
 NOOP_BOUND, HELP_BOUND = 4.0, 2.5
@@ -106,7 +107,9 @@ def main() -> None:
         print(f"  {name:<15} median {medians[name] * 1000:6.0f} ms   from {min(taken):.3f} to {max(taken):.3f} s")
     noop_ratio = round(medians["noop"] / medians["import psycopg"], 2)
     help_ratio = round(medians["help"] / medians["import typer"], 2)
-    print(f"  noop is {noop_ratio} (at most {NOOP_BOUND}) and help {help_ratio} (at most {HELP_BOUND}) times its import")
+    print(
+        f"  noop is {noop_ratio} (at most {NOOP_BOUND}) and help {help_ratio} (at most {HELP_BOUND}) times its import"
+    )
     if not untouched:
         raise SystemExit("a run with nothing new changed the output folder or the store")
     print(json.dumps({"noop_ratio": noop_ratio, "help_ratio": help_ratio, "jvm_started": jvm_started}))

@@ -1,4 +1,4 @@
-"""The demo: a real Postgres, real runs of the command, one of them killed, and the proof that nothing was lost or doubled.
+"""The demo: a real Postgres, real runs of the command, one of them killed, and the proof that no row is lost or double.
 
 Called by script/demo. Ends with 1, and says why, as soon as anything is not as it should be.
 """
@@ -132,9 +132,10 @@ def remove(folder: Path) -> bool:
 
 
 def prepare(folder: Path) -> None:
-    if remove(folder):
+    empty = folder.is_dir() and not any(folder.iterdir())
+    if not empty and remove(folder):
         print(f"demo: {folder} was there from an earlier demo; it begins anew")
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / MARKER).write_text("made by script/demo; script/demo --clean removes it\n")
     (folder / ".gitignore").write_text("*\n")
     shutil.copy(HERE / "shop.yaml", folder)
@@ -238,18 +239,21 @@ class Demo:
 
     def where_it_lies(self) -> None:
         say("Where everything lies")
-        print(f"""\
-    {self.file}                          the pipeline file
-    {self.folder}/store.db                           how far each stream is
-    {self.out}/orders/*.parquet              what readers see; the name begins with the slice's number
-    {self.out}/products/current/             the newest full refresh
-    {self.out}/_penstock/shop/orders/manifests/   one manifest per slice: the commits
-
-Try next
-    .venv/bin/penstock status {self.file}
-    .venv/bin/penstock state show {self.file} --stream orders
-    DATABASE_URL=postgresql://… .venv/bin/penstock run YOUR.yaml     a database of your own: docs/quickstart.md
-    script/demo --clean{"" if str(self.folder) == "demo-out" else f" {self.folder}"}     removes {self.folder}""")
+        places = {
+            f"{self.file}": "the pipeline file",
+            f"{self.folder}/store.db": "how far each stream is",
+            f"{self.out}/orders/*.parquet": "what readers see; a name begins with its slice's number",
+            f"{self.out}/products/current/": "the newest full refresh",
+            f"{self.out}/_penstock/shop/orders/manifests/": "one manifest per slice: the commits",
+        }
+        wide = max(map(len, places))
+        print("\n".join(f"    {place:<{wide}}  {what}" for place, what in places.items()))
+        say("What to try next")
+        clean = "script/demo --clean" + ("" if str(self.folder) == "demo-out" else f" {self.folder}")
+        print(f"    .venv/bin/penstock status {self.file}")
+        print(f"    .venv/bin/penstock state show {self.file} --stream orders")
+        print("    docs/quickstart.md: the same with a database of your own")
+        print(f"    {clean}: removes {self.folder}")
 
     # ------------------------------------------------------------ asking the command, the store and the files
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -73,4 +74,7 @@ def drive(
     engine = wiring.assemble(file, pipeline, store=store, emit=output.emit)
     output.words = in_words(engine.source)
     signals.watch(engine)
+    # From here on it may take hours; what is there by now stays, and need not be gone through.
+    gc.freeze()
+    gc.enable()
     return work(engine).exit_code

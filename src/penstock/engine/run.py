@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from penstock.core import progress as progress_fold
-from penstock.core import state as state_fold
 from penstock.core.limits import Limits
 from penstock.core.messages import (
     Catalog,
@@ -25,10 +23,9 @@ from penstock.core.messages import (
     Status,
     StreamStatus,
 )
-from penstock.core.progress import Progress
-from penstock.core.state import State
 from penstock.engine.gate import Gate, Turn
 from penstock.engine.lease import Heartbeat
+from penstock.engine.voice import Ending, Voice
 from penstock.errors import (
     ConnectionFailed,
     InputError,
@@ -59,27 +56,6 @@ class Settings:
     heartbeat: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a run ends."""
-
-    #: complete, limited, failed, interrupted, lost
-    status: str
-    exit_code: int
-    has_more: bool = False
-    reason: str | None = None
-    safe: str | None = None
-    next_step: str | None = None
-
-    @classmethod
-    def of(cls, error: PenstockError) -> Ending:
-        """How a run ends that an error has ended."""
-        if isinstance(error, Interrupted):
-            return cls("interrupted", error.code, True, error.what, error.safe, error.next_step)
-        status = "lost" if isinstance(error, LeaseLost) else "failed"
-        return cls(status, error.exit_code, True, error.what, error.safe, error.next_step)
-
-
 class Engine:
     """Runs one pipeline over ports. Known errors end as messages and an exit code, never as an exception."""
 
@@ -100,20 +76,16 @@ class Engine:
     ) -> None:
         self.pipeline = pipeline
         self.source, self.sink, self.store = source, sink, store
-        self.clock, self.probe, self.owner, self.gone, self.emit = clock, probe, owner, gone, emit
+        self.clock, self.probe, self.owner, self.gone = clock, probe, owner, gone
         self.settings = settings or Settings()
         self._make_mover = mover
         self._mover: Mover | None = None
         self._signal: int | None = None
         self._lost = False
         self._run = uuid.uuid4().hex
-        self._whole = self._alone = Progress()
-        self._state = State()
+        self._voice = Voice(clock, emit)
         self._failures: list[PenstockError] = []
         self._ending = Ending("failed", 1)
-        #: what was said before the run was recorded
-        self._early: list[Message] = []
-        self._recorded = False
 
     # ------------------------------------------------------------ what one may ask
 
@@ -143,7 +115,7 @@ class Engine:
         gates = [self._gate(info, limits, None) for info in streams]
         if self._nothing_new(gates):
             for gate in gates:
-                self._say(StreamStatus(stream=gate.stream, status=Status.COMPLETE))
+                self._voice.say(StreamStatus(stream=gate.stream, status=Status.COMPLETE))
             return Ending("complete", 0)
         with self._leased() as lease:
             for gate in gates:
@@ -156,19 +128,19 @@ class Engine:
         """One slice of each stream in turn, so that a large stream does not keep the others waiting."""
         waiting = deque(gates)
         for gate in gates:
-            self._say(StreamStatus(stream=gate.stream, status=Status.START))
+            self._voice.say(StreamStatus(stream=gate.stream, status=Status.START))
         while waiting:
             self._heed()
-            reached = limits.reached(moved=self._alone.rows, elapsed=self.clock.elapsed() - begun)
+            reached = limits.reached(moved=self._voice.request.rows, elapsed=self.clock.elapsed() - begun)
             if reached:
                 return reached, list(waiting)
             gate = waiting.popleft()
             turn = self._turn(gate)
             if turn is Turn.MOVED:
-                self._say(StreamStatus(stream=gate.stream, status=Status.RANGE_COMPLETE))
+                self._voice.say(StreamStatus(stream=gate.stream, status=Status.RANGE_COMPLETE))
                 waiting.append(gate)
             elif turn is Turn.NOTHING:
-                self._say(StreamStatus(stream=gate.stream, status=Status.COMPLETE))
+                self._voice.say(StreamStatus(stream=gate.stream, status=Status.COMPLETE))
         return None, []
 
     def _turn(self, gate: Gate) -> Turn | None:
@@ -182,7 +154,7 @@ class Engine:
             self._fail(gate.stream, error)
         except Exception as error:  # noqa: BLE001 (a stream's defect is its own: the others go on, and it is reported)
             self._heed(gate.lease)
-            self._say(Log(level="debug", stream=gate.stream, text=traceback.format_exc()))
+            self._voice.say(Log(level="debug", stream=gate.stream, text=traceback.format_exc()))
             self._fail(gate.stream, _defect(error))
         return None
 
@@ -190,7 +162,7 @@ class Engine:
         more = [gate for gate in left if self._more(gate)]
         for gate in left:
             if gate not in more:
-                self._say(StreamStatus(stream=gate.stream, status=Status.COMPLETE))
+                self._voice.say(StreamStatus(stream=gate.stream, status=Status.COMPLETE))
         if self._failures:
             bad_input = all(isinstance(error, InputError) for error in self._failures)
             names = ", ".join(sorted({error.stream or "?" for error in self._failures}))
@@ -238,7 +210,7 @@ class Engine:
                 gate = self._gate(info, Limits(), lease)
                 state = self.store.state(self.pipeline, info.name)
                 if state.intent is None and (state.last is None or state.last.mark is None):
-                    self._say(Log(level="info", stream=info.name, text="is at its beginning already"))
+                    self._voice.say(Log(level="info", stream=info.name, text="is at its beginning already"))
                     continue
                 self.store.want_reset(lease, info.name, now=self.clock.now())
                 self.probe.at("engine.reset_wanted")
@@ -260,12 +232,12 @@ class Engine:
 
     def _recover(self, lease: Lease, stream: str) -> None:
         for line in self.sink.recover(stream):
-            self._say(Log(level="warning", stream=stream, text=line))
+            self._voice.say(Log(level="warning", stream=stream, text=line))
         held = self.sink.held(stream)
         position = held.position if held else None
         self.probe.at("engine.recovering")
         version = self.store.rebuild(lease, stream, position, now=self.clock.now(), run=self._run)
-        self._say(
+        self._voice.say(
             StateChanged(
                 stream=stream,
                 version=version,
@@ -291,19 +263,7 @@ class Engine:
                 self._mover.close()
             self.source.close()
             self.sink.close()
-        eof = Eof(
-            status=ending.status,
-            exit_code=ending.exit_code,
-            has_more=ending.has_more,
-            reason=ending.reason,
-            safe=ending.safe,
-            next_step=ending.next_step,
-            ending_state=self._state.document(),
-            run_progress=self._whole.document(),
-            request_progress=self._alone.document(),
-        ).stamped(self.clock.now())
-        self.emit(eof)
-        return eof
+        return self._voice.close(ending)
 
     def _connect(self, only: Sequence[str] | None) -> list[StreamInfo]:
         """Reach both sides, say the catalog, and give the streams to work on."""
@@ -311,7 +271,7 @@ class Engine:
             try:
                 connect()
             except ConnectionFailed as error:
-                self._say(
+                self._voice.say(
                     ConnectionStatus(
                         side=side,
                         connected=False,
@@ -332,7 +292,7 @@ class Engine:
                     pipeline=self.pipeline,
                 )
         chosen = [info for info in catalog if not only or info.name in only]
-        self._say(
+        self._voice.say(
             Catalog(
                 pipeline=self.pipeline,
                 run=self._run,
@@ -348,8 +308,7 @@ class Engine:
         lease = self.store.acquire(self.pipeline, self.owner, now=now, ttl=ttl, gone=self.gone)
         self.probe.at("engine.leased")
         record = self.store.start_run(lease, self._run, now=self.clock.now())
-        before = Progress.continued(json.loads(record.progress))
-        self._whole, self._recorded = progress_fold.fold(self._early, before), True
+        self._voice.continues(json.loads(record.progress))
         try:
             if self.settings.heartbeat:
                 with Heartbeat(self.store, lease, self.clock, ttl, self._on_lost):
@@ -368,7 +327,7 @@ class Engine:
             now=self.clock.now(),
             status=ending.status,
             has_more=ending.has_more,
-            progress=json.dumps(self._whole.document()),
+            progress=json.dumps(self._voice.run.document()),
         )
         self.store.release(lease)
         self.probe.at("engine.released")
@@ -385,10 +344,10 @@ class Engine:
             mover=self._get_mover,
             clock=self.clock,
             probe=self.probe,
-            say=self._say,
+            say=self._voice.say,
             slice_bytes=self.settings.slice_bytes,
             workers=self.settings.workers,
-            rows_left=lambda: limits.rows_left(self._alone.rows),
+            rows_left=lambda: limits.rows_left(self._voice.request.rows),
         )
 
     def _get_mover(self) -> Mover:
@@ -427,30 +386,10 @@ class Engine:
             pipeline=self.pipeline,
         )
 
-    # ------------------------------------------------------------ messages
-
-    def _say(self, message: Message) -> None:
-        message = message.stamped(self.clock.now())
-        self._whole = progress_fold.apply(self._whole, message)
-        self._alone = progress_fold.apply(self._alone, message)
-        self._state = state_fold.apply(self._state, message)
-        if not self._recorded:
-            self._early.append(message)
-        self.emit(message)
-
     def _fail(self, stream: str, error: PenstockError) -> None:
         error.at(pipeline=self.pipeline, stream=stream)
         self._failures.append(error)
-        self._say(
-            StreamStatus(
-                stream=stream,
-                status=Status.ERROR,
-                reason=error.what,
-                safe=error.safe,
-                next_step=error.next_step,
-                stopped=isinstance(error, StreamStopped),
-            )
-        )
+        self._voice.failed(stream, error)
 
 
 def _defect(error: Exception) -> StreamFailed:

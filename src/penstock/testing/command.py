@@ -8,37 +8,11 @@ At the point it leaves a file `reached` in the folder and waits: to be killed, o
 from __future__ import annotations
 
 import json
-import os
 import sys
-import time
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from penstock import wiring
-
-
-@dataclass
-class HaltAt:
-    """Halts the process at the nth time it comes to a point. Picklable: a point may lie in a worker."""
-
-    point: str
-    nth: int
-    folder: str
-    seen: int = field(default=0)
-
-    def at(self, point: str, **about: Any) -> None:
-        if point != self.point:
-            return
-        self.seen += 1
-        if self.seen != self.nth:
-            return
-        # Written whole under another name first: the one who waits must not read half of it.
-        temporary = Path(self.folder, f"reached-{os.getpid()}")
-        temporary.write_text(json.dumps({"point": point, "pid": os.getpid(), **about}))
-        temporary.replace(Path(self.folder, "reached"))
-        while not Path(self.folder, "go").exists():
-            time.sleep(0.01)
+from penstock.testing.halting import HaltAt
 
 
 def main() -> None:

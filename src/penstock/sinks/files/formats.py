@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -74,6 +75,8 @@ class _Parquet:
         return self.rows
 
     def abandon(self) -> None:
+        # Arrow would write the footer when it lets go of the writer, into a file that is closed by then.
+        self.writer.is_open = False
         self.file.close()
 
 
@@ -96,6 +99,10 @@ class _Text:
         return self.rows
 
     def abandon(self) -> None:
+        if self.out is not self.file:
+            # First, because it writes its end into the file; a full disk takes no end.
+            with contextlib.suppress(OSError):
+                self.out.close()
         self.file.close()
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import StreamRefused
+from penstock.sinks.files.layout import safe
 from penstock.sinks.files.options import PartitionBy
 
 _UNITS = {"date": "day", "month": "month", "year": "year"}
@@ -28,7 +29,9 @@ def splitter(schema: pa.Schema, partition: PartitionBy, *, pipeline: str, stream
             pipeline=pipeline,
             stream=stream,
         )
-    prefix, length = f"{partition.column}_{partition.by}=", _LENGTHS[partition.by]
+    # A column's name is anybody's: it must neither climb out of the folder nor hide in it.
+    prefix = safe(f"{partition.column}_{partition.by}").replace("=", "%3D") + "="
+    length = _LENGTHS[partition.by]
 
     def split(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         floors = pc.floor_temporal(_naive(batch.column(index)), unit=_UNITS[partition.by])
@@ -36,11 +39,12 @@ def splitter(schema: pa.Schema, partition: PartitionBy, *, pipeline: str, stream
         order = pc.sort_indices(floors)
         encoded = pc.run_end_encode(floors.take(order).view(pa.int64()))
         begin = 0
-        sorted_batch = batch.take(order) if len(encoded.values) > 1 else batch
         for end, value in zip(encoded.run_ends.to_pylist(), encoded.values.to_pylist(), strict=True):
             day = pa.scalar(value, pa.int64()).cast(pa.timestamp("s")) if value is not None else None
             text = str(day.cast(pa.string()))[:length] if day is not None else _NULL
-            yield prefix + text, sorted_batch.slice(begin, end - begin)
+            # Copied, not cut out: a few rows that wait for their file must not keep the whole batch in memory.
+            rows = batch.take(order.slice(begin, end - begin)) if len(encoded.values) > 1 else batch
+            yield prefix + text, rows
             begin = end
 
     return split

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from penstock.core.documents import Document
 from penstock.core.marks import Position
 from penstock.core.slices import Kind, Receipt, Slice
-from penstock.errors import CommitUnclear, InputError, PenstockError, SliceRefused, StreamRefused
+from penstock.errors import CommitUnclear, InputError, SliceRefused, StreamRefused
 from penstock.ports import Held, Probe, StreamInfo
 from penstock.sinks.files.chain import Chain
 from penstock.sinks.files.failures import failed_write
@@ -19,6 +20,10 @@ from penstock.sinks.files.layout import Layout, attempt_number, stem
 from penstock.sinks.files.manifest import Manifest, Named, make_folders, sync_folder, write_durably
 from penstock.sinks.files.options import Options, StreamOptions
 from penstock.sinks.files.writer import FilesWriter
+
+#: Arrow types, as they are printed, that have a date; and those that a text format has no exact form for
+DATES = ("date", "timestamp")
+UNTEXTUAL = ("binary", "large_binary", "fixed_size_binary", "list", "large_list", "struct", "map")
 
 
 class FilesSink:
@@ -52,20 +57,30 @@ class FilesSink:
             raise self._unwritable(f"no permission to write in {place}")
 
     def check(self, stream: StreamInfo, content: Document) -> None:
-        options = self.streams.get(stream.name)
-        partition = options.partition_by if options else None
         columns = content.get("columns")
-        if partition is not None and isinstance(columns, list):
-            names = [column["name"] for column in columns]
-            if partition.column not in names:
-                raise StreamRefused(
-                    f"partition_by names the column {partition.column!r}, which the stream does not have",
-                    next_step=f"use one of: {', '.join(names)}",
-                    pipeline=self.pipeline,
-                    stream=stream.name,
-                )
+        if isinstance(columns, list):
+            # By name only, without Arrow: before anything is intended, since a slice once open keeps its columns.
+            self._check_columns(stream.name, {column["name"]: column.get("arrow") for column in columns})
         if stream.kind is Kind.REFRESH:
             self._check_alone(stream.name)
+
+    def _check_columns(self, stream: str, columns: Mapping[str, str | None]) -> None:
+        options = self.streams.get(stream)
+        partition = options.partition_by if options else None
+        what = step = None
+        if partition and partition.column not in columns:
+            what = f"partition_by names the column {partition.column!r}, which the stream does not have"
+            step = f"use one of: {', '.join(columns)}"
+        elif partition and not (columns[partition.column] or "date").startswith(DATES):
+            what = f"partition_by needs a date or timestamp column; {partition.column!r} is {columns[partition.column]}"
+            step = "choose another column for partition_by"
+        elif self.options.format != "parquet":
+            for name, kind in columns.items():
+                if kind and kind.startswith(UNTEXTUAL):
+                    what = f"column {name!r} is {kind}, which {self.options.format} cannot hold exactly"
+                    step = "use format: parquet, or leave the column out with `columns`"
+        if what and step:
+            raise StreamRefused(what, next_step=step, pipeline=self.pipeline, stream=stream)
 
     def _check_alone(self, stream: str) -> None:
         """A refresh replaces what readers see, so no other pipeline may write the same stream here."""
@@ -88,16 +103,15 @@ class FilesSink:
                 )
 
     def held(self, stream: str) -> Held | None:
-        manifest = self.chain(stream).last()
+        with self._writing(stream):
+            manifest = self.chain(stream).last()
         return Held(manifest.slice.position, manifest.rows, manifest.arrow_bytes) if manifest else None
 
     def writer(self, slice_: Slice, attempt: str) -> FilesWriter:
         layout = Layout(self.pipeline, slice_.stream)
         options = self.streams.get(slice_.stream)
-        try:
+        with self._writing(slice_.stream):
             make_folders(os.path.join(self.root, layout.attempt(slice_.number, attempt)), self.root)
-        except OSError as error:
-            raise self._failed(slice_.stream, error) from error
         return FilesWriter(
             pipeline=self.pipeline,
             stream=slice_.stream,
@@ -112,6 +126,11 @@ class FilesSink:
         )
 
     def commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> None:
+        with self._writing(slice_.stream):
+            self._commit(slice_, attempt, receipts)
+        self.probe.at("files.all_visible", number=slice_.number)
+
+    def _commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> None:
         chain = self.chain(slice_.stream)
         files = tuple(Named(**named) for receipt in receipts for named in json.loads(receipt.pieces)["files"])
         self._check_aside(slice_, receipts, files)
@@ -119,21 +138,17 @@ class FilesSink:
         if (held.slice.id if held else "") != slice_.previous:
             raise self._unclear(slice_, "the folder does not hold the slice before it")
         schemas = {json.loads(receipt.pieces)["schema"] for receipt in receipts}
-        try:
-            manifest = Manifest(
-                slice=slice_,
-                attempt=attempt,
-                rows=sum(receipt.rows for receipt in receipts),
-                arrow_bytes=sum(receipt.bytes for receipt in receipts),
-                schema=schemas.pop() if schemas else "",
-                files=files,
-                link=self._put_link_aside(slice_, attempt) if slice_.kind is Kind.REFRESH else None,
-            )
-            self._create(chain, manifest)
-        except OSError as error:
-            raise self._failed(slice_.stream, error) from error
+        manifest = Manifest(
+            slice=slice_,
+            attempt=attempt,
+            rows=sum(receipt.rows for receipt in receipts),
+            arrow_bytes=sum(receipt.bytes for receipt in receipts),
+            schema=schemas.pop() if schemas else "",
+            files=files,
+            link=self._put_link_aside(slice_, attempt) if slice_.kind is Kind.REFRESH else None,
+        )
+        self._create(chain, manifest)
         chain.make_visible(manifest)
-        self.probe.at("files.all_visible", number=slice_.number)
 
     def _check_aside(self, slice_: Slice, receipts: Sequence[Receipt], files: Sequence[Named]) -> None:
         """What the receipts name must lie there, and add up."""
@@ -177,7 +192,10 @@ class FilesSink:
         self.probe.at("files.manifest_linked", number=manifest.slice.number)
 
     def sweep(self, stream: str, held: Position) -> None:
-        chain = self.chain(stream)
+        with self._writing(stream):
+            self._sweep(self.chain(stream), held)
+
+    def _sweep(self, chain: Chain, held: Position) -> None:
         staged = chain.path(chain.layout.staged)
         for name in _names(staged):
             number = attempt_number(name)
@@ -201,7 +219,8 @@ class FilesSink:
     def recover(self, stream: str) -> Sequence[str]:
         from penstock.sinks.files.recover import make_whole
 
-        return make_whole(self.chain(stream))
+        with self._writing(stream):
+            return make_whole(self.chain(stream))
 
     def close(self) -> None:
         return None
@@ -222,8 +241,13 @@ class FilesSink:
             stream=slice_.stream,
         )
 
-    def _failed(self, stream: str, error: OSError) -> PenstockError:
-        return failed_write(self.pipeline, stream, self.root, error)
+    @contextlib.contextmanager
+    def _writing(self, stream: str) -> Iterator[None]:
+        """What the operating system refuses fails the stream, in words."""
+        try:
+            yield
+        except OSError as error:
+            raise failed_write(self.pipeline, stream, self.root, error) from error
 
     def _unwritable(self, why: str) -> InputError:
         return InputError(

@@ -55,7 +55,7 @@ class FilesWriter:
             for batch in batches:
                 rows += batch.num_rows
                 size += batch.nbytes
-                for folder, piece in split(batch):
+                for folder, piece in split(batch) if batch.num_rows else ():
                     aside.add(folder, piece)
             files = aside.finish()
         except OSError as error:
@@ -102,6 +102,8 @@ class _Aside:
     def add(self, folder: str, batch: pa.RecordBatch) -> None:
         self.waiting.setdefault(folder, []).append(batch)
         self.bytes[folder] = self.bytes.get(folder, 0) + batch.nbytes
+        if self.bytes[folder] >= self.writer.options.target_file_size:
+            self.flush(folder)
         while sum(self.bytes.values()) >= GATHER:
             self.flush(max(self.bytes, key=lambda f: self.bytes[f]))
 

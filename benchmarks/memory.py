@@ -1,0 +1,141 @@
+"""The memory of a whole run: five million orders into Parquet files, every process that it starts counted.
+
+Summed is the PSS (a page shared by n processes counts for 1/n in each) of the command, its JVM and the Python
+workers; Postgres is not part of it. The peak must stay below 2 GiB: memory follows from the byte budgets, not from
+the table. Beside it: where the time went.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import psutil
+from benchmarks import _orders as orders
+
+from penstock.testing.postgres import PostgresServer
+
+BOUND_MIB = 2048
+#: seconds between two looks
+LOOK = 0.2
+MIB = 1 << 20
+
+
+@dataclass
+class Peak:
+    """The largest sum that was seen, and how it was made up."""
+
+    bytes: int = 0
+    parts: dict[str, int] = field(default_factory=dict)
+    looks: int = 0
+
+    def see(self, parts: dict[str, int]) -> None:
+        self.looks += 1
+        if sum(parts.values()) > self.bytes:
+            self.bytes, self.parts = sum(parts.values()), parts
+
+
+def pss(pid: int) -> int:
+    """The proportional set size of a process; 0 if it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
+
+
+def tree_of(process: psutil.Process) -> dict[str, int]:
+    """A process and all that descend from it, each with its PSS."""
+    found = {}
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for one in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found[f"{one.name()} {one.pid}"] = pss(one.pid)
+    return found
+
+
+@contextlib.contextmanager
+def watching(pid: int) -> Iterator[Peak]:
+    """Look at a process and its descendants all the while."""
+    peak, over, process = Peak(), threading.Event(), psutil.Process(pid)
+
+    def look() -> None:
+        while not over.wait(LOOK):
+            peak.see(tree_of(process))
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        over.set()
+        thread.join()
+
+
+def phases(messages: list[dict[str, str]], begun: float, ended: float) -> dict[str, float]:
+    """Where the time went, from the times at which a run's messages were made."""
+    spent: dict[str, float] = {}
+    last, first_move = begun, True
+    for message in messages:
+        moment = datetime.fromisoformat(message["_ts"]).timestamp()
+        step = message.get("step") or message["type"]
+        if step == "move" and first_move:
+            step, first_move = "start Spark and move slice 1", False
+        name = {"catalog": "start and connect", "intend": "plan and intend", "state": "advance"}.get(step, step)
+        spent[name] = spent.get(name, 0.0) + moment - last
+        last = moment
+    spent["end Spark and exit"] = ended - last
+    return spent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=5_000_000, help="rows of the table")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="penstock-memory-") as name, PostgresServer() as server:
+        folder = Path(name)
+        url = server.database("shop")
+        orders.make_orders(url, chosen.rows)
+        file = orders.write_pipeline(folder)
+        begun = time.time()
+        with subprocess.Popen(
+            [orders.COMMAND, "run", str(file), "--json"],
+            env=orders.environment(url),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            with watching(process.pid) as peak:
+                messages = [json.loads(line) for line in process.stdout]
+                code = process.wait()
+        ended = time.time()
+        if code != 0:
+            raise SystemExit(f"the run ended with {code}: {messages[-1:]}")
+        if orders.rows_in(folder / "out") != chosen.rows:
+            raise SystemExit(f"{orders.rows_in(folder / 'out'):,} rows arrived of {chosen.rows:,}")
+    slices = sum(message["type"] == "state" for message in messages)
+    print(f"{chosen.rows:,} rows in {slices} slices, {ended - begun:.1f} s, {peak.looks} looks at the processes")
+    for step, seconds in phases(messages, begun, ended).items():
+        print(f"  {step:<30} {seconds:6.2f} s")
+    print(f"peak {peak.bytes / MIB:,.0f} MiB (below {BOUND_MIB:,}):")
+    for part, size in peak.parts.items():
+        print(f"  {part:<30} {size / MIB:6.0f} MiB")
+    mib = round(peak.bytes / MIB)
+    print(json.dumps({"files_peak_mib": mib}))
+    if mib >= BOUND_MIB:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

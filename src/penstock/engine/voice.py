@@ -1,0 +1,90 @@
+"""What a run says: every message stamped, folded into state and progress, and passed on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core import progress as progress_fold
+from penstock.core import state as state_fold
+from penstock.core.messages import Eof, Message, Status, StreamStatus
+from penstock.core.progress import Progress
+from penstock.core.state import State
+from penstock.errors import Interrupted, LeaseLost, PenstockError, StreamStopped
+from penstock.ports import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ends."""
+
+    #: complete, limited, failed, interrupted, lost
+    status: str
+    exit_code: int
+    has_more: bool = False
+    reason: str | None = None
+    safe: str | None = None
+    next_step: str | None = None
+
+    @classmethod
+    def of(cls, error: PenstockError) -> Ending:
+        """How a run ends that an error has ended."""
+        if isinstance(error, Interrupted):
+            return cls("interrupted", error.code, True, error.what, error.safe, error.next_step)
+        status = "lost" if isinstance(error, LeaseLost) else "failed"
+        return cls(status, error.exit_code, True, error.what, error.safe, error.next_step)
+
+
+class Voice:
+    """Speaks for one execution."""
+
+    def __init__(self, clock: Clock, emit: Callable[[Message], None]) -> None:
+        self._clock, self._emit = clock, emit
+        self._state = State()
+        #: the run over all its continuations, and this execution alone
+        self.run = self.request = Progress()
+        #: what was said before the run was recorded; None: it is
+        self._early: list[Message] | None = []
+
+    def say(self, message: Message) -> None:
+        message = message.stamped(self._clock.now())
+        self.run = progress_fold.apply(self.run, message)
+        self.request = progress_fold.apply(self.request, message)
+        self._state = state_fold.apply(self._state, message)
+        if self._early is not None:
+            self._early.append(message)
+        self._emit(message)
+
+    def continues(self, before: Mapping[str, Any]) -> None:
+        """The run goes on from the progress of the execution before."""
+        self.run = progress_fold.fold(self._early or (), Progress.continued(before))
+        self._early = None
+
+    def failed(self, stream: str, error: PenstockError) -> None:
+        self.say(
+            StreamStatus(
+                stream=stream,
+                status=Status.ERROR,
+                reason=error.what,
+                safe=error.safe,
+                next_step=error.next_step,
+                stopped=isinstance(error, StreamStopped),
+            )
+        )
+
+    def close(self, ending: Ending) -> Eof:
+        """The last message."""
+        eof = Eof(
+            status=ending.status,
+            exit_code=ending.exit_code,
+            has_more=ending.has_more,
+            reason=ending.reason,
+            safe=ending.safe,
+            next_step=ending.next_step,
+            ending_state=self._state.document(),
+            run_progress=self.run.document(),
+            request_progress=self.request.document(),
+        ).stamped(self._clock.now())
+        self._emit(eof)
+        return eof

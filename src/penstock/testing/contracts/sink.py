@@ -1,0 +1,568 @@
+"""What every Sink must keep, as tests. Join by subclassing and giving the fixture `destination`."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from penstock.core.documents import Document
+from penstock.core.marks import Mark, Position
+from penstock.core.slices import Kind, Part, Receipt, Slice, following
+from penstock.errors import CommitUnclear, SliceRefused, StreamStopped
+from penstock.ports import Probe, Quiet, Sink, StreamInfo
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PIPELINE, STREAM = "contract", "orders"
+CONTENT: Document = {"columns": [{"name": "id", "arrow": "int64"}, {"name": "text", "arrow": "string"}]}
+
+
+class Destination(Protocol):
+    """Where the rows of a sink under test go, seen with a reader's eyes."""
+
+    def open(self, probe: Probe, pipeline: str = PIPELINE) -> Sink:
+        """Another sink on the same place, built from the same configuration."""
+        ...
+
+    def rows(self, stream: str) -> list[int]:
+        """The ids that readers of a stream see now, each as often as they see it."""
+        ...
+
+    def aside(self) -> int:
+        """How much lies there that readers do not see and that no slice needs: leftovers, in whatever unit."""
+        ...
+
+    def damage(self, stream: str) -> None:
+        """Take away something that the stream's last slice needs."""
+        ...
+
+
+class Crash(BaseException):
+    """The process dies at a probe point; no handler for errors may catch it."""
+
+
+@dataclass
+class Crashing:
+    """A probe that remembers its points and crashes at the n-th, if told to."""
+
+    at_call: int | None = None
+    points: list[str] = field(default_factory=list)
+
+    def at(self, point: str, **about: Any) -> None:
+        self.points.append(point)
+        if self.at_call == len(self.points) - 1:
+            raise Crash(point)
+
+
+# ---------------------------------------------------------------- by hand what the engine does
+
+
+def table(*ids: int) -> pa.Table:
+    import pyarrow as pa
+
+    schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
+    return pa.table({"id": list(ids), "text": [f"row {each}" for each in ids]}, schema=schema)
+
+
+def after(last: Position | None, *, stream: str = STREAM, pipeline: str = PIPELINE, **more: Any) -> Slice:
+    """The slice that comes after `last`; by default one with rows."""
+    number = last.number + 1 if last else 1
+    upto = more.pop("upto", Mark.of({"key": [str(number)]}))
+    return following(last, pipeline=pipeline, stream=stream, upto=upto, content=CONTENT, **more)
+
+
+def put_aside(sink: Sink, slice_: Slice, *parts: pa.Table, attempt: str = "a1", first_part: int = 0) -> list[Receipt]:
+    """Write tables as the parts of a slice, through a pickled writer as a worker would."""
+    writer = pickle.loads(pickle.dumps(sink.writer(slice_, attempt)))
+    return [
+        writer.write(part.to_reader(max_chunksize=2), Part(index, "{}")) for index, part in enumerate(parts, first_part)
+    ]
+
+
+def deliver(sink: Sink, slice_: Slice, *parts: pa.Table, attempt: str = "a1") -> Position:
+    """Put a slice aside and commit it."""
+    sink.commit(slice_, attempt, put_aside(sink, slice_, *parts, attempt=attempt))
+    return slice_.position
+
+
+def position(sink: Sink, stream: str = STREAM) -> Position | None:
+    held = sink.held(stream)
+    return held.position if held else None
+
+
+class SinkContract:
+    @pytest.fixture
+    def destination(self) -> Destination:
+        """An empty place."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def sink(self, destination: Destination) -> Iterator[Sink]:
+        sink = destination.open(Quiet())
+        sink.connect()
+        yield sink
+        sink.close()
+
+    @pytest.fixture
+    def reopened(self, destination: Destination) -> Callable[[], Sink]:
+        """The same sink as another process sees it."""
+        return lambda: destination.open(Quiet())
+
+    # ------------------------------------------------------------ visible at once, and only by a commit
+
+    def test_an_empty_sink_holds_nothing(self, sink: Sink, destination: Destination) -> None:
+        assert sink.held(STREAM) is None
+        assert destination.rows(STREAM) == []
+
+    def test_connecting_and_closing_twice_does_no_harm(self, sink: Sink, destination: Destination) -> None:
+        deliver(sink, after(None), table(1))
+        sink.connect()
+        sink.connect()
+        sink.close()
+        sink.close()
+        assert destination.rows(STREAM) == [1]
+
+    def test_it_takes_a_stream_of_plain_columns(self, sink: Sink) -> None:
+        for kind in (Kind.ROWS, Kind.REFRESH):
+            sink.check(StreamInfo(STREAM, kind), CONTENT)
+
+    def test_nothing_is_visible_before_the_commit(
+        self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]
+    ) -> None:
+        slice_ = after(None)
+        receipts = put_aside(sink, slice_, table(1, 2, 3), table(4))
+        assert destination.rows(STREAM) == []
+        assert sink.held(STREAM) is None
+        sink.commit(slice_, "a1", receipts)
+        assert sorted(destination.rows(STREAM)) == [1, 2, 3, 4]
+        for asked in (sink, reopened()):
+            held = asked.held(STREAM)
+            assert held is not None
+            assert held.position == slice_.position
+            assert (held.rows, held.bytes) == (4, sum(receipt.bytes for receipt in receipts))
+
+    def test_receipts_count_what_was_put_aside(self, sink: Sink) -> None:
+        first, second, empty = put_aside(sink, after(None), table(1, 2, 3), table(4), table())
+        assert [each.part for each in (first, second, empty)] == [0, 1, 2]
+        assert [(each.read, each.rows) for each in (first, second, empty)] == [(3, 3), (1, 1), (0, 0)]
+        assert first.bytes > second.bytes > empty.bytes
+        assert len({each.attempt for each in (first, second, empty)}) == 3
+        assert first.schema == second.schema == empty.schema
+
+    def test_slices_follow_each_other(self, sink: Sink, destination: Destination) -> None:
+        last = None
+        for number in range(1, 4):
+            last = deliver(sink, after(last), table(number), attempt=f"a{number}")
+            assert position(sink) == last
+            assert sorted(destination.rows(STREAM)) == list(range(1, number + 1))
+
+    def test_a_writer_is_small(self, sink: Sink) -> None:
+        assert len(pickle.dumps(sink.writer(after(None), "a1"))) < 10_000
+
+    # ------------------------------------------------------------ only after the slice before it
+
+    def test_a_slice_whose_predecessor_is_not_held_is_not_taken(self, sink: Sink, destination: Destination) -> None:
+        second = after(after(None).position)
+        receipts = put_aside(sink, second, table(2))
+        with pytest.raises(CommitUnclear):
+            sink.commit(second, "a1", receipts)
+        assert sink.held(STREAM) is None
+        assert destination.rows(STREAM) == []
+        deliver(sink, after(None), table(1))
+        sink.commit(second, "a1", receipts)
+        assert sorted(destination.rows(STREAM)) == [1, 2]
+
+    def test_a_slice_after_another_predecessor_is_not_taken(self, sink: Sink, destination: Destination) -> None:
+        held = deliver(sink, after(None), table(1))
+        elsewhere = after(after(None, upto=Mark.of({"key": ["other"]})).position)
+        assert elsewhere.number == 2
+        with pytest.raises(CommitUnclear):
+            deliver(sink, elsewhere, table(9))
+        assert position(sink) == held
+        assert destination.rows(STREAM) == [1]
+
+    def test_a_number_is_given_once(self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]) -> None:
+        other = after(None, upto=Mark.of({"key": ["other"]}))
+        late = put_aside(sink, other, table(7, 8), attempt="b1")
+        held = deliver(sink, after(None), table(1))
+        for late_one in (sink, reopened()):
+            with pytest.raises(CommitUnclear):
+                late_one.commit(other, "b1", late)
+            assert position(sink) == held
+            assert destination.rows(STREAM) == [1]
+
+    def test_a_slice_that_is_in_is_not_put_in_again(
+        self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]
+    ) -> None:
+        slice_ = after(None)
+        again = put_aside(sink, slice_, table(1, 2), attempt="b1")
+        held = deliver(sink, slice_, table(1, 2))
+        with pytest.raises(CommitUnclear):
+            reopened().commit(slice_, "b1", again)
+        assert position(sink) == held
+        assert sorted(destination.rows(STREAM)) == [1, 2]
+
+    def test_an_older_slice_is_not_put_in_again(self, sink: Sink, destination: Destination) -> None:
+        first = after(None)
+        again = put_aside(sink, first, table(1), attempt="b1")
+        last = deliver(sink, after(deliver(sink, first, table(1))), table(2))
+        with pytest.raises(CommitUnclear):
+            sink.commit(first, "b1", again)
+        assert position(sink) == last
+        assert sorted(destination.rows(STREAM)) == [1, 2]
+
+    # ------------------------------------------------------------ what the receipts name and nothing else
+
+    def test_what_no_receipt_names_is_never_visible(self, sink: Sink, destination: Destination) -> None:
+        slice_ = after(None)
+        put_aside(sink, slice_, table(1, 99), attempt="b1")
+        named = put_aside(sink, slice_, table(1))
+        put_aside(sink, slice_, table(98))
+        sink.commit(slice_, "a1", named)
+        assert destination.rows(STREAM) == [1]
+        sink.sweep(STREAM, slice_.position)
+        last = deliver(sink, after(slice_.position), table(2))
+        sink.sweep(STREAM, last)
+        assert sorted(destination.rows(STREAM)) == [1, 2]
+
+    def test_two_tries_of_one_part_do_not_disturb_each_other(self, sink: Sink, destination: Destination) -> None:
+        slice_ = after(None)
+        writer = sink.writer(slice_, "a1")
+        inside, go = threading.Barrier(3), threading.Event()
+        receipts: dict[int, Receipt] = {}
+
+        def attempt(number: int) -> None:
+            import pyarrow as pa
+
+            whole = table(1, 2, 3, number)
+            batches = whole.to_batches(max_chunksize=2)
+
+            def halting() -> Iterator[pa.RecordBatch]:
+                yield batches[0]
+                inside.wait(30)
+                go.wait(30)
+                yield batches[1]
+
+            reader = pa.RecordBatchReader.from_batches(whole.schema, halting())
+            receipts[number] = writer.write(reader, Part(0, "{}"))
+
+        threads = [threading.Thread(target=attempt, args=(number,)) for number in (10, 20)]
+        for thread in threads:
+            thread.start()
+        inside.wait(30)
+        go.set()
+        for thread in threads:
+            thread.join(30)
+        assert receipts[10].attempt != receipts[20].attempt
+        sink.commit(slice_, "a1", [receipts[20]])
+        assert sorted(destination.rows(STREAM)) == [1, 2, 3, 20]
+
+    def test_a_part_that_fails_leaves_the_others_whole(self, sink: Sink, destination: Destination) -> None:
+        import pyarrow as pa
+
+        slice_ = after(None)
+        writer = sink.writer(slice_, "a1")
+        kept = writer.write(table(1).to_reader(), Part(0, "{}"))
+
+        def breaking() -> Iterator[pa.RecordBatch]:
+            yield table(5, 6).to_batches()[0]
+            raise RuntimeError("the source went away")
+
+        with pytest.raises(RuntimeError, match="the source went away"):
+            writer.write(pa.RecordBatchReader.from_batches(table().schema, breaking()), Part(1, "{}"))
+        again = writer.write(table(2).to_reader(), Part(1, "{}"))
+        sink.commit(slice_, "a1", [kept, again])
+        assert sorted(destination.rows(STREAM)) == [1, 2]
+
+    def test_counts_that_do_not_add_up_are_refused(self, sink: Sink, destination: Destination) -> None:
+        slice_ = after(None)
+        receipts = put_aside(sink, slice_, table(1, 2), table(3))
+        for wrong in (receipts[0].rows + 1, receipts[0].rows - 1):
+            with pytest.raises(SliceRefused) as refused:
+                sink.commit(slice_, "a1", [replace(receipts[0], rows=wrong), receipts[1]])
+            assert refused.value.next_step
+            assert sink.held(STREAM) is None
+            assert destination.rows(STREAM) == []
+        sink.commit(slice_, "a1", receipts)
+        assert sorted(destination.rows(STREAM)) == [1, 2, 3]
+
+    # ------------------------------------------------------------ slices without rows
+
+    @pytest.mark.parametrize("parts", [0, 1, 3])
+    def test_a_slice_without_rows_is_held_too(
+        self, sink: Sink, destination: Destination, reopened: Callable[[], Sink], parts: int
+    ) -> None:
+        first = deliver(sink, after(None), table(1))
+        empty = deliver(sink, after(first), *[table()] * parts)
+        held = reopened().held(STREAM)
+        assert held is not None
+        assert (held.position, held.rows) == (empty, 0)
+        assert destination.rows(STREAM) == [1]
+        deliver(sink, after(empty), table(2))
+        assert sorted(destination.rows(STREAM)) == [1, 2]
+
+    def test_a_reset_leads_to_the_beginning_and_removes_nothing(
+        self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]
+    ) -> None:
+        first = deliver(sink, after(None), table(1))
+        reset = after(first, upto=None, kind=Kind.RESET)
+        sink.commit(reset, "a1", [])
+        held = position(reopened())
+        assert held == reset.position
+        assert held is not None
+        assert (held.number, held.mark) == (2, None)
+        assert destination.rows(STREAM) == [1]
+        deliver(sink, after(held), table(1))
+        assert destination.rows(STREAM) == [1, 1]
+
+    def test_a_refresh_takes_the_place_of_all_before_it(self, sink: Sink, destination: Destination) -> None:
+        last = None
+        for rows in ([1, 2, 3], [2, 3], [], [4]):
+            slice_ = after(last, kind=Kind.REFRESH)
+            receipts = put_aside(sink, slice_, table(*rows[:1]), table(*rows[1:]))
+            before = destination.rows(STREAM)
+            if last:
+                sink.sweep(STREAM, last)
+            assert destination.rows(STREAM) == before
+            sink.commit(slice_, "a1", receipts)
+            assert sorted(destination.rows(STREAM)) == rows
+            last = slice_.position
+            sink.sweep(STREAM, last)
+            assert sorted(destination.rows(STREAM)) == rows
+
+    def test_a_late_refresh_does_not_come_back(self, sink: Sink, destination: Destination) -> None:
+        first = after(None, kind=Kind.REFRESH)
+        late = put_aside(sink, first, table(1), attempt="b1")
+        last = deliver(sink, after(deliver(sink, first, table(1)), kind=Kind.REFRESH), table(2))
+        with pytest.raises(CommitUnclear):
+            sink.commit(first, "b1", late)
+        assert destination.rows(STREAM) == [2]
+        assert position(sink) == last
+
+    # ------------------------------------------------------------ sweeping
+
+    def test_leftovers_are_swept_once_their_number_is_held(self, sink: Sink, destination: Destination) -> None:
+        first = after(None)
+        deliver(sink, first, table(1))
+        clean = destination.aside()
+        second = after(first.position)
+        put_aside(sink, second, table(2, 98), attempt="b1")
+        put_aside(sink, second, table(2, 99), attempt="c1")
+        assert destination.aside() > clean
+        sink.sweep(STREAM, first.position)
+        assert destination.aside() > clean, "slice 2 is not held: what is put aside for it may still be committed"
+        deliver(sink, second, table(2))
+        sink.sweep(STREAM, second.position)
+        assert destination.aside() == clean
+        assert sorted(destination.rows(STREAM)) == [1, 2]
+        assert position(sink) == second.position
+
+    def test_what_is_put_aside_for_the_next_slice_outlives_a_sweep(
+        self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]
+    ) -> None:
+        first = deliver(sink, after(None), table(1))
+        second = after(first)
+        receipts = put_aside(sink, second, table(2))
+        reopened().sweep(STREAM, first)
+        sink.commit(second, "a1", receipts)
+        assert sorted(destination.rows(STREAM)) == [1, 2]
+
+    def test_sweeping_twice_and_where_nothing_is_does_no_harm(self, sink: Sink, destination: Destination) -> None:
+        first = deliver(sink, after(None), table(1))
+        for _ in range(2):
+            sink.sweep(STREAM, first)
+            sink.sweep("unheard of", first)
+        assert destination.rows(STREAM) == [1]
+
+    def test_a_writer_that_lost_may_go_on_writing_for_nothing(self, sink: Sink, destination: Destination) -> None:
+        slice_ = after(None)
+        writer = sink.writer(slice_, "b1")
+        early = writer.write(table(1).to_reader(), Part(0, "{}"))
+        held = deliver(sink, slice_, table(1))
+        sink.sweep(STREAM, held)
+        with pytest.raises((CommitUnclear, SliceRefused)):
+            sink.commit(slice_, "b1", [early])
+        assert destination.rows(STREAM) == [1]
+        assert position(sink) == held
+
+    # ------------------------------------------------------------ crashes
+
+    @pytest.mark.parametrize("kind", [Kind.ROWS, Kind.REFRESH, Kind.RESET])
+    def test_after_a_crash_anywhere_in_a_commit_held_tells_the_truth(
+        self, destination: Destination, kind: Kind
+    ) -> None:
+        def begin(stream: str) -> tuple[Slice, list[Receipt]]:
+            sink = destination.open(Quiet())
+            first = deliver(sink, after(None, stream=stream, kind=Kind.ROWS if kind is Kind.RESET else kind), table(1))
+            second = after(first, stream=stream, kind=kind, **({"upto": None} if kind is Kind.RESET else {}))
+            return second, [] if kind is Kind.RESET else put_aside(sink, second, table(2), table(3, 4))
+
+        dry = Crashing()
+        second, receipts = begin("dry")
+        destination.open(dry).commit(second, "a1", receipts)
+        wanted = sorted(destination.rows("dry"))
+        assert dry.points, "a sink reports its crash points to the probe"
+        outcomes = set()
+        for call, point in enumerate(dry.points):
+            stream = f"crash at {call}"
+            second, receipts = begin(stream)
+            with pytest.raises(Crash, match=point):
+                destination.open(Crashing(at_call=call)).commit(second, "a1", receipts)
+            outcomes.add(self.finish(destination, second, receipts, wanted))
+        assert outcomes <= {"in", "not in"}
+        assert "in" in outcomes, "the last point of a commit comes after its effect"
+
+    def finish(self, destination: Destination, slice_: Slice, receipts: Sequence[Receipt], wanted: list[int]) -> str:
+        """What the next process does; the slice must come in whole, once."""
+        stream = slice_.stream
+        sink = destination.open(Quiet())
+        held = position(sink, stream)
+        assert held is not None
+        if held.id == slice_.id:
+            outcome = "in"
+            with pytest.raises(CommitUnclear):
+                sink.commit(slice_, "a1", receipts)
+        else:
+            outcome = "not in"
+            assert held.id == slice_.previous
+            assert sorted(destination.rows(stream)) == [1]
+            sink.commit(slice_, "a1", receipts)
+        for _ in range(2):
+            again = destination.open(Quiet())
+            assert position(again, stream) == slice_.position
+            assert sorted(destination.rows(stream)) == wanted
+            again.sweep(stream, slice_.position)
+        deliver(sink, after(slice_.position, stream=stream, kind=Kind.REFRESH), table(5), attempt="c1")
+        return outcome
+
+    def test_whoever_finishes_may_crash_too(self, destination: Destination) -> None:
+        dry = Crashing()
+        destination.open(dry).commit(*self.two_parts(destination, "dry"))
+        deaths = 0
+        for call in range(len(dry.points)):
+            stream = f"finish {call}"
+            slice_, attempt, receipts = self.two_parts(destination, stream)
+            with pytest.raises(Crash):
+                destination.open(Crashing(at_call=call)).commit(slice_, attempt, receipts)
+            for _ in range(20):
+                try:
+                    position(destination.open(Crashing(at_call=0)), stream)
+                    break
+                except Crash:
+                    deaths += 1
+            else:
+                raise AssertionError("each process that finishes this slice has as much to do as the one before")
+            self.finish(destination, slice_, receipts, [1, 2, 3])
+        assert deaths, "what a commit leaves to be finished has crash points too"
+
+    def two_parts(self, destination: Destination, stream: str) -> tuple[Slice, str, list[Receipt]]:
+        """The second slice of a stream, put aside in two parts."""
+        sink = destination.open(Quiet())
+        slice_ = after(deliver(sink, after(None, stream=stream), table(1)), stream=stream)
+        return slice_, "a1", put_aside(sink, slice_, table(2), table(3))
+
+    def test_a_crash_while_writing_leaves_nothing_to_see(self, destination: Destination) -> None:
+        slice_ = after(None)
+        dry = Crashing()
+        put_aside(destination.open(dry), after(None, stream="dry"), table(1))
+        for call, point in enumerate(dry.points):
+            with pytest.raises(Crash, match=point):
+                writer = destination.open(Crashing(at_call=call)).writer(slice_, f"b{call}")
+                writer.write(table(9).to_reader(), Part(0, "{}"))
+        sink = destination.open(Quiet())
+        assert sink.held(STREAM) is None
+        held = deliver(sink, slice_, table(1))
+        sink.sweep(STREAM, held)
+        assert destination.rows(STREAM) == [1]
+
+    # ------------------------------------------------------------ damage
+
+    def test_a_damaged_sink_stops_until_it_is_recovered(
+        self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]
+    ) -> None:
+        first = deliver(sink, after(None), table(1))
+        second = after(first)
+        deliver(sink, second, table(2, 3), table(4))
+        destination.damage(STREAM)
+        for asked in (sink, reopened()):
+            with pytest.raises(StreamStopped) as stopped:
+                asked.held(STREAM)
+            assert "recover" in stopped.value.next_step
+        with pytest.raises(StreamStopped):
+            sink.commit(after(second.position), "c1", put_aside(sink, after(second.position), table(5), attempt="c1"))
+        said = sink.recover(STREAM)
+        assert said
+        assert all("slice" in line for line in said)
+        held = position(reopened())
+        assert held in (first, None)
+        for slice_, rows in ((after(None), [1]), (second, [2, 3, 4])):
+            if slice_.previous == (held.id if held else ""):
+                held = deliver(sink, slice_, table(*rows), attempt=f"again{slice_.number}")
+        assert held == second.position
+        assert sorted(destination.rows(STREAM)) == [1, 2, 3, 4]
+        assert list(reopened().recover(STREAM)) == []
+
+    def test_a_whole_sink_has_nothing_to_recover(self, sink: Sink, destination: Destination) -> None:
+        assert list(sink.recover(STREAM)) == []
+        last = deliver(sink, after(deliver(sink, after(None), table(1))), table(2))
+        assert list(sink.recover(STREAM)) == []
+        assert position(sink) == last
+        assert sorted(destination.rows(STREAM)) == [1, 2]
+
+    def test_recovering_finishes_what_a_crash_left(self, destination: Destination) -> None:
+        sink = destination.open(Quiet())
+        dry = Crashing()
+        destination.open(dry).commit(
+            after(None, stream="dry"), "a1", put_aside(sink, after(None, stream="dry"), table(1))
+        )
+        for call in range(len(dry.points)):
+            stream = f"recover {call}"
+            slice_ = after(None, stream=stream)
+            receipts = put_aside(sink, slice_, table(1))
+            with pytest.raises(Crash):
+                destination.open(Crashing(at_call=call)).commit(slice_, "a1", receipts)
+            assert list(sink.recover(stream)) == []
+            assert destination.rows(stream) == ([1] if position(sink, stream) else [])
+
+    # ------------------------------------------------------------ neighbours
+
+    def test_streams_do_not_mix(self, sink: Sink, destination: Destination) -> None:
+        names = [
+            "orders",
+            "orders.items",
+            "_orders",
+            "orders items",
+            "Orders",
+            "größe",
+            ".orders",
+            "a/b",
+            "a%2Fb",
+            "..",
+        ]
+        lasts = {name: deliver(sink, after(None, stream=name), table(number)) for number, name in enumerate(names)}
+        for number, name in enumerate(names):
+            assert destination.rows(name) == [number], name
+            assert position(sink, name) == lasts[name]
+        sink.sweep("orders", deliver(sink, after(lasts["orders"], stream="orders"), table(100)))
+        assert sorted(destination.rows("orders")) == [0, 100]
+        for number, name in list(enumerate(names))[1:]:
+            assert destination.rows(name) == [number], name
+
+    def test_pipelines_do_not_mix(self, sink: Sink, destination: Destination) -> None:
+        other = destination.open(Quiet(), "another")
+        mine = deliver(sink, after(None), table(1))
+        assert other.held(STREAM) is None
+        theirs = deliver(other, after(None, pipeline="another"), table(2))
+        assert (position(sink), position(other)) == (mine, theirs)
+        for swept, held in ((sink, mine), (other, theirs)):
+            swept.sweep(STREAM, held)
+            assert list(swept.recover(STREAM)) == []
+        mine = deliver(sink, after(mine), table(3))
+        assert (position(sink), position(other)) == (mine, theirs)
+        assert sorted(destination.rows(STREAM)) == [1, 2, 3]

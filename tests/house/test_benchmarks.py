@@ -1,0 +1,113 @@
+"""What the benchmarks measure is looked after between their runs: a run with nothing new imports and writes little.
+
+And their instruments are tried: one that never shows anything would show nothing when it matters.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from benchmarks import _orders as orders
+from benchmarks import memory, noop
+
+RUN = """
+import json, sys
+from penstock import wiring
+from penstock.cli import main
+from penstock.testing.doubles import LoopMover
+wiring.make_mover = lambda _options: LoopMover()
+heavy = {"adbc_driver_postgresql", "alembic", "numpy", "pandas", "pyarrow", "pyiceberg", "pyspark", "rich"}
+sys.argv = ["penstock", "run", "shop.yaml"]
+try:
+    main()
+finally:
+    print(json.dumps(sorted(heavy & sys.modules.keys())))
+"""
+
+
+def run(folder: Path, url: str) -> tuple[str, list[str]]:
+    """A run in a process of its own: what it said, and which heavy packages it imported."""
+    said, heavy = orders.run_once([sys.executable, "-c", RUN], orders.environment(url), folder).rsplit("\n", 2)[:2]
+    return said, json.loads(heavy)
+
+
+def test_nothing_new_imports_nothing_heavy_and_writes_nothing(tmp_path: Path, database: str) -> None:
+    orders.make_orders(database, 1000)
+    orders.write_pipeline(tmp_path)
+    _, heavy = run(tmp_path, database)
+    assert {"alembic", "pyarrow"} <= set(heavy), "the first run needs them, so their absence below means something"
+    assert orders.rows_in(tmp_path / "out") == 1000
+    tops = (tmp_path / "out", tmp_path / ".penstock")
+    before = noop.tree(*tops)
+    said, heavy = run(tmp_path, database)
+    assert "nothing new" in said
+    assert heavy == []
+    assert noop.tree(*tops) == before
+
+
+def test_help_imports_little() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "penstock", "--help"], capture_output=True, text=True, check=True
+    )
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert "typer" in imported
+    assert not imported & {"pydantic", "psycopg", "rich", "sqlalchemy", "yaml"}
+
+
+def test_a_written_file_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a")
+    before = noop.tree(tmp_path)
+    os.utime(tmp_path / "a", ns=(1, 1))
+    touched = noop.tree(tmp_path)
+    assert touched != before
+    (tmp_path / "b").touch()
+    assert noop.tree(tmp_path) != touched
+
+
+def test_a_started_java_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    watch = noop.JavaWatch(tmp_path)
+    env = watch.watched(os.environ)
+    assert watch.starts() == 0
+    found = shutil.which("java", path=env["PATH"])
+    assert found == str(Path(env["JAVA_HOME"], "bin", "java"))
+    done = subprocess.run([found, "-version"], env=env, capture_output=True, text=True, check=True)
+    assert "version" in done.stderr
+    assert watch.starts() == 1
+
+
+def test_a_child_counts(tmp_path: Path) -> None:
+    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = memory.tree_of(psutil.Process(process.pid))
+        process.communicate(b"\n")
+    assert len(found) == 2
+    assert all(size > memory.MIB for size in found.values())
+    assert memory.pss(2**22 + 1) == 0
+
+
+def test_time_is_told_apart() -> None:
+    at = "2026-01-01T00:00:0{}.000000Z".format
+    messages = [
+        {"type": "catalog", "_ts": at(1)},
+        {"type": "progress", "step": "intend", "_ts": at(2)},
+        {"type": "progress", "step": "move", "_ts": at(5)},
+        {"type": "progress", "step": "move", "_ts": at(6)},
+    ]
+    begun = 1767225600.0
+    assert memory.phases(messages, begun, begun + 8) == {
+        "start and connect": 1,
+        "plan and intend": 1,
+        "start Spark and move slice 1": 3,
+        "move": 1,
+        "end Spark and exit": 2,
+    }
