@@ -367,6 +367,10 @@ class Store(Protocol):
         """Begin a run; it continues the last one if that ended with more to do, or never ended."""
         ...
 
+    def note_run(self, lease: Lease, run: str, *, progress: str) -> None:
+        """Keep a run's progress so far, so that the run after a killed one can go on counting."""
+        ...
+
     def end_run(self, lease: Lease, run: str, *, now: datetime, status: str, has_more: bool, progress: str) -> None:
         """Close a run; quiet if the lease is lost: a run that was replaced says nothing."""
         ...

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = ["setup", "lock", "test", "check", "bench", "soak"]
+SCRIPTS = ["setup", "lock", "test", "check", "bench", "soak", "demo"]
 
 
 def scripts(top: Path) -> list[Path]:

@@ -137,6 +137,8 @@ class Engine:
             gate = waiting.popleft()
             turn = self._turn(gate)
             if turn is Turn.MOVED:
+                progress = json.dumps(self._voice.run.document())
+                self.store.note_run(gate.lease, self._run, progress=progress)
                 self._voice.say(StreamStatus(stream=gate.stream, status=Status.RANGE_COMPLETE))
                 waiting.append(gate)
             elif turn is Turn.NOTHING:

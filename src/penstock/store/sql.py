@@ -255,6 +255,11 @@ class SqlStore:
             )
             return record
 
+    def note_run(self, lease: Lease, run: str, *, progress: str) -> None:
+        this = and_(runs.c.pipeline == lease.pipeline, runs.c.id == run)
+        with self._write(lease) as connection:
+            connection.execute(update(runs).where(this).values(progress=progress))
+
     def end_run(self, lease: Lease, run: str, *, now: datetime, status: str, has_more: bool, progress: str) -> None:
         ours = select(leases.c.pipeline).where(_ours(lease)).with_for_update()
         this = and_(runs.c.pipeline == lease.pipeline, runs.c.id == run)

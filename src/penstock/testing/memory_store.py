@@ -163,6 +163,14 @@ class MemoryStore:
             self._has.runs[lease.pipeline] = (*earlier, record)
             return record
 
+    def note_run(self, lease: Lease, run: str, *, progress: str) -> None:
+        with self._lock:
+            self._hold(lease)
+            self._has.runs[lease.pipeline] = tuple(
+                replace(record, progress=progress) if record.id == run else record
+                for record in self._has.runs.get(lease.pipeline, ())
+            )
+
     def end_run(self, lease: Lease, run: str, *, now: datetime, status: str, has_more: bool, progress: str) -> None:
         with self._lock:
             if self._is_ours(lease):

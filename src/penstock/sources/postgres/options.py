@@ -97,7 +97,7 @@ class StreamOptions(BaseModel):
     @field_validator("tiebreaker", mode="before")
     @classmethod
     def _one_or_more(cls, value: object) -> object:
-        return (value,) if isinstance(value, str) else value
+        return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
     @field_validator("tiebreaker", "columns")
     @classmethod

@@ -170,6 +170,7 @@ class StoreContract:
             lambda: store.want_reset(zombie, "orders", now=NOW),
             lambda: store.rebuild(zombie, "orders", None, now=NOW, run=None),
             lambda: store.start_run(zombie, "r2", now=NOW),
+            lambda: store.note_run(zombie, "r", progress='{"rows":9}'),
             lambda: store.heartbeat(zombie, now=NOW, ttl=30),
         ]
         for write in writes:
@@ -357,6 +358,12 @@ class StoreContract:
         assert list(reopen().runs("shop")) == [second, done]
         assert list(store.runs("shop", most=1)) == [second]
         assert list(store.runs("other")) == []
+
+    def test_a_run_that_was_killed_leaves_its_progress(self, store: Store) -> None:
+        lease = take(store)
+        store.start_run(lease, "r1", now=NOW)
+        store.note_run(lease, "r1", progress='{"rows":7}')
+        assert store.start_run(lease, "r2", now=later(1)).progress == '{"rows":7}'
 
     def test_a_run_with_more_to_do_is_continued(self, store: Store) -> None:
         lease = take(store)

@@ -1,0 +1,360 @@
+"""What the files sink refuses, what a broken folder says, and what the operating system's refusals become."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.sinks.files.folder import data_files, open_sink, tree, write
+
+from penstock.core.slices import Kind
+from penstock.errors import CommitUnclear, InputError, SliceRefused, StreamFailed, StreamRefused, StreamStopped
+from penstock.ports import StreamInfo
+from penstock.testing.contracts.sink import STREAM, after, deliver, position, put_aside, table
+
+SAFE = "Nothing was lost: the mark has not moved."
+MANIFESTS = f"out/_penstock/contract/{STREAM}/manifests"
+RECOVER = (
+    "Nothing was changed: the mark stays, and no file was removed.\n"
+    "Next: put the folder back as it was, or run `penstock state recover FILE --stream orders`: it withdraws the slices "
+    "that are not whole and delivers them again"
+)
+
+
+# ---------------------------------------------------------------- before anything is written
+
+
+def test_a_directory_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("precious")
+    for directory in ("out", "out/deeper"):
+        with pytest.raises(InputError) as refused:
+            open_sink(tmp_path, directory=directory).connect()
+        assert str(refused.value) == (
+            f"contract: the output folder {tmp_path}/{directory} cannot be written: {tmp_path}/out is not a folder\n"
+            f"{SAFE}\n"
+            "Next: choose another sink.directory, or give this user the right to write there"
+        )
+    assert (tmp_path / "out").read_text() == "precious"
+
+
+def test_a_link_to_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to(tmp_path / "gone")
+    with pytest.raises(InputError, match="out is not a folder"):
+        open_sink(tmp_path).connect()
+
+
+def test_a_directory_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Asked of the system by name, because root may write everywhere.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(InputError) as refused:
+        open_sink(tmp_path, directory="new/out").connect()
+    assert f"new/out cannot be written: no permission to write in {tmp_path}\n" in str(refused.value)
+
+
+@pytest.mark.parametrize("format_", ["csv", "ndjson"])
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pa.array([b"x"]), "binary"),
+        (pa.array([b"x"], pa.large_binary()), "large_binary"),
+        (pa.array([[1]]), "list<item: int64>"),
+        (pa.array([{"a": 1}]), "struct<a: int64>"),
+    ],
+)
+def test_a_column_that_text_cannot_hold(tmp_path: Path, format_: str, column: pa.Array, kind: str) -> None:
+    sink = open_sink(tmp_path, format=format_)
+    said = (
+        f"column 'payload' is {kind}, which {format_} cannot hold exactly\n"
+        f"{SAFE}\n"
+        "Next: use format: parquet, or leave the column out with `columns`"
+    )
+    content = {"columns": [{"name": "id", "arrow": "int64"}, {"name": "payload", "arrow": kind}]}
+    with pytest.raises(StreamRefused) as checked:
+        sink.check(StreamInfo(STREAM, Kind.ROWS), content)
+    assert str(checked.value) == f"contract/orders: {said}"
+    with pytest.raises(StreamRefused) as refused:
+        write(sink, after(None), [pa.record_batch({"payload": column})])
+    assert str(refused.value) == said
+    assert tree(tmp_path) == []
+    open_sink(tmp_path).check(StreamInfo(STREAM, Kind.ROWS), content)
+
+
+def test_a_partition_column_is_checked_by_name_and_type(tmp_path: Path) -> None:
+    content = {"columns": [{"name": "id", "arrow": "int64"}, {"name": "at", "arrow": "timestamp[us, tz=UTC]"}]}
+
+    def check(column: str) -> None:
+        sink = open_sink(tmp_path, streams={STREAM: {"partition_by": {"column": column, "by": "date"}}})
+        sink.check(StreamInfo(STREAM, Kind.ROWS), content)
+
+    check("at")
+    with pytest.raises(StreamRefused) as missing:
+        check("created_at")
+    assert missing.value.what == "partition_by names the column 'created_at', which the stream does not have"
+    assert missing.value.next_step == "use one of: id, at"
+    with pytest.raises(StreamRefused) as dateless:
+        check("id")
+    assert dateless.value.what == "partition_by needs a date or timestamp column; 'id' is int64"
+
+
+# ---------------------------------------------------------------- a folder that is not whole
+
+
+def two_slices(folder: Path) -> None:
+    sink = open_sink(folder)
+    deliver(sink, after(deliver(sink, after(None), table(1))), table(2), table(3))
+
+
+def edit(path: Path, **new: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | new))
+
+
+@pytest.mark.parametrize(
+    ("break_it", "what"),
+    [
+        (lambda f: data_files(f)[-1].unlink(), "of slice 2 is missing or has changed size"),
+        (lambda f: os.truncate(max(data_files(f)), 10), "of slice 2 is missing or has changed size"),
+        (lambda f: (f / MANIFESTS / "000000000001.json").unlink(), "manifest 1 is missing below manifest 2"),
+        (lambda f: (f / MANIFESTS / "000000000002.json").write_text(""), "000000000002.json cannot be read"),
+        (lambda f: (f / MANIFESTS / "000000000002.json").write_text("[]"), "000000000002.json cannot be read"),
+        (
+            lambda f: edit(f / MANIFESTS / "000000000002.json", penstock_manifest=2),
+            "its format is 2, this penstock reads 1",
+        ),
+        (lambda f: edit(f / MANIFESTS / "000000000002.json", upto={"key": ["7"]}), "its contents do not give its id"),
+        (lambda f: edit(f / MANIFESTS / "000000000002.json", files=[{}]), "000000000002.json cannot be read"),
+        (
+            lambda f: (f / MANIFESTS / "000000000001.json").rename(f / MANIFESTS / "000000000003.json"),
+            "manifest 1 is missing below manifest 3",
+        ),
+        (
+            lambda f: (f / MANIFESTS / "000000000003.json").write_bytes(
+                (f / MANIFESTS / "000000000001.json").read_bytes()
+            ),
+            "it belongs to contract/orders slice 1",
+        ),
+    ],
+)
+def test_a_folder_that_is_not_whole_stops_and_recovers(tmp_path: Path, break_it: Any, what: str) -> None:
+    two_slices(tmp_path)
+    break_it(tmp_path)
+    before = tree(tmp_path)
+    sink = open_sink(tmp_path)
+    with pytest.raises(StreamStopped) as stopped:
+        sink.held(STREAM)
+    assert what in stopped.value.what
+    assert str(stopped.value).startswith("contract/orders: the output folder cannot be made whole: ")
+    assert str(stopped.value).endswith(RECOVER)
+    assert tree(tmp_path) == before
+    said = sink.recover(STREAM)
+    assert said[0].startswith(("slice 2 was withdrawn to ", "slice 3 was withdrawn to "))
+    last = position(sink)
+    for slice_, rows in ((after(None), [1]), (after(after(None).position), [2, 3])):
+        if (last.id if last else "") == slice_.previous:
+            last = deliver(sink, slice_, table(*rows), attempt=f"again{slice_.number}")
+    assert last is not None
+    assert last.number == 2
+    names = [path.name for path in data_files(tmp_path)]
+    assert sum(name.startswith("00000001") for name in names) == 1
+
+
+def test_a_chain_of_another_store_in_between_stops(tmp_path: Path) -> None:
+    two_slices(tmp_path)
+    two_slices(tmp_path / "elsewhere")
+    other = open_sink(tmp_path / "elsewhere" / "b")
+    from penstock.core.marks import Mark
+
+    deliver(other, after(None, upto=Mark.of({"key": ["other"]})), table(5))
+    foreign = tmp_path / "elsewhere" / "b" / MANIFESTS / "000000000001.json"
+    (tmp_path / MANIFESTS / "000000000001.json").write_bytes(foreign.read_bytes())
+    with pytest.raises(StreamStopped, match="manifest 2 does not follow manifest 1"):
+        open_sink(tmp_path).held(STREAM)
+
+
+def test_files_of_older_slices_may_go(tmp_path: Path) -> None:
+    sink = open_sink(tmp_path)
+    last = None
+    for number in range(1, 4):
+        last = deliver(sink, after(last), table(number))
+    min(data_files(tmp_path), key=lambda path: path.name).unlink()
+    assert position(sink) == last
+
+
+def test_withdrawn_slices_are_kept_aside(tmp_path: Path) -> None:
+    two_slices(tmp_path)
+    gone, kept = sorted(path for path in data_files(tmp_path) if path.name.startswith("00000002"))
+    gone.unlink()
+    (said,) = open_sink(tmp_path).recover(STREAM)
+    assert f"({gone} of slice 2 is missing" not in said
+    withdrawn = next((tmp_path / f"out/_penstock/contract/{STREAM}/withdrawn").iterdir())
+    assert sorted(os.listdir(withdrawn)) == sorted([kept.name, "000000000002.json"])
+    assert said.startswith(f"slice 2 was withdrawn to {withdrawn} (the output folder cannot be made whole: {gone} ")
+    assert [path.name[:8] for path in data_files(tmp_path)] == ["00000001"]
+
+
+# ---------------------------------------------------------------- what was put aside has changed
+
+
+def test_a_file_that_changed_since_its_receipt_is_refused(tmp_path: Path) -> None:
+    sink = open_sink(tmp_path)
+    slice_ = after(None)
+    receipts = put_aside(sink, slice_, table(1))
+    (staged,) = (path for path in tmp_path.rglob("*.parquet"))
+    staged.write_bytes(staged.read_bytes() + b"more")
+    with pytest.raises(SliceRefused, match=r"bytes, its receipt says \d+"):
+        sink.commit(slice_, "a1", receipts)
+    staged.unlink()
+    with pytest.raises(CommitUnclear, match="is not there any more"):
+        sink.commit(slice_, "a1", receipts)
+    assert sink.held(STREAM) is None
+
+
+# ---------------------------------------------------------------- the operating system refuses
+
+
+def failing(number: int) -> Any:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+FULL = (
+    "Nothing was lost: the mark has not moved, and what was half written is not visible.\n"
+    "Next: free some space and run again; the slice is moved again from its start"
+)
+
+
+@pytest.mark.parametrize("call", ["link", "replace", "fsync", "makedirs"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES])
+def test_every_refusal_while_committing_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    sink = open_sink(tmp_path)
+    slice_ = after(None)
+    receipts = put_aside(sink, slice_, table(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing(number))
+        with pytest.raises(StreamFailed) as failed:
+            sink.commit(slice_, "a1", receipts)
+    said = str(failed.value)
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        assert said == f"contract/orders: no space left for {tmp_path}/out\n{FULL}"
+    else:
+        assert said.startswith(f"contract/orders: cannot write to {tmp_path}/out: {os.strerror(number)}\n{SAFE}\n")
+    # The trouble has passed: whatever the commit had done by then, the slice comes in whole and once.
+    if sink.held(STREAM) is None:
+        sink.commit(slice_, "a1", receipts)
+    assert position(open_sink(tmp_path)) == slice_.position
+    assert len(data_files(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("call", ["listdir", "replace"])
+def test_a_refusal_while_asking_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    sink = open_sink(tmp_path)
+    slice_ = after(None)
+    receipts = put_aside(sink, slice_, table(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", failing(errno.EIO))
+        with pytest.raises(StreamFailed):
+            sink.commit(slice_, "a1", receipts)
+        patch.setattr(os, call, failing(errno.EIO))
+        with pytest.raises(StreamFailed, match="cannot write to .*: Input/output error"):
+            sink.held(STREAM)
+    assert position(sink) == slice_.position
+
+
+def test_a_stream_whose_folder_is_a_file(tmp_path: Path) -> None:
+    sink = open_sink(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / STREAM).write_text("precious")
+    with pytest.raises(StreamFailed, match="cannot write to .*: File exists"):
+        deliver(sink, after(None), table(1))
+    with pytest.raises(StreamFailed):
+        sink.held(STREAM)
+    assert (tmp_path / "out" / STREAM).read_text() == "precious"
+    (tmp_path / "out" / STREAM).unlink()
+    assert position(sink) == after(None).position
+    assert len(data_files(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("format_", ["parquet", "csv", "ndjson"])
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_a_part_that_breaks_off_leaves_nothing(tmp_path: Path, format_: str, compression: str | None) -> None:
+    """Not a file, and not a word on standard error when Arrow lets go of it."""
+    script = f"""
+import gc, sys
+from pathlib import Path
+import pyarrow as pa
+from penstock.core.slices import Part
+from penstock.sinks.files import writer
+from penstock.testing.contracts.sink import after, table
+from tests.sinks.files.folder import open_sink
+writer.GATHER = 1
+def breaking():
+    yield table(1, 2).to_batches()[0]
+    yield table(3).to_batches()[0]
+    raise KeyError("gone")
+sink = open_sink(Path(sys.argv[1]), format={format_!r}, compression={compression!r})
+try:
+    sink.writer(after(None), "a1").write(pa.RecordBatchReader.from_batches(table().schema, breaking()), Part(0, "{{}}"))
+except KeyError:
+    gc.collect()
+    print("broke off")
+"""
+    top = Path(__file__).parents[3]
+    command = [sys.executable, "-W", "error", "-c", script, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(top)})
+    assert (done.stdout, done.stderr) == ("broke off\n", "")
+    assert tree(tmp_path) == []
+
+
+#: runs in a mount namespace of its own, so that its disk ends with it
+FILL = """
+import json, os, subprocess, sys
+from pathlib import Path
+import pyarrow as pa
+from penstock.errors import PenstockError
+from penstock.testing.contracts.sink import after, deliver, position, table
+from tests.sinks.files.folder import open_sink, tree
+
+folder = Path(sys.argv[1])
+rows = pa.table({"id": list(range(20000)), "text": [os.urandom(20).hex() for _ in range(20000)]})
+found = []
+for format_, compression in (("parquet", None), ("csv", None), ("csv", "gzip"), ("ndjson", "zstd")):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)], check=True)
+    sink = open_sink(folder, format=format_, compression=compression)
+    first = deliver(sink, after(None), table(1))
+    try:
+        deliver(sink, after(first), rows, attempt="b1")
+        message = "no refusal"
+    except PenstockError as refused:
+        message = f"{type(refused).__name__} {refused}"
+    left = [name for name in tree(folder) if "2.b1" in name]
+    kept = position(open_sink(folder)) == first
+    found.append({"message": message, "left": left, "kept": kept})
+    subprocess.run(["umount", str(folder)], check=True)
+print(json.dumps(found))
+"""
+
+
+def test_a_disk_that_fills_up(tmp_path: Path) -> None:
+    # Propagation cannot be changed in a chroot; the script unmounts what it mounts.
+    alone = ["unshare", "--mount", "--propagation", "unchanged"]
+    root = [] if os.geteuid() == 0 else ["--map-root-user"]
+    command = [*alone, *root, sys.executable, "-W", "error", "-c", FILL, str(tmp_path)]
+    top = Path(__file__).parents[3]
+    filled = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(top)})
+    assert (filled.returncode, filled.stderr) == (0, "")
+    wanted = {
+        "message": f"StreamFailed contract/orders: no space left for {tmp_path}/out\n{FULL}",
+        "left": [],
+        "kept": True,
+    }
+    assert json.loads(filled.stdout) == [wanted] * 4

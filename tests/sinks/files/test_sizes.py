@@ -1,0 +1,209 @@
+"""How rows are spread over files: a target size, folders by date, and bounded memory and open files on the way."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.sinks.files.folder import data_files, deliver, open_sink
+
+from penstock.core.slices import Part
+from penstock.errors import StreamRefused
+from penstock.sinks.files import writer as writer_module
+from penstock.sinks.files.options import Options, PartitionBy
+from penstock.sinks.files.partitions import splitter
+from penstock.testing.contracts.sink import after
+
+KIB = 1024
+NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def noise(rows: int) -> pa.Table:
+    """Rows that do not compress, 64 bytes each, in batches of 100."""
+    hexes = random.Random(1).randbytes(rows * 32).hex()
+    table = pa.table({"id": list(range(rows)), "text": [hexes[i * 64 : (i + 1) * 64] for i in range(rows)]})
+    return pa.Table.from_batches(table.to_batches(max_chunksize=100))
+
+
+# ---------------------------------------------------------------- the target size
+
+
+@pytest.mark.parametrize("format_", ["parquet", "csv", "ndjson"])
+def test_another_file_begins_once_one_is_large_enough(tmp_path: Path, format_: str) -> None:
+    table = noise(10_000)
+    deliver(open_sink(tmp_path, format=format_, target_file_size=64 * KIB), table)
+    sizes = [path.stat().st_size for path in data_files(tmp_path)]
+    assert len(sizes) > 3
+    assert min(sizes[:-1]) >= 64 * KIB
+    assert max(sizes) < 3 * 64 * KIB
+    found = ds.dataset(tmp_path / "out" / "orders", format="json" if format_ == "ndjson" else format_)
+    assert sorted(found.to_table().column("id").to_pylist()) == list(range(10_000))
+
+
+def test_a_large_target_makes_one_file(tmp_path: Path) -> None:
+    deliver(open_sink(tmp_path), noise(10_000))
+    assert len(data_files(tmp_path)) == 1
+
+
+def test_a_target_too_small_to_be_meant_is_refused() -> None:
+    with pytest.raises(ValueError, match="greater than or equal to 65536"):
+        Options(directory="out", target_file_size=1000)
+
+
+# ---------------------------------------------------------------- folders by date
+
+MOMENTS = [
+    datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+    datetime(1970, 1, 1, tzinfo=UTC),
+    datetime(1, 1, 1, tzinfo=UTC),
+    datetime(1900, 2, 28, 23, 59, 59, 999999, tzinfo=UTC),
+    datetime(1900, 3, 1, tzinfo=UTC),
+    datetime(1968, 2, 29, 12, tzinfo=UTC),
+    datetime(2024, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+    datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+]
+LENGTHS = {"date": 10, "month": 7, "year": 4}
+
+
+@pytest.mark.parametrize("by", ["date", "month", "year"])
+@pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.timestamp("s"), pa.date32()])
+def test_rows_lie_in_the_folder_of_their_date(tmp_path: Path, by: str, kind: pa.DataType) -> None:
+    zoned = pa.types.is_timestamp(kind) and kind.tz
+    values: list[Any] = [
+        (
+            m.date()
+            if kind == pa.date32()
+            else m
+            if zoned
+            else m.replace(tzinfo=None, microsecond=0)
+            if kind == pa.timestamp("s")
+            else m.replace(tzinfo=None)
+        )
+        for m in MOMENTS
+    ]
+    table = pa.table({"id": list(range(9)), "at": pa.array([*values, None], kind)})
+    deliver(open_sink(tmp_path, streams={"orders": {"partition_by": {"column": "at", "by": by}}}), table)
+    found = {}
+    for path in data_files(tmp_path):
+        assert path.parent.parent.name == "orders"
+        ids = ds.dataset(path).to_table().column("id").to_pylist()
+        found |= dict.fromkeys(ids, path.parent.name)
+    wanted = {i: f"at_{by}={m.date().isoformat()[: LENGTHS[by]]}" for i, m in enumerate(MOMENTS)}
+    assert found == wanted | {8: f"at_{by}={NULL}"}
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(st.none() | st.dates(date(1, 1, 1), date(9999, 12, 31)), min_size=1, max_size=40),
+    st.sampled_from(["date", "month", "year"]),
+)
+def test_every_row_goes_to_one_folder_in_its_order(days: list[date | None], by: Any) -> None:
+    batch = pa.record_batch({"n": list(range(len(days))), "d": pa.array(days, pa.date32())})
+    split = splitter(batch.schema, PartitionBy(column="d", by=by), pipeline="p", stream="s")
+    seen: list[int] = []
+    folders = []
+    for folder, piece in split(batch):
+        folders.append(folder)
+        numbers = piece.column("n").to_pylist()
+        assert numbers == sorted(numbers)
+        seen += numbers
+        for n in numbers:
+            day = days[n]
+            assert folder == f"d_{by}=" + (day.isoformat()[: LENGTHS[by]] if day else NULL)
+    assert sorted(seen) == list(range(len(days)))
+    assert len(folders) == len(set(folders))
+
+
+def test_the_partition_column_stays_in_the_file(tmp_path: Path) -> None:
+    table = pa.table({"id": [1], "at": pa.array([date(2024, 5, 1)])})
+    deliver(open_sink(tmp_path, streams={"orders": {"partition_by": {"column": "at", "by": "month"}}}), table)
+    whole = ds.dataset(tmp_path / "out" / "orders", partitioning="hive").to_table()
+    assert whole.to_pylist() == [{"id": 1, "at": date(2024, 5, 1), "at_month": "2024-05"}]
+
+
+@pytest.mark.parametrize("column", ["../../up", "_hidden", ".dot", "a/b", "größe", "x=y", " "])
+def test_a_column_of_any_name_stays_in_the_folder(tmp_path: Path, column: str) -> None:
+    table = pa.table({"id": [1, 2], column: pa.array([date(2024, 5, 1), date(2023, 1, 1)])})
+    deliver(open_sink(tmp_path, streams={"orders": {"partition_by": {"column": column, "by": "year"}}}), table)
+    assert sorted(os.listdir(tmp_path)) == ["out"]
+    assert {path.parent.parent for path in data_files(tmp_path)} == {tmp_path / "out" / "orders"}
+    seen = ds.dataset(tmp_path / "out" / "orders").to_table()
+    assert sorted(seen.column("id").to_pylist()) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("table", "kind"),
+    [
+        (pa.table({"at": ["2024-05-01"]}), "string"),
+        (pa.table({"at": [5]}), "int64"),
+        (pa.table({"b": [5]}), "not there"),
+    ],
+)
+def test_a_column_without_a_date_is_refused(tmp_path: Path, table: pa.Table, kind: str) -> None:
+    sink = open_sink(tmp_path, streams={"orders": {"partition_by": {"column": "at", "by": "date"}}})
+    with pytest.raises(StreamRefused) as refused:
+        deliver(sink, table)
+    assert str(refused.value) == (
+        f"contract/orders: partition_by needs a date or timestamp column; 'at' is {kind}\n"
+        "Nothing was lost: the mark has not moved.\n"
+        "Next: choose another column for partition_by"
+    )
+    assert data_files(tmp_path) == []
+
+
+# ---------------------------------------------------------------- on the way
+
+
+def days(rows: int, first: date = date(2000, 1, 1)) -> pa.Table:
+    at = [first + timedelta(days=number % 1000) for number in range(rows)]
+    return pa.table({"id": list(range(rows)), "at": at})
+
+
+def test_many_folders_keep_few_files_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "GATHER", 4 * KIB)
+    begin = writer_module._Aside.begin
+    most = 0
+
+    def counting(self: Any, schema: pa.Schema) -> Any:
+        nonlocal most
+        most = max(most, len(self.open) + 1)
+        return begin(self, schema)
+
+    monkeypatch.setattr(writer_module._Aside, "begin", counting)
+    sink = open_sink(tmp_path, format="csv", streams={"orders": {"partition_by": {"column": "at", "by": "month"}}})
+    table = pa.Table.from_batches(days(3000).to_batches(max_chunksize=50))
+    deliver(sink, table)
+    assert most == writer_module.OPEN_FILES
+    found = ds.dataset(tmp_path / "out" / "orders", format="csv").to_table()
+    assert sorted(found.column("id").to_pylist()) == list(range(3000))
+    assert len({path.parent for path in data_files(tmp_path)}) == 33
+
+
+def test_a_few_rows_that_wait_do_not_keep_whole_batches_in_memory(tmp_path: Path) -> None:
+    """Every batch has one row of another day, which waits to the end; the rest is written as it comes."""
+    rows = 20_000
+    schema = pa.schema([("id", pa.int64()), ("text", pa.string()), ("at", pa.date32())])
+    before, most = pa.total_allocated_bytes(), 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal most
+        for number in range(40):
+            most = max(most, pa.total_allocated_bytes() - before)
+            at = [date(2024, 1, 1) + timedelta(days=number), *[date(2023, 1, 1)] * (rows - 1)]
+            yield pa.record_batch([list(range(rows)), [f"{number:060d}"] * rows, at], schema=schema)
+
+    options = {"column": "at", "by": "date"}
+    sink = open_sink(tmp_path, streams={"orders": {"partition_by": options}}, target_file_size=256 * KIB)
+    slice_ = after(None)
+    receipt = sink.writer(slice_, "a1").write(pa.RecordBatchReader.from_batches(schema, batches()), Part(0, "{}"))
+    assert receipt.rows == 40 * rows
+    assert most < receipt.bytes / 4
