@@ -141,8 +141,8 @@ def test_a_pipeline_that_another_process_holds() -> None:
 
 
 def test_a_lost_lease() -> None:
-    told = shown(catalog("orders"), eof("lost", 4, reason="replaced", next_step="nothing"))
-    assert told[-1] == Line("error: shop: replaced\nNothing was lost.\nNext: nothing", error=True)
+    told = shown(catalog("orders"), eof("lost", 4, reason="replaced", safe="Nothing twice.", next_step="nothing"))
+    assert told[-1] == Line("error: shop: replaced\nNothing twice.\nNext: nothing", error=True)
 
 
 def test_a_signal() -> None:

@@ -54,7 +54,7 @@ def tree(folder: Path) -> list[str]:
 def data_files(folder: Path, stream: str = STREAM) -> list[Path]:
     """The files that readers of a stream see, in the order they were written."""
     found = [path for path in (folder / "out" / stream).rglob("*") if path.is_file()]
-    return sorted(found, key=lambda path: int(path.name.split(".")[0].rpartition("-")[2]))
+    return sorted(found, key=lambda path: (path.name[:8], int(path.name.split(".")[0].rpartition("-")[2])))
 
 
 def only_file(folder: Path) -> Path:

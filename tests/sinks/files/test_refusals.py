@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from tests.sinks.files.folder import data_files, open_sink, tree, write
 
@@ -23,8 +24,8 @@ SAFE = "Nothing was lost: the mark has not moved."
 MANIFESTS = f"out/_penstock/contract/{STREAM}/manifests"
 RECOVER = (
     "Nothing was changed: the mark stays, and no file was removed.\n"
-    "Next: put the folder back as it was, or run `penstock state recover FILE --stream orders`: it withdraws the slices "
-    "that are not whole and delivers them again"
+    "Next: put the folder back as it was, or run `penstock state recover FILE --stream orders`: it withdraws the "
+    "slices that are not whole and delivers them again"
 )
 
 
@@ -160,8 +161,31 @@ def test_a_folder_that_is_not_whole_stops_and_recovers(tmp_path: Path, break_it:
             last = deliver(sink, slice_, table(*rows), attempt=f"again{slice_.number}")
     assert last is not None
     assert last.number == 2
-    names = [path.name for path in data_files(tmp_path)]
-    assert sum(name.startswith("00000001") for name in names) == 1
+    seen = ds.dataset(tmp_path / "out" / STREAM).to_table().column("id").to_pylist()
+    assert sorted(seen) == [1, 2, 3]
+
+
+def test_recovering_leaves_the_files_of_another_pipeline_alone(tmp_path: Path) -> None:
+    two_slices(tmp_path)
+    other = open_sink(tmp_path, pipeline="other")
+    deliver(other, after(deliver(other, after(None, pipeline="other"), table(7)), pipeline="other"), table(8))
+    (tmp_path / MANIFESTS / "000000000001.json").unlink()
+    said = open_sink(tmp_path).recover(STREAM)
+    assert len(said) == 2
+    assert said[1].startswith("files that no slice names were withdrawn to ")
+    assert ds.dataset(tmp_path / "out" / STREAM).to_table().column("id").to_pylist() == [7, 8]
+    assert list(other.recover(STREAM)) == []
+
+
+def test_recovering_leaves_alone_what_is_not_ours(tmp_path: Path) -> None:
+    two_slices(tmp_path)
+    for name in ("README.md", "00000009-notes.txt", "_SUCCESS"):
+        (tmp_path / "out" / STREAM / name).write_text("mine")
+    assert list(open_sink(tmp_path).recover(STREAM)) == []
+    (tmp_path / MANIFESTS / "000000000002.json").write_text("")
+    assert len(open_sink(tmp_path).recover(STREAM)) == 2
+    left = sorted(path.name for path in (tmp_path / "out" / STREAM).iterdir())
+    assert [name for name in left if not name.startswith("00000001")] == ["00000009-notes.txt", "README.md", "_SUCCESS"]
 
 
 def test_a_chain_of_another_store_in_between_stops(tmp_path: Path) -> None:
@@ -265,7 +289,7 @@ def test_a_refusal_while_asking_is_explained(tmp_path: Path, monkeypatch: pytest
         with pytest.raises(StreamFailed):
             sink.commit(slice_, "a1", receipts)
         patch.setattr(os, call, failing(errno.EIO))
-        with pytest.raises(StreamFailed, match="cannot write to .*: Input/output error"):
+        with pytest.raises(StreamFailed, match=r"cannot write to .*: Input/output error"):
             sink.held(STREAM)
     assert position(sink) == slice_.position
 
@@ -274,7 +298,7 @@ def test_a_stream_whose_folder_is_a_file(tmp_path: Path) -> None:
     sink = open_sink(tmp_path)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / STREAM).write_text("precious")
-    with pytest.raises(StreamFailed, match="cannot write to .*: File exists"):
+    with pytest.raises(StreamFailed, match=r"cannot write to .*: File exists"):
         deliver(sink, after(None), table(1))
     with pytest.raises(StreamFailed):
         sink.held(STREAM)
@@ -325,7 +349,7 @@ from penstock.testing.contracts.sink import after, deliver, position, table
 from tests.sinks.files.folder import open_sink, tree
 
 folder = Path(sys.argv[1])
-rows = pa.table({"id": list(range(20000)), "text": [os.urandom(20).hex() for _ in range(20000)]})
+rows = pa.table({"id": list(range(40000)), "text": [os.urandom(20).hex() for _ in range(40000)]})
 found = []
 for format_, compression in (("parquet", None), ("csv", None), ("csv", "gzip"), ("ndjson", "zstd")):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)], check=True)

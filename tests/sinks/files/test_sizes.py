@@ -92,7 +92,7 @@ def test_rows_lie_in_the_folder_of_their_date(tmp_path: Path, by: str, kind: pa.
     ]
     table = pa.table({"id": list(range(9)), "at": pa.array([*values, None], kind)})
     deliver(open_sink(tmp_path, streams={"orders": {"partition_by": {"column": "at", "by": by}}}), table)
-    found = {}
+    found: dict[int, str] = {}
     for path in data_files(tmp_path):
         assert path.parent.parent.name == "orders"
         ids = ds.dataset(path).to_table().column("id").to_pylist()

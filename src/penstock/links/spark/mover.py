@@ -6,6 +6,7 @@ retried, speculative and zombie tasks are harmless.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import sys
@@ -58,6 +59,8 @@ class SparkMover:
                 outcome.append(work())
             except BaseException as error:  # noqa: BLE001 (handed to the thread that waits)
                 failure.append(error)
+            finally:
+                hang_up()
 
         thread = threading.Thread(target=act, name="penstock-move", daemon=True)
         thread.start()
@@ -132,12 +135,31 @@ def _receipt(outcome: bytes) -> Receipt:
 
 
 def _explained(error: BaseException, log: SparkLog) -> PenstockError:
-    """A worker's failure, by the last line that says something; Spark's own log is kept."""
+    """A worker's failure in one line; the whole of it is added to Spark's own log, which is kept."""
     if isinstance(error, PenstockError):
         return error
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if "Error" in line and "Exception" not in line and not line.startswith("at ")]
     return StreamFailed(
-        f"a part could not be moved: {(telling or lines or [type(error).__name__])[-1]}",
+        f"a part could not be moved: {telling(str(error)) or type(error).__name__}",
         next_step=f"run again; if it happens again, Spark's log is in {log.keep(str(error))}",
     )
+
+
+def telling(text: str) -> str:
+    """The line of a failure that says what happened: where a Python traceback ends, or else Spark's own first words."""
+    _, traced, trace = text.rpartition("Traceback (most recent call last):\n")
+    lines = [line for line in (trace if traced else text).splitlines() if line.strip()]
+    if traced:
+        lines = [line for line in lines if not line.startswith(" ")]
+    return next((line.strip(": ") for line in lines if not line.startswith(("An error occurred while", "\tat "))), "")
+
+
+def hang_up() -> None:
+    """Close this thread's connection to the JVM, which py4j would leave to the garbage collector."""
+    from pyspark import SparkContext
+
+    client = getattr(SparkContext._jvm, "_gateway_client", None)
+    connection = client.get_thread_connection() if client is not None else None
+    if client is not None and connection is not None:
+        with contextlib.suppress(ValueError):  # someone else has closed it
+            client.deque.remove(connection)
+        connection.close()

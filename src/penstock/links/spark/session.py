@@ -14,6 +14,9 @@ from typing import Any
 
 from penstock.errors import InputError
 
+#: unless told otherwise: a worker takes some 240 MiB, and a server seldom sends faster to more of them
+MOST_WORKERS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
@@ -28,7 +31,7 @@ class SparkOptions:
 
     @property
     def resolved_master(self) -> str:
-        return self.master or f"local[{os.cpu_count() or 1},3]"
+        return self.master or f"local[{min(os.cpu_count() or 1, MOST_WORKERS)},3]"
 
     @property
     def workers(self) -> int:
@@ -47,18 +50,16 @@ class SparkLog:
         self._kept = False
 
     @contextlib.contextmanager
-    def taking_stderr(self) -> Iterator[None]:
-        """Processes started in here write their standard error into the log."""
-        handle, self._path = tempfile.mkstemp(prefix="penstock-spark-", suffix=".log")
-        sys.stderr.flush()
-        ours = os.dup(2)
-        os.dup2(handle, 2)
-        os.close(handle)
+    def opened(self) -> Iterator[int]:
+        """The log, for the standard error of a process that is started in here."""
+        made, self._path = tempfile.mkstemp(prefix="penstock-spark-", suffix=".log")
+        os.close(made)
+        # Appending, so that what we add is not written over.
+        handle = os.open(self._path, os.O_WRONLY | os.O_APPEND)
         try:
-            yield
+            yield handle
         finally:
-            os.dup2(ours, 2)
-            os.close(ours)
+            os.close(handle)
 
     def keep(self, text: str) -> str:
         """Add a report and keep the file; returns its path."""
@@ -80,7 +81,9 @@ def start(options: SparkOptions, log: SparkLog) -> Any:
     """A session; InputError with what to install if Spark cannot start here."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
     local = options.resolved_master.startswith("local")
@@ -100,8 +103,15 @@ def start(options: SparkOptions, log: SparkLog) -> Any:
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        with log.taking_stderr():
-            return builder.getOrCreate()
+        with SparkContext._lock:
+            if SparkContext._gateway is None:
+                # Not by turning our own standard error away meanwhile: a signal's last words must get through.
+                conf = SparkConf().setMaster(options.resolved_master).setAll(list(settings.items()))
+                with log.opened() as handle:
+                    gateway = launch_gateway(conf, {"stderr": handle})  # type: ignore[no-untyped-call]  # pyspark's own
+                SparkContext._gateway = gateway
+                SparkContext._jvm = gateway.jvm
+        return builder.getOrCreate()
     except (PySparkException, OSError, RuntimeError) as error:
         raise InputError(
             f"Spark could not be started ({options.resolved_master}): {error}; its log is {log.keep(str(error))}",

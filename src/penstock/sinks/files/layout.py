@@ -21,6 +21,7 @@ from penstock.core.marks import Mark
 from penstock.core.slices import Kind, Slice
 
 _MANIFEST = re.compile(r"^(\d{12})\.json$")
+_FILE = re.compile(r"^(\d{8,})-\w+-\w+-[0-9a-z]+-\d{3,}-\d+\.(parquet|csv|ndjson)(\.gz|\.zst)?$")
 _ATTEMPT = re.compile(r"^(\d+)\.([0-9a-z]+)$")
 
 
@@ -95,6 +96,12 @@ def stem(slice_: Slice) -> str:
 
 def manifest_number(name: str) -> int | None:
     found = _MANIFEST.match(name)
+    return int(found.group(1)) if found else None
+
+
+def file_number(name: str) -> int | None:
+    """The slice number of a file that readers see; None: it is not ours."""
+    found = _FILE.match(name)
     return int(found.group(1)) if found else None
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import uuid
+from urllib.parse import unquote
 
 from penstock.errors import StreamStopped
 from penstock.sinks.files.chain import Chain
+from penstock.sinks.files.layout import Layout, file_number
 from penstock.sinks.files.manifest import make_folders, sync_folder
 
 
@@ -23,7 +25,36 @@ def make_whole(chain: Chain) -> list[str]:
             break
         except StreamStopped as reason:
             withdrawn.append(_withdraw(chain, numbers[-1], reason.what))
-    return withdrawn
+    return withdrawn + _withdraw_strays(chain, above=numbers[-1] if numbers else 0)
+
+
+def _withdraw_strays(chain: Chain, above: int) -> list[str]:
+    """Files of slices that are not held any more and that no manifest could name, because it was gone or damaged.
+
+    Left where they are, readers would see their rows twice once the slices are delivered again.
+    """
+    found = []
+    for folder, _, names in os.walk(chain.path(chain.layout.data)):
+        found += [os.path.join(folder, name) for name in names if (file_number(name) or 0) > above]
+    # Asked afterwards: what is visible had its manifest before.
+    named = _named(chain) if found else set()
+    strays = [path for path in found if os.path.relpath(path, chain.root) not in named]
+    if not strays:
+        return []
+    place = chain.path(os.path.join(chain.layout.withdrawn, f"strays.{uuid.uuid4().hex[:8]}"))
+    make_folders(place, chain.root)
+    for path in strays:
+        os.replace(path, os.path.join(place, os.path.basename(path)))
+    return [f"files that no slice names were withdrawn to {place}: {len(strays)}"]
+
+
+def _named(chain: Chain) -> set[str]:
+    """Every file that a manifest names in this stream's folder; other pipelines may write there too."""
+    named: set[str] = set()
+    for pipeline in os.listdir(chain.path("_penstock")):
+        theirs = Chain(chain.root, Layout(unquote(pipeline), chain.layout.stream), chain.probe)
+        named |= {file.name for number in theirs.numbers() for file in theirs.read(number).files}
+    return named
 
 
 def _withdraw(chain: Chain, number: int, reason: str) -> str:

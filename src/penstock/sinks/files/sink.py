@@ -63,6 +63,25 @@ class FilesSink:
             self._check_columns(stream.name, {column["name"]: column.get("arrow") for column in columns})
         if stream.kind is Kind.REFRESH:
             self._check_alone(stream.name)
+        self._check_unmixed(stream)
+
+    def _check_unmixed(self, stream: StreamInfo) -> None:
+        """Slices and a full refresh side by side would show readers the same rows twice."""
+        layout = Layout(self.pipeline, stream.name)
+        folder = os.path.join(self.root, layout.data)
+        others = {name for name in _names(folder) if name[0] not in "._"} - {os.path.basename(layout.current)}
+        if stream.kind is Kind.REFRESH and others:
+            what = f"holds other files ({min(others)}), and a full refresh beside them would show readers both"
+        elif stream.kind is not Kind.REFRESH and os.path.islink(os.path.join(self.root, layout.current)):
+            what = "holds a full refresh (`current`), and slices beside it would show readers both"
+        else:
+            return
+        raise StreamRefused(
+            f"the folder {folder} {what}",
+            next_step="move what is in that folder away, or give the pipeline another directory; then run again",
+            pipeline=self.pipeline,
+            stream=stream.name,
+        )
 
     def _check_columns(self, stream: str, columns: Mapping[str, str | None]) -> None:
         options = self.streams.get(stream)

@@ -400,7 +400,9 @@ class SinkContract:
         def begin(stream: str) -> tuple[Slice, list[Receipt]]:
             sink = destination.open(Quiet())
             first = deliver(sink, after(None, stream=stream, kind=Kind.ROWS if kind is Kind.RESET else kind), table(1))
-            second = after(first, stream=stream, kind=kind, **({"upto": None} if kind is Kind.RESET else {}))
+            second = after(first, stream=stream, kind=kind)
+            if kind is Kind.RESET:
+                second = replace(second, upto=None)
             return second, [] if kind is Kind.RESET else put_aside(sink, second, table(2), table(3, 4))
 
         dry = Crashing()
@@ -472,8 +474,8 @@ class SinkContract:
         dry = Crashing()
         put_aside(destination.open(dry), after(None, stream="dry"), table(1))
         for call, point in enumerate(dry.points):
+            writer = destination.open(Crashing(at_call=call)).writer(slice_, f"b{call}")
             with pytest.raises(Crash, match=point):
-                writer = destination.open(Crashing(at_call=call)).writer(slice_, f"b{call}")
                 writer.write(table(9).to_reader(), Part(0, "{}"))
         sink = destination.open(Quiet())
         assert sink.held(STREAM) is None

@@ -1,0 +1,45 @@
+"""Every Mover keeps the contract; a new one joins here."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.links.spark import SparkMover, SparkOptions
+from penstock.testing.contracts.mover import MoverContract
+from penstock.testing.doubles import LoopMover
+
+
+class TestLoop(MoverContract):
+    gives_up_a_part = False
+
+    @pytest.fixture
+    def mover(self) -> LoopMover:
+        return LoopMover()
+
+    @pytest.fixture
+    def another(self) -> LoopMover:
+        return LoopMover()
+
+
+#: two tries: each costs seconds, and what fails here fails always
+OPTIONS = SparkOptions(master="local[2,2]")
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkMover]:
+    mover = SparkMover(OPTIONS)
+    yield mover
+    mover.close()
+
+
+# pyspark's own: `collect` leaves the socket it reads the result from to the garbage collector.
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+class TestSpark(MoverContract):
+    @pytest.fixture
+    def mover(self, spark: SparkMover) -> SparkMover:
+        return spark
+
+    @pytest.fixture
+    def another(self, spark: SparkMover) -> SparkMover:
+        """On the same session, which the first one ends."""
+        return SparkMover(OPTIONS)
