@@ -1,5 +1,6 @@
 """Every Mover keeps the contract; a new one joins here."""
 
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -26,10 +27,13 @@ OPTIONS = SparkOptions(master="local[2,2]")
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkMover]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkMover]:
     mover = SparkMover(OPTIONS)
-    yield mover
-    mover.close()
+    with pytest.MonkeyPatch.context() as patch:
+        # What fails here on purpose leaves a log.
+        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("logs")))
+        yield mover
+        mover.close()
 
 
 # pyspark's own: `collect` leaves the socket it reads the result from to the garbage collector.

@@ -1,0 +1,20 @@
+"""Finding a source or a sink by the `type` a pipeline file names: built in, or offered by a third party."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from types import ModuleType
+
+
+def load(type_: str, builtin: Mapping[str, str], group: str) -> ModuleType:
+    """The module of a type; KeyError if there is none. Third parties join by an entry point of the group."""
+    if type_ in builtin:
+        return import_module(builtin[type_])
+    from importlib.metadata import entry_points  # slow: only when the name is not ours
+
+    for entry in entry_points(group=group):
+        if entry.name == type_:
+            module: ModuleType = entry.load()
+            return module
+    raise KeyError(type_)

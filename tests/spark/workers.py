@@ -1,0 +1,85 @@
+"""Readers and writers with misfortunes, for Spark's workers, which find this module by the tests' own path."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.core.slices import Part, Receipt
+from penstock.ports import Writer
+from penstock.testing.contracts.mover import Numbers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def first_time(folder: str, name: str) -> bool:
+    """Whether nobody has asked this before, in any process."""
+    try:
+        Path(folder, name).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class FailsOnce:
+    """The rows of each part break off at the first try."""
+
+    folder: str
+
+    def open(self, part: Part) -> pa.RecordBatchReader:
+        import pyarrow as pa
+
+        good = Numbers().open(part)
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            yield next(iter(good))
+            if first_time(self.folder, f"failed-{part.index}"):
+                raise ConnectionResetError("the server hung up")
+            yield from good
+
+        return pa.RecordBatchReader.from_batches(good.schema, rows())
+
+
+@dataclass(frozen=True)
+class KilledOnce:
+    """A writer whose worker is killed after it has put part 1 aside, before it can say so."""
+
+    writer: Writer
+    folder: str
+
+    def write(self, batches: pa.RecordBatchReader, part: Part) -> Receipt:
+        receipt = self.writer.write(batches, part)
+        if part.index == 1 and first_time(self.folder, "killed"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return receipt
+
+
+@dataclass(frozen=True)
+class AlwaysKilled:
+    """A reader whose worker dies each time."""
+
+    def open(self, part: Part) -> pa.RecordBatchReader:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("a dead process goes on")
+
+
+@dataclass(frozen=True)
+class Where:
+    """A writer that notes who runs it and with which path."""
+
+    folder: str
+
+    def write(self, batches: pa.RecordBatchReader, part: Part) -> Receipt:
+        import json
+        import sys
+
+        rows = batches.read_all().num_rows
+        here = {"pid": os.getpid(), "python": sys.executable, "path": sys.path}
+        Path(self.folder, f"here-{part.index}").write_text(json.dumps(here))
+        return Receipt(part.index, f"{os.getpid()}", rows, rows, 0, "", "{}")
