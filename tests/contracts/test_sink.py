@@ -12,7 +12,8 @@ import pytest
 from penstock.ports import Context, Probe
 from penstock.sinks.files import FilesSink, Options, build
 from penstock.sinks.files.layout import safe
-from penstock.testing.contracts.sink import PIPELINE, SinkContract
+from penstock.testing.contracts.delivery import PIPELINE
+from penstock.testing.contracts.sink import SinkContract
 
 
 class Folder:

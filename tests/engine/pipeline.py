@@ -8,10 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from penstock.core.documents import Document
 from penstock.core.limits import Limits
+from penstock.core.marks import Mark
 from penstock.core.messages import Eof, Log, Message, StateChanged, StreamStatus
+from penstock.core.slices import Slice
 from penstock.engine import Engine, Settings
-from penstock.ports import Context, Mover, Owner, Probe, Quiet, Sink, Store, StreamState
+from penstock.errors import StreamFailed
+from penstock.ports import Budget, Context, Mover, Owner, Planned, Probe, Quiet, Sink, Store, StreamState
 from penstock.sinks.files import FilesSink, Options, build
 from penstock.testing.doubles import Clock, LoopMover, MemorySource, Rows
 from penstock.testing.memory_store import MemoryStore
@@ -136,3 +140,39 @@ def rows(count: int) -> Rows:
     for key in range(count):
         made.arrive(key)
     return made
+
+
+class Breaking(MemorySource):
+    """A source whose stream `b` breaks at one of the engine's questions."""
+
+    def __init__(self, streams: Any, at: str, error: Exception) -> None:
+        super().__init__(streams)
+        self.breaks_at, self.error = at, error
+
+    def _break(self, at: str, stream: str) -> None:
+        if (at, stream) == (self.breaks_at, "b"):
+            raise self.error
+
+    def content(self, stream: str) -> Document:
+        self._break("content", stream)
+        return super().content(stream)
+
+    def plan(
+        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
+    ) -> Planned | None:
+        self._break("plan", stream)
+        return super().plan(stream, content, after, ceiling, budget)
+
+    def reading(self, slice_: Slice) -> Any:
+        self._break("reading", slice_.stream)
+        return super().reading(slice_)
+
+
+def broken_off(pipeline: Pipeline) -> None:
+    """A run that leaves its slice open."""
+
+    class Failing(LoopMover):
+        def move(self, reader: Any, writer: Any, parts: Any) -> Any:
+            raise StreamFailed("the worker died", next_step="run again")
+
+    assert pipeline.open(mover=Failing).run().exit_code == 1

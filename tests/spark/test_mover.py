@@ -17,8 +17,9 @@ import pytest
 from penstock.errors import InputError, StreamFailed
 from penstock.links.spark import SparkMover, SparkOptions
 from penstock.links.spark.mover import telling
+from penstock.ports import Reader
+from penstock.testing.contracts.delivery import STREAM, after
 from penstock.testing.contracts.mover import Notes, Numbers, parts, until
-from penstock.testing.contracts.sink import STREAM, after
 from tests.sinks.files.folder import open_sink
 from tests.spark.workers import AlwaysKilled, FailsOnce, KilledOnce, Where
 
@@ -43,12 +44,12 @@ def mover(logs: Path) -> Iterator[SparkMover]:
         mover.close()
 
 
-def moved(mover: SparkMover, folder: Path, reader: object, *, killed: bool) -> list[int]:
+def moved(mover: SparkMover, folder: Path, reader: Reader, *, killed: bool) -> list[int]:
     """Four parts into files, committed; the numbers that readers see."""
     sink = open_sink(folder)
     slice_ = after(None)
     writer = sink.writer(slice_, "a1")
-    receipts = mover.move(reader, KilledOnce(writer, str(folder)) if killed else writer, parts(5, 5, 0, 5))  # type: ignore[arg-type]  # an object with `open`
+    receipts = mover.move(reader, KilledOnce(writer, str(folder)) if killed else writer, parts(5, 5, 0, 5))
     sink.commit(slice_, "a1", receipts)
     seen: list[int] = ds.dataset(folder / "out" / STREAM).to_table().column("n").to_pylist()
     sink.sweep(STREAM, slice_.position)
@@ -112,7 +113,7 @@ def test_parts_run_in_python_workers_of_the_same_python(mover: SparkMover, tmp_p
             "a.b.Odd: 2",
         ),
         (
-            "An error occurred while calling o47.collectToPython.\n: org.apache.spark.SparkException: Job aborted\n\tat x",
+            "An error occurred while calling o47.collect.\n: org.apache.spark.SparkException: Job aborted\n\tat x",
             "org.apache.spark.SparkException: Job aborted",
         ),
         ("", ""),
@@ -145,6 +146,7 @@ import psutil
 from pathlib import Path
 from penstock.errors import PenstockError
 from penstock.links.spark import SparkMover, SparkOptions
+from penstock.ports import Reader
 from penstock.testing.contracts.mover import Notes, Numbers, Waiting, parts
 
 def java():

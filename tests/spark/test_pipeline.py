@@ -44,7 +44,7 @@ def test_postgres_to_files(database: str, tmp_path: Path, monkeypatch: pytest.Mo
             "CREATE INDEX ON orders (updated_at, id)"
         )
         db.execute(
-            "INSERT INTO orders SELECT g, g / 100.0, md5(g::text), timestamptz '2026-01-01Z' + g / 7 * interval '1 hour'"
+            "INSERT INTO orders SELECT g, g / 100.0, md5(g::text), timestamptz '2026-01-01Z' + g / 7 * interval '1 h'"
             f" FROM generate_series(1, {ROWS}) g"
         )
         db.execute("ANALYZE orders")

@@ -38,10 +38,10 @@ class FailsOnce:
         good = Numbers().open(part)
 
         def rows() -> Iterator[pa.RecordBatch]:
-            yield next(iter(good))
-            if first_time(self.folder, f"failed-{part.index}"):
-                raise ConnectionResetError("the server hung up")
-            yield from good
+            for batch in good:
+                yield batch
+                if first_time(self.folder, f"failed-{part.index}"):
+                    raise ConnectionResetError("the server hung up")
 
         return pa.RecordBatchReader.from_batches(good.schema, rows())
 

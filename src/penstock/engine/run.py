@@ -180,7 +180,10 @@ class Engine:
             raise
         except PenstockError as error:
             self._fail(gate.stream, error)
-            return True
+        except Exception as error:  # noqa: BLE001 (as in a turn)
+            self._voice.say(Log(level="debug", stream=gate.stream, text=traceback.format_exc()))
+            self._fail(gate.stream, _defect(error))
+        return True
 
     def _nothing_new(self, gates: Sequence[Gate]) -> bool:
         """A look without the lease: if every stream agrees with its sink and has nothing new, nothing is written.
@@ -191,7 +194,7 @@ class Engine:
             return not any(self._has_work(gate) for gate in gates)
         except ConnectionFailed:
             raise
-        except PenstockError:
+        except Exception:  # noqa: BLE001 (asked again under the lease, where a failure is its stream's own)
             return False
 
     def _has_work(self, gate: Gate) -> bool:
@@ -353,7 +356,8 @@ class Engine:
         )
 
     def _get_mover(self) -> Mover:
-        """The mover, made when the first row must move: nothing new must not cost a JVM."""
+        """The mover, made when the first row must move: nothing new must not cost a JVM, nor a run that is to end."""
+        self._heed()
         if self._mover is None:
             self._mover = self._make_mover()
         return self._mover

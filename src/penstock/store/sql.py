@@ -200,7 +200,8 @@ class SqlStore:
             above = slices.c.number > (held.number if held else 0)
             here = _at(slices, lease.pipeline, stream)
             connection.execute(update(slices).where(here, above | (slices.c.status == "open")).values(status="dropped"))
-            counts = {} if held else {"rows": 0, "bytes": 0}
+            # Nothing held: there is nothing left to reset.
+            counts = {} if held else {"rows": 0, "bytes": 0, "reset_wanted": False}
             connection.execute(
                 update(streams)
                 .where(_at(streams, lease.pipeline, stream))

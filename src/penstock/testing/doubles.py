@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.documents import Document, canonical, parse
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Part, Receipt, Slice
-from penstock.errors import StreamFailed, StreamRefused
+from penstock.errors import PenstockError, StreamFailed, StreamRefused
 from penstock.links.pipe import carry
 from penstock.ports import Budget, Planned, Reader, Reading, StreamInfo, Writer
 
@@ -46,7 +46,15 @@ class LoopMover:
         for part in parts:
             if self.cancelled:
                 raise StreamFailed("the move was given up on request", next_step="run again")
-            receipts.append(carry(reader, writer, part))
+            try:
+                receipts.append(carry(reader, writer, part))
+            except PenstockError:
+                raise
+            except Exception as error:
+                first = (str(error).splitlines() or [""])[0]
+                raise StreamFailed(
+                    f"a part could not be moved: {type(error).__name__}: {first}", next_step="run again"
+                ) from error
         return receipts
 
     def cancel(self) -> None:

@@ -133,7 +133,7 @@ class MemoryStore:
             self._hold(lease)
             state = self.state(lease.pipeline, stream)
             if held is None:
-                state = replace(state, rows=0, bytes=0)
+                state = replace(state, rows=0, bytes=0, reset_wanted=False)
             return self._move(lease, stream, state, held, now, "recover", 0, run)
 
     def history(self, pipeline: str, stream: str, *, most: int = 50) -> Sequence[Change]:

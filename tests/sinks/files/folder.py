@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.core.slices import Part, Receipt, Slice
 from penstock.ports import Context, Probe, Quiet
 from penstock.sinks.files import FilesSink, Options, StreamOptions, build
-from penstock.testing.contracts.sink import PIPELINE, STREAM, after
+from penstock.testing.contracts.delivery import PIPELINE, STREAM, after
 
 
 def open_sink(

@@ -17,10 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sinks.files.folder import deliver, only_file, open_sink
+from tests.sinks.files.folder import deliver, only_file, open_sink, write
 
 from penstock.errors import InputError
 from penstock.sinks.files.text import json_lines
+from penstock.testing.contracts.delivery import after
 
 NASTY = 'q"uo\\te,\n\r\ttab\x01\x1b\x1f\x7f é 😀 \u2028\u2029 \ufeff end '
 EPOCH_EVE = datetime(1969, 12, 31, 23, 59, 59, 999999)  # noqa: DTZ001 (a timestamp without zone)
@@ -230,8 +231,8 @@ def test_snappy_does_not_fit_text(tmp_path: Path, format_: str) -> None:
 @pytest.mark.parametrize("format_", ["parquet", "csv", "ndjson"])
 def test_batches_without_rows_make_no_file(tmp_path: Path, format_: str) -> None:
     sink = open_sink(tmp_path, format=format_)
-    empty = pa.Table.from_batches([TABLE.to_batches()[0].slice(0, 0)], TABLE.schema)
-    deliver(sink, empty, empty)
+    empty = TABLE.to_batches()[0].slice(0, 0)
+    sink.commit(after(None), "a1", [write(sink, after(None), [empty, empty])])
     assert not (tmp_path / "out" / "orders").exists()
     held = sink.held("orders")
     assert held is not None

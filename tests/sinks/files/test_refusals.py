@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ import pyarrow.dataset as ds
 import pytest
 from tests.sinks.files.folder import data_files, open_sink, tree, write
 
-from penstock.core.slices import Kind
+from penstock.core.slices import Kind, Part
 from penstock.errors import CommitUnclear, InputError, SliceRefused, StreamFailed, StreamRefused, StreamStopped
 from penstock.ports import StreamInfo
-from penstock.testing.contracts.sink import STREAM, after, deliver, position, put_aside, table
+from penstock.testing.contracts.delivery import STREAM, after, deliver, position, put_aside, table
 
 SAFE = "Nothing was lost: the mark has not moved."
 MANIFESTS = f"out/_penstock/contract/{STREAM}/manifests"
@@ -201,13 +202,20 @@ def test_a_chain_of_another_store_in_between_stops(tmp_path: Path) -> None:
         open_sink(tmp_path).held(STREAM)
 
 
-def test_files_of_older_slices_may_go(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("slice_number", "stops"), [(1, False), (2, True), (3, True)])
+def test_the_files_of_the_last_two_slices_must_be_there_older_ones_may_go(
+    tmp_path: Path, slice_number: int, stops: bool
+) -> None:
     sink = open_sink(tmp_path)
     last = None
     for number in range(1, 4):
         last = deliver(sink, after(last), table(number))
-    min(data_files(tmp_path), key=lambda path: path.name).unlink()
-    assert position(sink) == last
+    data_files(tmp_path)[slice_number - 1].unlink()
+    if stops:
+        with pytest.raises(StreamStopped, match=f"of slice {slice_number} is missing"):
+            sink.held(STREAM)
+    else:
+        assert position(sink) == last
 
 
 def test_withdrawn_slices_are_kept_aside(tmp_path: Path) -> None:
@@ -247,6 +255,12 @@ def failing(number: int) -> Any:
         raise OSError(number, os.strerror(number))
 
     return fail
+
+
+def environment() -> dict[str, str]:
+    """For a process that finds the tests' own modules."""
+    paths = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 FULL = (
@@ -318,7 +332,7 @@ from pathlib import Path
 import pyarrow as pa
 from penstock.core.slices import Part
 from penstock.sinks.files import writer
-from penstock.testing.contracts.sink import after, table
+from penstock.testing.contracts.delivery import after, table
 from tests.sinks.files.folder import open_sink
 writer.GATHER = 1
 def breaking():
@@ -332,31 +346,44 @@ except KeyError:
     gc.collect()
     print("broke off")
 """
-    top = Path(__file__).parents[3]
     command = [sys.executable, "-W", "error", "-c", script, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(top)})
+    done = subprocess.run(command, capture_output=True, text=True, env=environment())
     assert (done.stdout, done.stderr) == ("broke off\n", "")
+    assert tree(tmp_path) == []
+
+
+def test_what_the_source_cannot_give_is_not_called_a_refusal_of_the_disk(tmp_path: Path) -> None:
+    def breaking() -> Iterator[pa.RecordBatch]:
+        yield table(1).to_batches()[0]
+        raise ConnectionResetError("the server hung up")
+
+    reader = pa.RecordBatchReader.from_batches(table().schema, breaking())
+    with pytest.raises(ConnectionResetError, match="the server hung up"):
+        open_sink(tmp_path).writer(after(None), "a1").write(reader, Part(0, "{}"))
     assert tree(tmp_path) == []
 
 
 #: runs in a mount namespace of its own, so that its disk ends with it
 FILL = """
-import json, os, subprocess, sys
+import itertools, json, os, subprocess, sys
 from pathlib import Path
 import pyarrow as pa
 from penstock.errors import PenstockError
-from penstock.testing.contracts.sink import after, deliver, position, table
-from tests.sinks.files.folder import open_sink, tree
+from penstock.sinks.files import writer
+from penstock.testing.contracts.delivery import after, deliver, position, table
+from tests.sinks.files.folder import open_sink, tree, write
 
 folder = Path(sys.argv[1])
 rows = pa.table({"id": list(range(40000)), "text": [os.urandom(20).hex() for _ in range(40000)]})
 found = []
-for format_, compression in (("parquet", None), ("csv", None), ("csv", "gzip"), ("ndjson", "zstd")):
+formats = (("parquet", None), ("csv", None), ("csv", "gzip"), ("ndjson", "zstd"))
+for gather, (format_, compression) in itertools.product((32 << 20, 1 << 16), formats):
+    writer.GATHER = gather
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)], check=True)
     sink = open_sink(folder, format=format_, compression=compression)
     first = deliver(sink, after(None), table(1))
     try:
-        deliver(sink, after(first), rows, attempt="b1")
+        write(sink, after(first), rows.to_batches(max_chunksize=1000), attempt="b1")
         message = "no refusal"
     except PenstockError as refused:
         message = f"{type(refused).__name__} {refused}"
@@ -373,12 +400,11 @@ def test_a_disk_that_fills_up(tmp_path: Path) -> None:
     alone = ["unshare", "--mount", "--propagation", "unchanged"]
     root = [] if os.geteuid() == 0 else ["--map-root-user"]
     command = [*alone, *root, sys.executable, "-W", "error", "-c", FILL, str(tmp_path)]
-    top = Path(__file__).parents[3]
-    filled = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(top)})
+    filled = subprocess.run(command, capture_output=True, text=True, env=environment())
     assert (filled.returncode, filled.stderr) == (0, "")
     wanted = {
         "message": f"StreamFailed contract/orders: no space left for {tmp_path}/out\n{FULL}",
         "left": [],
         "kept": True,
     }
-    assert json.loads(filled.stdout) == [wanted] * 4
+    assert json.loads(filled.stdout) == [wanted] * 8

@@ -21,7 +21,7 @@ from penstock.errors import StreamRefused
 from penstock.sinks.files import writer as writer_module
 from penstock.sinks.files.options import Options, PartitionBy
 from penstock.sinks.files.partitions import splitter
-from penstock.testing.contracts.sink import after
+from penstock.testing.contracts.delivery import after
 
 KIB = 1024
 NULL = "__HIVE_DEFAULT_PARTITION__"

@@ -18,7 +18,7 @@ from penstock.core.slices import Kind
 from penstock.errors import StreamRefused, StreamStopped
 from penstock.ports import StreamInfo
 from penstock.sinks.files.layout import label, safe
-from penstock.testing.contracts.sink import CONTENT, STREAM, Crash, after, deliver, position, put_aside, table
+from penstock.testing.contracts.delivery import CONTENT, STREAM, Crash, after, deliver, position, put_aside, table
 
 
 def seen(folder: Path, stream: str = STREAM) -> list[int]:

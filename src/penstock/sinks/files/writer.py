@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import uuid
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -52,15 +54,14 @@ class FilesWriter:
         try:
             schema = batches.schema
             split = self._splitter(schema)
-            for batch in batches:
+            for batch in batches:  # outside `writing`: what the source cannot give is not what the disk refuses
                 rows += batch.num_rows
                 size += batch.nbytes
-                for folder, piece in split(batch) if batch.num_rows else ():
-                    aside.add(folder, piece)
-            files = aside.finish()
-        except OSError as error:
-            aside.discard()
-            raise failed_write(self.pipeline, self.stream, self.root, error) from error
+                with self._writing():
+                    for folder, piece in split(batch) if batch.num_rows else ():
+                        aside.add(folder, piece)
+            with self._writing():
+                files = aside.finish()
         except BaseException:
             aside.discard()  # under a name of its own, in no receipt: nobody can miss it
             raise
@@ -75,6 +76,13 @@ class FilesWriter:
             schema=digest(text),
             pieces=canonical({"files": [asdict(named) for named in files], "schema": text}),
         )
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise failed_write(self.pipeline, self.stream, self.root, error) from error
 
     def _splitter(self, schema: pa.Schema):  # type: ignore[no-untyped-def]  # pyarrow has no types of its own
         if self.partition is None:

@@ -5,95 +5,31 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.documents import Document
-from penstock.core.marks import Mark, Position
-from penstock.core.slices import Kind, Part, Receipt, Slice, following
+from penstock.core.marks import Mark
+from penstock.core.slices import Kind, Part, Receipt, Slice
 from penstock.errors import CommitUnclear, SliceRefused, StreamStopped
 from penstock.ports import Probe, Quiet, Sink, StreamInfo
+from penstock.testing.contracts.delivery import (
+    CONTENT,
+    STREAM,
+    Crash,
+    Crashing,
+    Destination,
+    after,
+    deliver,
+    position,
+    put_aside,
+    table,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-PIPELINE, STREAM = "contract", "orders"
-CONTENT: Document = {"columns": [{"name": "id", "arrow": "int64"}, {"name": "text", "arrow": "string"}]}
-
-
-class Destination(Protocol):
-    """Where the rows of a sink under test go, seen with a reader's eyes."""
-
-    def open(self, probe: Probe, pipeline: str = PIPELINE) -> Sink:
-        """Another sink on the same place, built from the same configuration."""
-        ...
-
-    def rows(self, stream: str) -> list[int]:
-        """The ids that readers of a stream see now, each as often as they see it."""
-        ...
-
-    def aside(self) -> int:
-        """How much lies there that readers do not see and that no slice needs: leftovers, in whatever unit."""
-        ...
-
-    def damage(self, stream: str) -> None:
-        """Take away something that the stream's last slice needs."""
-        ...
-
-
-class Crash(BaseException):
-    """The process dies at a probe point; no handler for errors may catch it."""
-
-
-@dataclass
-class Crashing:
-    """A probe that remembers its points and crashes at the n-th, if told to."""
-
-    at_call: int | None = None
-    points: list[str] = field(default_factory=list)
-
-    def at(self, point: str, **about: Any) -> None:
-        self.points.append(point)
-        if self.at_call == len(self.points) - 1:
-            raise Crash(point)
-
-
-# ---------------------------------------------------------------- by hand what the engine does
-
-
-def table(*ids: int) -> pa.Table:
-    import pyarrow as pa
-
-    schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
-    return pa.table({"id": list(ids), "text": [f"row {each}" for each in ids]}, schema=schema)
-
-
-def after(last: Position | None, *, stream: str = STREAM, pipeline: str = PIPELINE, **more: Any) -> Slice:
-    """The slice that comes after `last`; by default one with rows."""
-    number = last.number + 1 if last else 1
-    upto = more.pop("upto", Mark.of({"key": [str(number)]}))
-    return following(last, pipeline=pipeline, stream=stream, upto=upto, content=CONTENT, **more)
-
-
-def put_aside(sink: Sink, slice_: Slice, *parts: pa.Table, attempt: str = "a1", first_part: int = 0) -> list[Receipt]:
-    """Write tables as the parts of a slice, through a pickled writer as a worker would."""
-    writer = pickle.loads(pickle.dumps(sink.writer(slice_, attempt)))
-    return [
-        writer.write(part.to_reader(max_chunksize=2), Part(index, "{}")) for index, part in enumerate(parts, first_part)
-    ]
-
-
-def deliver(sink: Sink, slice_: Slice, *parts: pa.Table, attempt: str = "a1") -> Position:
-    """Put a slice aside and commit it."""
-    sink.commit(slice_, attempt, put_aside(sink, slice_, *parts, attempt=attempt))
-    return slice_.position
-
-
-def position(sink: Sink, stream: str = STREAM) -> Position | None:
-    held = sink.held(stream)
-    return held.position if held else None
 
 
 class SinkContract:
@@ -442,6 +378,31 @@ class SinkContract:
             again.sweep(stream, slice_.position)
         deliver(sink, after(slice_.position, stream=stream, kind=Kind.REFRESH), table(5), attempt="c1")
         return outcome
+
+    def test_of_two_commits_that_race_one_comes_in(self, destination: Destination) -> None:
+        """Wherever the first one stands when the second commits another slice of the same number."""
+        dry = Crashing()
+        destination.open(dry).commit(*self.two_parts(destination, "dry"))
+        for call in range(len(dry.points)):
+            stream = f"race {call}"
+            slice_, attempt, receipts = self.two_parts(destination, stream)
+            other = replace(slice_, upto=Mark.of({"key": ["other"]}))
+            theirs = put_aside(destination.open(Quiet()), other, table(7, 8), attempt="b1")
+            outcomes: dict[str, bool] = {}
+
+            def commit(name: str, probe: Probe, *what: Any, outcomes: dict[str, bool] = outcomes) -> None:
+                try:
+                    destination.open(probe).commit(*what)
+                    outcomes[name] = True
+                except CommitUnclear:
+                    outcomes[name] = False
+
+            meets = partial(commit, "other", Quiet(), other, "b1", theirs)
+            commit("this", Crashing(at_call=call, action=meets), slice_, attempt, receipts)
+            assert sorted(outcomes.values()) == [False, True]
+            winner, rows = (slice_, [1, 2, 3]) if outcomes["this"] else (other, [1, 7, 8])
+            assert position(destination.open(Quiet()), stream) == winner.position
+            assert sorted(destination.rows(stream)) == rows
 
     def test_whoever_finishes_may_crash_too(self, destination: Destination) -> None:
         dry = Crashing()

@@ -1,0 +1,92 @@
+"""By hand what the engine does with a Sink, and a Sink's destination with a reader's eyes: tools of its contract."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.core.documents import Document
+from penstock.core.marks import Mark, Position
+from penstock.core.slices import Part, Receipt, Slice, following
+from penstock.ports import Probe, Sink
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PIPELINE, STREAM = "contract", "orders"
+CONTENT: Document = {"columns": [{"name": "id", "arrow": "int64"}, {"name": "text", "arrow": "string"}]}
+
+
+class Destination(Protocol):
+    """Where the rows of a sink under test go, seen with a reader's eyes."""
+
+    def open(self, probe: Probe, pipeline: str = PIPELINE) -> Sink:
+        """Another sink on the same place, built from the same configuration."""
+        ...
+
+    def rows(self, stream: str) -> list[int]:
+        """The ids that readers of a stream see now, each as often as they see it."""
+        ...
+
+    def aside(self) -> int:
+        """How much lies there that readers do not see and that no slice needs: leftovers, in whatever unit."""
+        ...
+
+    def damage(self, stream: str) -> None:
+        """Take away something that the stream's last slice needs."""
+        ...
+
+
+class Crash(BaseException):
+    """The process dies at a probe point; no handler for errors may catch it."""
+
+
+@dataclass
+class Crashing:
+    """A probe that remembers its points and, at the n-th, crashes or lets something else happen."""
+
+    at_call: int | None = None
+    points: list[str] = field(default_factory=list)
+    action: Callable[[], None] | None = None
+
+    def at(self, point: str, **about: Any) -> None:
+        self.points.append(point)
+        if self.at_call == len(self.points) - 1:
+            if self.action is None:
+                raise Crash(point)
+            self.action()
+
+
+def table(*ids: int) -> pa.Table:
+    import pyarrow as pa
+
+    schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
+    return pa.table({"id": list(ids), "text": [f"row {each}" for each in ids]}, schema=schema)
+
+
+def after(last: Position | None, *, stream: str = STREAM, pipeline: str = PIPELINE, **more: Any) -> Slice:
+    """The slice that comes after `last`; by default one with rows."""
+    number = last.number + 1 if last else 1
+    upto = more.pop("upto", Mark.of({"key": [str(number)]}))
+    return following(last, pipeline=pipeline, stream=stream, upto=upto, content=CONTENT, **more)
+
+
+def put_aside(sink: Sink, slice_: Slice, *parts: pa.Table, attempt: str = "a1", first_part: int = 0) -> list[Receipt]:
+    """Write tables as the parts of a slice, through a pickled writer as a worker would."""
+    writer = pickle.loads(pickle.dumps(sink.writer(slice_, attempt)))
+    return [
+        writer.write(part.to_reader(max_chunksize=2), Part(index, "{}")) for index, part in enumerate(parts, first_part)
+    ]
+
+
+def deliver(sink: Sink, slice_: Slice, *parts: pa.Table, attempt: str = "a1") -> Position:
+    """Put a slice aside and commit it."""
+    sink.commit(slice_, attempt, put_aside(sink, slice_, *parts, attempt=attempt))
+    return slice_.position
+
+
+def position(sink: Sink, stream: str = STREAM) -> Position | None:
+    held = sink.held(stream)
+    return held.position if held else None

@@ -1,0 +1,287 @@
+"""What comes between: signals, a lease that another holds or takes, and an operator's reset and recover."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.core.messages import StateChanged, StepDone
+from penstock.errors import StreamFailed
+from penstock.ports import Owner
+from penstock.testing.doubles import LoopMover, MemorySource
+from penstock.testing.processes import Crashed
+from tests.engine.pipeline import PIPELINE, At, Breaking, Pipeline, broken_off, rows
+
+SIGNALS = {2: 130, 15: 143}
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Pipeline:
+    """One stream `a` of five rows, two a slice."""
+    return Pipeline(str(tmp_path), {"a": rows(5)})
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Pipeline:
+    return Pipeline(str(tmp_path), {"a": rows(5), "b": rows(3), "c": rows(1)})
+
+
+# ---------------------------------------------------------------- signals
+
+
+class Stopping(LoopMover):
+    """A signal comes while parts move."""
+
+    pipeline: Pipeline
+    number = 15
+
+    def move(self, reader: Any, writer: Any, parts: Any) -> Any:
+        self.pipeline.engine.stop(self.number)
+        return super().move(reader, writer, parts)
+
+
+@pytest.mark.parametrize("number", sorted(SIGNALS))
+def test_a_signal_ends_the_run_and_the_next_finishes_the_same_slice(one: Pipeline, number: int) -> None:
+    one.run(max_rows=2)
+    Stopping.pipeline, Stopping.number = one, number
+    eof = one.open(mover=Stopping).run()
+    assert (eof.status, eof.exit_code, eof.has_more) == ("interrupted", SIGNALS[number], True)
+    assert eof.reason == f"stopped by signal {number}"
+    assert eof.next_step == "run the same command again; it resumes where it stood"
+    assert one.statuses("a") == ["start"], "a move that was given up on request is no failure of the stream"
+    assert one.delivered() == [1, 2]
+    assert one.store.holder(PIPELINE) is None
+    assert one.store.runs(PIPELINE)[0].status == "interrupted"
+    intent = one.state().intent
+    assert intent is not None
+    for _ in range(10):
+        one.rows["a"].arrive(99)
+    assert one.run().exit_code == 0
+    first = one.heard(StateChanged)[0]
+    assert (first.number, first.slice_id) == (2, intent.id)
+    assert next((m.step, m.resumed) for m in one.heard(StepDone)) == ("intend", True)
+    assert one.delivered() == list(range(1, 16))
+
+
+@pytest.mark.parametrize("point", ["engine.leased", "gate.greeted", "gate.planned", "gate.intended", "gate.asked"])
+def test_a_signal_before_the_first_move_starts_none(one: Pipeline, point: str) -> None:
+    made: list[LoopMover] = []
+
+    def mover() -> LoopMover:
+        made.append(LoopMover())
+        return made[-1]
+
+    probe = At(point, lambda: one.engine.stop(2))
+    eof = one.open(probe, mover=mover).run()
+    assert (eof.status, eof.exit_code) == ("interrupted", 130)
+    assert one.delivered() == []
+    assert made == [], "no JVM is started for a run that is to end"
+    assert one.run().exit_code == 0
+    assert one.delivered() == [1, 2, 3, 4, 5]
+
+
+def test_a_signal_between_two_slices_ends_the_run(one: Pipeline) -> None:
+    eof = one.run(At("gate.advanced", lambda: one.engine.stop(15)))
+    assert (eof.status, eof.exit_code) == ("interrupted", 143)
+    assert one.delivered() == [1, 2]
+    assert one.state().intent is None
+
+
+# ---------------------------------------------------------------- the lease
+
+
+def test_a_pipeline_that_another_process_holds(one: Pipeline) -> None:
+    one.gone = False
+    one.store.acquire(PIPELINE, Owner("other", "there", 77), now=one.clock.now(), ttl=60, gone=lambda _: False)
+    eof = one.run()
+    assert (eof.status, eof.exit_code, eof.has_more) == ("failed", 4, True)
+    assert eof.reason is not None
+    assert eof.reason.startswith("process 77 on there holds the pipeline; its last heartbeat was 0 s ago")
+    assert eof.safe == "Nothing was changed."
+    assert one.delivered() == []
+    holder = one.store.holder(PIPELINE)
+    assert holder is not None
+    assert holder.lease.owner.token == "other"
+
+
+def test_a_lease_that_ran_out_or_whose_owner_is_gone_is_taken_over(one: Pipeline) -> None:
+    one.gone = False
+    one.store.acquire(PIPELINE, Owner("other", "there", 77), now=one.clock.now(), ttl=60, gone=lambda _: False)
+    one.clock.moment += timedelta(seconds=61)
+    assert one.run().exit_code == 0
+
+
+@pytest.mark.parametrize("point", ["gate.greeted", "gate.intended", "gate.moved", "gate.committed"])
+def test_a_run_that_was_replaced_says_so_and_changes_nothing(one: Pipeline, point: str) -> None:
+    def replaced() -> None:
+        now = one.clock.now()
+        one.store.acquire(PIPELINE, Owner("other", "there", 77), now=now, ttl=60, gone=lambda _: True)
+
+    eof = one.run(At(point, replaced))
+    assert (eof.status, eof.exit_code, eof.has_more) == ("lost", 4, True)
+    assert eof.reason == (
+        "this run was away for longer than its lease (frozen or cut off) and was replaced by process 77 on there; "
+        "the other run went on from the open slice, and nothing that this one had put aside was made visible twice"
+    )
+    assert eof.safe == "Nothing was lost and nothing delivered twice."
+    assert eof.next_step == "nothing; `penstock status FILE` shows how far the pipeline is"
+    assert one.state().last is None
+    assert one.state().stopped is None
+    assert one.store.runs(PIPELINE)[0].status == "running", "a run that was replaced writes nothing"
+    assert one.run().exit_code == 0
+    assert one.delivered() == [1, 2, 3, 4, 5]
+
+
+def test_the_heartbeat_hears_of_a_take_over_during_a_long_move(one: Pipeline) -> None:
+    cancelled = threading.Event()
+
+    class Long(LoopMover):
+        def move(self, reader: Any, writer: Any, parts: Any) -> Any:
+            one.store.acquire(PIPELINE, Owner("o", "there", 7), now=one.clock.now(), ttl=60, gone=lambda _: True)
+            assert cancelled.wait(60)
+            raise StreamFailed("the move was given up on request", next_step="run again")
+
+        def cancel(self) -> None:
+            cancelled.set()
+
+    engine = one.open(mover=Long, heartbeat=True)
+    engine.settings = replace(engine.settings, lease_seconds=0.3)
+    eof = engine.run()
+    assert (eof.status, eof.exit_code) == ("lost", 4)
+    assert one.statuses("a") == ["start"]
+
+
+# ---------------------------------------------------------------- reset
+
+
+def test_a_reset_finishes_the_open_slice_first(one: Pipeline) -> None:
+    one.run(max_rows=2)
+    broken_off(one)
+    intent = one.state().intent
+    assert intent is not None
+    eof = one.open().reset(["a"])
+    assert (eof.status, eof.exit_code) == ("complete", 0)
+    assert [(m.number, m.reason, m.mark is None) for m in one.heard(StateChanged)] == [
+        (2, "advance", False),
+        (3, "reset", True),
+    ]
+    assert one.heard(StateChanged)[0].slice_id == intent.id
+    state = one.state()
+    assert (state.rows, state.reset_wanted, state.intent) == (0, False, None)
+    assert one.delivered() == [1, 2, 3, 4]
+    one.run()
+    assert one.delivered() == [1, 1, 2, 2, 3, 3, 4, 4, 5]
+
+
+def test_a_reset_at_the_beginning_does_nothing(one: Pipeline) -> None:
+    eof = one.open().reset(["a"])
+    assert eof.exit_code == 0
+    assert one.logs() == ["is at its beginning already"]
+    one.run()
+    one.open().reset(["a"])
+    version = one.state().version
+    one.open().reset(["a"])
+    assert one.state().version == version
+
+
+def test_a_reset_touches_only_its_stream(three: Pipeline) -> None:
+    three.run()
+    before = three.state("b")
+    three.open().reset(["a"])
+    assert three.state("b") == before
+    three.run()
+    assert three.delivered("a") == sorted([1, 2, 3, 4, 5] * 2)
+    assert three.delivered("b") == [1, 2, 3]
+
+
+def test_a_reset_that_was_cut_short_is_carried_out_by_the_next_run(one: Pipeline) -> None:
+    one.run()
+
+    def die() -> None:
+        raise Crashed
+
+    with pytest.raises(Crashed):
+        one.open(At("engine.reset_wanted", die)).reset(["a"])
+    assert one.state().reset_wanted
+    one.run()
+    assert one.delivered() == sorted([1, 2, 3, 4, 5] * 2)
+
+
+def test_a_reset_of_a_stream_that_cannot_finish_its_slice_waits(three: Pipeline) -> None:
+    three.run(only=["a"])
+    three.source = Breaking(three.rows, "reading", StreamFailed("locked", next_step="unlock"))
+    three.run(only=["b"])
+    eof = three.open().reset(["b"])
+    assert (eof.exit_code, eof.reason) == (1, "failed: b")
+    assert three.state("b").reset_wanted
+    three.source = MemorySource(three.rows)
+    three.run()
+    assert [m.reason for m in three.heard(StateChanged, "b")] == ["advance", "reset", "advance", "advance"]
+
+
+def test_a_reset_that_waits_is_void_once_recover_has_led_to_the_beginning(three: Pipeline) -> None:
+    three.source = Breaking(three.rows, "reading", StreamFailed("locked", next_step="unlock"))
+    three.run(only=["b"])
+    three.open().reset(["b"])
+    three.open().recover(["b"])
+    three.source = MemorySource(three.rows)
+    assert three.run().exit_code == 0
+    assert three.delivered("b") == [1, 2, 3], "there was nothing to reset"
+
+
+# ---------------------------------------------------------------- recover
+
+
+def test_recover_sets_a_lost_store_to_what_the_sink_holds(three: Pipeline) -> None:
+    three.run(max_rows=6)
+    delivered = {stream: three.delivered(stream) for stream in "abc"}
+    three.store.lose()
+    assert three.run().exit_code == 1
+    assert {stream: three.delivered(stream) for stream in "abc"} == delivered
+    eof = three.open().recover(["a", "b", "c"])
+    assert eof.exit_code == 0
+    assert {m.reason for m in three.heard(StateChanged)} == {"recover"}
+    assert three.run().exit_code == 0
+    assert [three.delivered(stream) for stream in "abc"] == [[1, 2, 3, 4, 5], [1, 2, 3], [1]]
+
+
+def test_recover_from_a_sink_that_is_gone_delivers_everything_again(one: Pipeline) -> None:
+    one.run()
+    shutil.rmtree(one.out)
+    assert one.run().exit_code == 1
+    one.open().recover(["a"])
+    (message,) = one.heard(StateChanged)
+    assert (message.number, message.slice_id, message.mark) == (0, "", None)
+    state = one.state()
+    assert (state.last, state.intent, state.stopped, state.rows) == (None, None, None, 0)
+    assert one.run().exit_code == 0
+    assert one.delivered() == [1, 2, 3, 4, 5]
+
+
+def test_recover_withdraws_what_cannot_be_made_whole(one: Pipeline) -> None:
+    one.run()
+    data = os.path.join(one.out, "a")
+    newest = [name for name in os.listdir(data) if name.startswith("00000003")]
+    os.unlink(os.path.join(data, newest[0]))
+    assert one.run().exit_code == 1
+    assert one.error("a").stopped
+    one.open().recover()
+    assert [text.split(" to ")[0] for text in one.logs()] == ["slice 3 was withdrawn"]
+    assert one.run().exit_code == 0
+    assert one.delivered() == [1, 2, 3, 4, 5]
+
+
+def test_recover_where_all_is_well_changes_no_rows(one: Pipeline) -> None:
+    one.run()
+    last = one.state().last
+    assert one.open().recover(["a"]).exit_code == 0
+    assert one.state().last == last
+    assert one.run().exit_code == 0
+    assert one.delivered() == [1, 2, 3, 4, 5]
