@@ -57,14 +57,19 @@ class Shop:
     def write(self, name: str, *, store: str, slice_bytes: int = 65536, lease: float = 30) -> None:
         (self.folder / name).write_text(PIPELINE.format(store=store, slice_bytes=slice_bytes, lease=lease))
 
-    def arrive(self, first: int, last: int) -> None:
-        """New orders, a second apart."""
+    def arrive(self, first: int, last: int, *, at: int | None = None) -> None:
+        """New orders, a second apart; or all at one moment, `at`, which `change` counts too.
+
+        Once something has changed, new orders need a moment of their own: stamped before what was delivered, they
+        would lie below the mark, where no cursor finds them.
+        """
         with psycopg.connect(self.url, autocommit=True) as db:
             db.execute(
                 """insert into orders select g, mod(g, 97), mod(g * 7919, 100000) / 100.0, 'note ' || md5(g::text),
-                   timestamptz '2026-01-01 00:00+00' + g * interval '1 second'
+                   case when %s::int is null then timestamptz '2026-01-01 00:00+00' + g * interval '1 second'
+                   else timestamptz '2026-02-01 00:00+00' + %s::int * interval '1 day' + g * interval '1 ms' end
                    from generate_series(%s::bigint, %s::bigint) g""",
-                (first, last),
+                (at, at, first, last),
             )
             db.execute("analyze orders")
 

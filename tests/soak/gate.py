@@ -31,7 +31,7 @@ def cells(mover: str) -> list[Cell]:
 
 def killed_at_random(server: PostgresServer, seed: int, seconds: float, mover: str) -> dict[str, Any]:
     """Runs that die at any moment, rows that come and change all the while; at the end one run that may finish."""
-    chance, last, kills, codes = random.Random(seed), 3000, 0, []
+    chance, last, kills, codes, moment = random.Random(seed), 3000, 0, [], 0
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         shop = Shop.open(server.database(), Path(folder), rows=last, mover=mover)
         end = time.monotonic() + seconds
@@ -44,10 +44,11 @@ def killed_at_random(server: PostgresServer, seed: int, seconds: float, mover: s
             else:
                 codes.append(running.end().code)
             more = chance.randrange(400)
-            shop.arrive(last + 1, last + more)
+            moment += 1
+            shop.arrive(last + 1, last + more, at=moment)
             last += more
             if chance.random() < 0.5:
-                shop.change(every=chance.randrange(3, 50), at=kills + len(codes))
+                shop.change(every=chance.randrange(3, 50), at=moment)
         done = shop.command.run("run", "shop.yaml")
         compared = shop.compared() if done.code == 0 else None
     good = done.code == 0 and not any(codes) and compared is not None and compared.same
