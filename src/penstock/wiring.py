@@ -10,30 +10,31 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.ports import Context, Mover, Owner, Probe, Quiet, Sink, Source, Store
+from penstock.ports import Context, Mover, Owner, Probe, Quiet, Reader, Sink, Source, Store, Writer
 
 if TYPE_CHECKING:
     from penstock.config import File
     from penstock.core.messages import Message
+    from penstock.core.slices import Part, Receipt
     from penstock.engine import Engine
-    from penstock.links.spark import SparkOptions
+    from penstock.links.spark import SparkHouse
 
 
-def _spark_mover(options: SparkOptions) -> Mover:
+def _spark_mover(house: SparkHouse) -> Mover:
     from penstock.links.spark import SparkMover
 
-    return SparkMover(options)
+    return SparkMover(house)
 
 
 #: what crash points are reported to
 make_probe: Callable[[], Probe] = Quiet
-#: what moves rows; called when the first row must move
-make_mover: Callable[[SparkOptions], Mover] = _spark_mover
+#: what moves rows, on the process's Spark session; called when the first row must move
+make_mover: Callable[[SparkHouse], Mover] = _spark_mover
 
 
 class SystemClock:
@@ -69,22 +70,81 @@ def missing_store(file: File) -> Path | None:
     return None if path.exists() else path
 
 
-def build_source(file: File, pipeline: str, probe: Probe | None = None) -> Source:
+class Hands:
+    """What rows are moved and tables rewritten with: one Spark session and the mover on it.
+
+    Each is made when it is first used; both are given up and ended together.
+    """
+
+    def __init__(self, spark: SparkHouse) -> None:
+        self.spark = spark
+        self.workers = spark.options.workers
+        self._mover: Mover | None = None
+
+    def move(self, reader: Reader, writer: Writer, parts: Sequence[Part]) -> Sequence[Receipt]:
+        return self._made().move(reader, writer, parts)
+
+    def cancel(self) -> None:
+        if self._mover is not None:
+            self._mover.cancel()
+        self.spark.cancel()
+
+    def close(self) -> None:
+        if self._mover is not None:
+            self._mover.close()
+        self.spark.close()
+
+    def _made(self) -> Mover:
+        if self._mover is None:
+            self._mover = make_mover(self.spark)
+        return self._mover
+
+
+def hands_for(file: File, begins: Callable[[], object] = lambda: None) -> Hands:
+    """The file's Spark and a mover on it, for whoever works without an engine; to be closed by them.
+
+    `begins` is called before the session is started.
+    """
+    from penstock.links.spark import SparkHouse, SparkOptions
+
+    return Hands(SparkHouse(SparkOptions(**file.spark.model_dump()), begins=begins))
+
+
+def context_for(
+    file: File,
+    pipeline: str,
+    *,
+    hands: Hands | None = None,
+    mover: Callable[[], Mover] | None = None,
+    probe: Probe | None = None,
+) -> Context:
+    """What a pipeline's source and sink are built with. Without hands they get some that only they know of."""
+    chosen = hands or hands_for(file)
+    return Context(
+        pipeline=pipeline,
+        folder=file.folder,
+        probe=probe or make_probe(),
+        spark=chosen.spark,
+        mover=mover or (lambda: chosen),
+    )
+
+
+def build_source(file: File, pipeline: str, context: Context | None = None) -> Source:
     """A pipeline's source, not yet connected."""
     from penstock import sources
 
     chosen = file.pipelines[pipeline]
-    context = Context(pipeline=pipeline, folder=file.folder, probe=probe or make_probe())
+    context = context or context_for(file, pipeline)
     source: Source = sources.load(chosen.source_type).build(chosen.source, chosen.source_streams, context)
     return source
 
 
-def build_sink(file: File, pipeline: str, probe: Probe | None = None) -> Sink:
+def build_sink(file: File, pipeline: str, context: Context | None = None) -> Sink:
     """A pipeline's sink, not yet connected."""
     from penstock import sinks
 
     chosen = file.pipelines[pipeline]
-    context = Context(pipeline=pipeline, folder=file.folder, probe=probe or make_probe())
+    context = context or context_for(file, pipeline)
     sink: Sink = sinks.load(chosen.sink_type).build(chosen.sink, chosen.sink_streams, context)
     return sink
 
@@ -92,24 +152,29 @@ def build_sink(file: File, pipeline: str, probe: Probe | None = None) -> Sink:
 def assemble(file: File, pipeline: str, *, store: Store, emit: Callable[[Message], None]) -> Engine:
     """A pipeline's engine. It closes its source, sink and mover; whoever opened the store closes that."""
     from penstock.engine import Engine, Settings
-    from penstock.links.spark import SparkOptions
 
-    spark = SparkOptions(**file.spark.model_dump())
+    # Whoever begins with Spark, source, sink or gate: the engine knows, gives it up at a signal and ends it.
+    hands = hands_for(file, begins=lambda: engine.mover())
+    context = context_for(file, pipeline, hands=hands, mover=lambda: engine.mover())
     chosen = file.pipelines[pipeline]
-    probe = make_probe()
-    return Engine(
+    engine = Engine(
         pipeline,
-        source=build_source(file, pipeline, probe),
-        sink=build_sink(file, pipeline, probe),
+        source=build_source(file, pipeline, context),
+        sink=build_sink(file, pipeline, context),
         store=store,
-        mover=lambda: make_mover(spark),
+        mover=lambda: hands,
         clock=SystemClock(),
-        probe=probe,
+        probe=context.probe,
         owner=this_process(),
         gone=gone,
         emit=emit,
-        settings=Settings(lease_seconds=chosen.lease_seconds, slice_bytes=chosen.slice_bytes, workers=spark.workers),
+        settings=Settings(
+            lease_seconds=chosen.lease_seconds,
+            slice_bytes=chosen.slice_bytes,
+            workers=hands.workers,
+        ),
     )
+    return engine
 
 
 # ---------------------------------------------------------------- processes

@@ -22,7 +22,7 @@ from penstock import wiring
 from penstock.cli import main
 from penstock.testing.doubles import LoopMover
 
-wiring.make_mover = lambda options: LoopMover()
+wiring.make_mover = lambda house: LoopMover()
 main()
 """
 

@@ -22,7 +22,7 @@ import json, sys
 from penstock import wiring
 from penstock.cli import main
 from penstock.testing.doubles import LoopMover
-wiring.make_mover = lambda _options: LoopMover()
+wiring.make_mover = lambda _house: LoopMover()
 heavy = {"adbc_driver_postgresql", "alembic", "numpy", "pandas", "pyarrow", "pyiceberg", "pyspark", "rich"}
 sys.argv = ["penstock", "run", "shop.yaml"]
 try:

@@ -15,8 +15,8 @@ import pyarrow.dataset as ds
 import pytest
 
 from penstock.errors import InputError, StreamFailed
-from penstock.links.spark import SparkMover, SparkOptions
-from penstock.links.spark.mover import telling
+from penstock.links.spark import SparkHouse, SparkMover, SparkOptions
+from penstock.links.spark.house import telling
 from penstock.ports import Reader
 from penstock.testing.contracts.delivery import STREAM, after
 from penstock.testing.contracts.mover import Notes, Numbers, parts, until
@@ -36,7 +36,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def mover(logs: Path) -> Iterator[SparkMover]:
-    mover = SparkMover(SparkOptions(master="local[2,3]"))
+    mover = SparkMover(SparkHouse(SparkOptions(master="local[2,3]")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(TOP))
         patch.setattr(tempfile, "tempdir", str(logs))
@@ -134,7 +134,7 @@ def test_the_line_that_tells(text: str, line: str) -> None:
     ],
 )
 def test_how_many_parts_move_at_once(master: str, config: dict[str, str], workers: int) -> None:
-    assert SparkMover(SparkOptions(master=master, config=config)).workers == workers
+    assert SparkMover(SparkHouse(SparkOptions(master=master, config=config))).workers == workers
 
 
 # ---------------------------------------------------------------- each in a process of its own
@@ -145,7 +145,7 @@ import os, signal, sys, time
 import psutil
 from pathlib import Path
 from penstock.errors import PenstockError
-from penstock.links.spark import SparkMover, SparkOptions
+from penstock.links.spark import SparkHouse, SparkMover, SparkOptions
 from penstock.ports import Reader
 from penstock.testing.contracts.mover import Notes, Numbers, Waiting, parts
 
@@ -153,7 +153,7 @@ def java():
     return [p.pid for p in psutil.Process().children(recursive=True) if "java" in p.name()]
 
 folder = sys.argv[1]
-mover = SparkMover(SparkOptions(master="local[1,3]"))
+mover = SparkMover(SparkHouse(SparkOptions(master="local[1,3]")))
 """
 
 

@@ -20,7 +20,7 @@ def main() -> None:
     if how.get("mover") == "loop":
         from penstock.testing.doubles import LoopMover
 
-        wiring.make_mover = lambda _options: LoopMover()
+        wiring.make_mover = lambda _house: LoopMover()
     if "point" in how:
         wiring.make_probe = lambda: HaltAt(how["point"], how.get("nth", 1), how["folder"])
     from penstock.cli import main as command

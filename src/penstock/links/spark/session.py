@@ -8,8 +8,9 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from penstock.errors import InputError
@@ -32,6 +33,11 @@ class SparkOptions:
     @property
     def resolved_master(self) -> str:
         return self.master or f"local[{min(os.cpu_count() or 1, MOST_WORKERS)},3]"
+
+    @property
+    def one_process(self) -> bool:
+        """Whether the driver is all there is of it (`local-cluster` has executors of its own)."""
+        return re.match(r"local(\[|$)", self.resolved_master) is not None
 
     @property
     def workers(self) -> int:
@@ -77,7 +83,37 @@ class SparkLog:
         self._path = None
 
 
-def start(options: SparkOptions, log: SparkLog) -> Any:
+_EXTENSIONS = "spark.sql.extensions"
+#: settings that are lists, each with what parts it
+_LISTS = {
+    _EXTENSIONS: ",",
+    "spark.jars": ",",
+    "spark.jars.packages": ",",
+    "spark.driver.extraClassPath": os.pathsep,
+}
+#: given to the JVM once it runs: on a command line, every user of the machine could read a password
+_PRIVATE = ("spark.sql.", "spark.hadoop.")
+
+
+def united(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """Settings with more added: lists are joined; InputError where two values contradict each other."""
+    result = dict(settings)
+    for key, value in more.items():
+        known = result.get(key, value)
+        if key in _LISTS:
+            between = _LISTS[key]
+            result[key] = between.join(dict.fromkeys(known.split(between) + value.split(between)))
+        elif known != value:
+            raise InputError(
+                f"Spark's setting {key} is wanted with two different values",
+                next_step="take it out of `spark.config` in the pipeline file, or give both sides the same options",
+            )
+        else:
+            result[key] = value
+    return result
+
+
+def start(options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path], log: SparkLog) -> Any:
     """A session; InputError with what to install if Spark cannot start here."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -86,7 +122,44 @@ def start(options: SparkOptions, log: SparkLog) -> Any:
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    local = options.resolved_master.startswith("local")
+    settings = _settings(options, wanted, jars)
+    builder = SparkSession.builder.master(options.resolved_master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        with SparkContext._lock:
+            if SparkContext._gateway is None:
+                # Not by turning our own standard error away meanwhile: a signal's last words must get through.
+                public = [(key, value) for key, value in settings.items() if not key.startswith(_PRIVATE)]
+                conf = SparkConf().setMaster(options.resolved_master).setAll(public)
+                with log.opened() as handle:
+                    gateway = launch_gateway(conf, {"stderr": handle})  # type: ignore[no-untyped-call]  # pyspark's own
+                SparkContext._gateway = gateway
+                SparkContext._jvm = gateway.jvm
+        session = builder.getOrCreate()
+    except (PySparkException, OSError, RuntimeError) as error:
+        raise InputError(
+            f"Spark could not be started ({options.resolved_master}): {error}; its log is {log.keep(str(error))}",
+            next_step="see that Java 17 or newer is installed (`script/setup` installs it) and that JAVA_HOME, if set, "
+            "names it",
+        ) from error
+    _check(session, settings)
+    return session
+
+
+def _check(session: Any, settings: Mapping[str, str]) -> None:
+    """A session that someone else had started keeps its own extensions and ignores ours without a word."""
+    running = session.conf.get(_EXTENSIONS, "").split(",")
+    missing = [name for name in settings.get(_EXTENSIONS, "").split(",") if name and name not in running]
+    if missing:
+        raise InputError(
+            f"this process runs a Spark session without {', '.join(missing)}",
+            next_step=f"start it with {_EXTENSIONS} set, or run this in a process of its own",
+        )
+
+
+def _settings(options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path]) -> dict[str, str]:
+    """All of a session's settings: ours give way to what is wanted."""
     settings = {
         "spark.app.name": "penstock",
         "spark.ui.enabled": "false",
@@ -96,28 +169,15 @@ def start(options: SparkOptions, log: SparkLog) -> Any:
         "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "spark.log.level": "ERROR",
     }
-    if local:
+    if options.one_process:
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    settings |= dict(options.config)
-    builder = SparkSession.builder.master(options.resolved_master)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    try:
-        with SparkContext._lock:
-            if SparkContext._gateway is None:
-                # Not by turning our own standard error away meanwhile: a signal's last words must get through.
-                conf = SparkConf().setMaster(options.resolved_master).setAll(list(settings.items()))
-                with log.opened() as handle:
-                    gateway = launch_gateway(conf, {"stderr": handle})  # type: ignore[no-untyped-call]  # pyspark's own
-                SparkContext._gateway = gateway
-                SparkContext._jvm = gateway.jvm
-        return builder.getOrCreate()
-    except (PySparkException, OSError, RuntimeError) as error:
-        raise InputError(
-            f"Spark could not be started ({options.resolved_master}): {error}; its log is {log.keep(str(error))}",
-            next_step="see that Java 17 or newer is installed (`script/setup` installs it) and that JAVA_HOME, if set, "
-            "names it",
-        ) from error
+    settings |= wanted
+    if jars:
+        # Spark would copy what `spark.jars` names at every start, 60 MB; the driver finds it where it lies.
+        settings = united(settings, {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars))})
+    if jars and not options.one_process:
+        settings = united(settings, {"spark.jars": ",".join(map(str, jars))})
+    return settings
 
 
 def end_jvm() -> None:

@@ -1,0 +1,228 @@
+"""The process's one Spark session: what it is started with, what it still takes, and the lake's libraries in it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from penstock.errors import InputError, StreamFailed, StreamRefused
+from penstock.links.spark import SparkHouse, SparkMover, SparkOptions, jars
+from penstock.links.spark.session import united
+from penstock.testing.contracts.mover import Notes, Numbers, parts
+from tests.spark.workers import Where
+
+TOP = Path(__file__).parents[2]
+# pyspark's own: `collect` leaves the socket it reads the result from to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+EXTENSIONS = "spark.sql.extensions"
+ICEBERG = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+
+
+def catalog(name: str, folder: Path) -> dict[str, str]:
+    """An Iceberg catalog in a SQLite file, tables in plain files: no Hadoop service, no Hive."""
+    return {
+        f"spark.sql.catalog.{name}": "org.apache.iceberg.spark.SparkCatalog",
+        f"spark.sql.catalog.{name}.type": "jdbc",
+        f"spark.sql.catalog.{name}.uri": f"jdbc:sqlite:{folder / 'catalog.db'}",
+        f"spark.sql.catalog.{name}.jdbc.schema-version": "V1",
+        f"spark.sql.catalog.{name}.jdbc.password": "not-for-everyone",
+        f"spark.sql.catalog.{name}.warehouse": (folder / "tables").as_uri(),
+        f"spark.sql.catalog.{name}.cache-enabled": "false",
+    }
+
+
+# ---------------------------------------------------------------- what it needs, before it is started
+
+
+def test_lists_are_joined_and_the_rest_must_agree() -> None:
+    first = {EXTENSIONS: "a,b", "spark.x": "1"}
+    assert united(first, {EXTENSIONS: "b,c", "spark.x": "1", "spark.y": "2"}) == {
+        EXTENSIONS: "a,b,c",
+        "spark.x": "1",
+        "spark.y": "2",
+    }
+    assert first == {EXTENSIONS: "a,b", "spark.x": "1"}
+    with pytest.raises(InputError, match=r"spark\.x is wanted with two different values") as refused:
+        united(first, {"spark.x": "secret"})
+    assert "secret" not in str(refused.value)
+
+
+def test_a_need_that_contradicts_the_users_own_setting_is_refused() -> None:
+    house = SparkHouse(SparkOptions(config={"spark.sql.catalog.lake.type": "hive"}))
+    with pytest.raises(InputError, match=r"spark\.sql\.catalog\.lake\.type"):
+        house.needs({"spark.sql.catalog.lake.type": "jdbc"})
+    house.needs({"spark.sql.catalog.lake.type": "hive"})
+
+
+def test_what_cannot_be_fetched_is_said_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise InputError("Spark needs that", next_step="fetch it")
+
+    monkeypatch.setattr(jars, "_fetch", refuse)
+    house = SparkHouse()
+    house.needs({}, ["nobody:nothing:1"])
+    with pytest.raises(InputError, match="Spark needs that"):
+        house.session()
+    house.close()
+
+
+def test_whoever_is_to_end_it_is_told_before_it_starts() -> None:
+    def stop() -> None:
+        raise StreamFailed("stopped before", next_step="")
+
+    with pytest.raises(StreamFailed, match="stopped before"):
+        SparkHouse(begins=stop).session()
+
+
+# ---------------------------------------------------------------- waiting
+
+
+def test_a_wait_gives_what_the_work_gives_from_another_thread() -> None:
+    assert SparkHouse().wait(threading.get_ident) != threading.get_ident()
+
+
+def test_a_known_error_arrives_as_itself_and_another_in_one_line_with_its_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    house, known, odd = SparkHouse(), StreamRefused("no", next_step="yes"), ValueError("a\nb")
+
+    def raising(error: Exception) -> None:
+        raise error
+
+    with pytest.raises(StreamRefused) as as_it_is:
+        house.wait(lambda: raising(known))
+    assert as_it_is.value is known
+    with pytest.raises(StreamFailed) as explained:
+        house.wait(lambda: raising(odd), failed="the merge failed")
+    assert explained.value.what == "the merge failed: a"
+    assert explained.value.__cause__ is odd
+    (log,) = tmp_path.iterdir()
+    assert explained.value.next_step.endswith(str(log))
+    assert log.read_text() == "a\nb\n"
+
+
+def test_a_cancelled_house_gives_up_at_once_and_does_nothing_more() -> None:
+    house, begun, done = SparkHouse(), threading.Event(), threading.Event()
+
+    def cancel() -> None:
+        begun.wait(60)
+        house.cancel()
+
+    def work() -> None:
+        begun.set()
+        done.wait(60)
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    before = time.monotonic()
+    with pytest.raises(StreamFailed, match="given up"):
+        house.wait(work)
+    assert time.monotonic() - before < 30
+    done.set()
+    canceller.join()
+    started: list[bool] = []
+    with pytest.raises(StreamFailed, match="given up"):
+        house.wait(lambda: started.append(True))
+    with pytest.raises(StreamFailed, match="given up"):
+        house.session()
+    assert started == []
+
+
+# ---------------------------------------------------------------- a real one, with the lake's libraries
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkHouse]:
+    house = SparkHouse(SparkOptions(master="local[2,3]"))
+    house.needs({EXTENSIONS: ICEBERG}, [jars.ICEBERG, jars.SQLITE])
+    house.needs(catalog("before", tmp_path_factory.mktemp("before")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(TOP))
+        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("logs")))
+        yield house
+        house.close()
+
+
+def use(house: SparkHouse, name: str) -> list[int]:
+    """Make a table and take a row out of it again with a statement that only the extension understands."""
+    session = house.session()
+
+    def work() -> list[int]:
+        session.sql(f"CREATE NAMESPACE {name}.shop")
+        session.sql(f"CREATE TABLE {name}.shop.orders (id bigint) USING iceberg")
+        session.sql(f"INSERT INTO {name}.shop.orders VALUES (1), (2), (3)")
+        session.sql(f"ALTER TABLE {name}.shop.orders CREATE BRANCH other")
+        session.sql(f"MERGE INTO {name}.shop.orders a USING (SELECT 2 AS id) b ON a.id = b.id WHEN MATCHED THEN DELETE")
+        return sorted(row.id for row in session.table(f"{name}.shop.orders").collect())
+
+    return house.wait(work)
+
+
+def test_a_lake_named_before_the_start(house: SparkHouse) -> None:
+    assert use(house, "before") == [1, 3]
+
+
+def test_a_lake_named_while_it_runs(house: SparkHouse, tmp_path: Path) -> None:
+    house.session()
+    house.needs(catalog("later", tmp_path))
+    assert use(house, "later") == [1, 3]
+    assert list(tmp_path.glob("tables/shop/orders/data/*.parquet"))
+    house.needs(catalog("later", tmp_path))
+    with pytest.raises(InputError, match="two different values"):
+        house.needs(catalog("later", tmp_path / "elsewhere"))
+
+
+def test_what_a_running_session_cannot_take_is_refused_and_what_it_has_is_fine(house: SparkHouse) -> None:
+    house.session()
+    house.needs({EXTENSIONS: ICEBERG}, [jars.SQLITE])
+    with pytest.raises(InputError, match=f"cannot be given {EXTENSIONS} any more"):
+        house.needs({EXTENSIONS: "some.Other"})
+    with pytest.raises(InputError, match=f"cannot be given {jars.AWS} any more"):
+        house.needs({}, [jars.AWS])
+    house.needs({EXTENSIONS: ICEBERG})  # a refusal has changed nothing
+
+
+def test_another_house_of_this_process_is_told_that_the_session_lacks_its_extension(house: SparkHouse) -> None:
+    house.session()
+    other = SparkHouse()
+    other.needs({EXTENSIONS: "some.Other"})
+    with pytest.raises(InputError, match=r"a Spark session without some\.Other"):
+        other.session()
+
+
+def test_the_libraries_lie_where_they_were_and_workers_do_not_see_them(house: SparkHouse, tmp_path: Path) -> None:
+    mover = SparkMover(house)
+    assert len(mover.move(Numbers(), Notes(str(tmp_path)), parts(1, 2))) == 2
+    mover.move(Numbers(), Where(str(tmp_path)), parts(1))
+    (here,) = tmp_path.glob("here-*")
+    assert not [entry for entry in json.loads(here.read_text())["path"] if entry.endswith((".zip", ".jar"))]
+    assert house.session().conf.get("spark.jars", "") == "", "Spark would copy what this names at every start"
+
+
+def test_settings_of_a_catalog_are_on_no_command_line(house: SparkHouse) -> None:
+    house.session()
+    lines = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
+    assert any("iceberg-spark-runtime" in line for line in lines), "the driver's class path is there"
+    assert not [line for line in lines if "not-for-everyone" in line or "spark.sql" in line]
+
+
+def test_on_a_cluster_the_executors_get_the_libraries_too(tmp_path: Path) -> None:
+    from penstock.links.spark.session import _settings
+
+    jar = tmp_path / "a.jar"
+    there = SparkOptions(master="spark://there:7077")
+    cluster = _settings(there, {"spark.jars": "b.jar", "spark.driver.extraClassPath": "c.jar"}, [jar])
+    assert (cluster["spark.jars"], cluster["spark.driver.extraClassPath"]) == (f"b.jar,{jar}", f"c.jar:{jar}")
+    assert "spark.driver.bindAddress" not in cluster
+    here = _settings(SparkOptions(master="local[2]"), {}, [jar])
+    assert ("spark.jars" in here, here["spark.driver.extraClassPath"]) == (False, str(jar))
+    assert "spark.jars" in _settings(SparkOptions(master="local-cluster[1,1,512]"), {}, [jar])
