@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
@@ -78,6 +78,8 @@ class Budget:
     row_bytes: float | None = None
     #: how many workers can move parts at the same time
     workers: int = 1
+    #: asked only whether there is anything: the bounds of the answer are not used, so they need not be worked out
+    look: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,14 @@ class Source(Protocol):
         """
         ...
 
+    def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+        """Put in order what reading needs, once in a run, under the lease and before its first plan.
+
+        A lake's reader registers itself and has rows without a place in the order stamped. Returns what was done
+        that a user should know, in words. Idempotent: it may be killed anywhere and is asked again.
+        """
+        ...
+
     def ceiling(self, stream: str, content: Document, run: str) -> Document | None:
         """The highest place this run will read to, frozen for the run; None: there is nothing to read."""
         ...
@@ -147,6 +157,14 @@ class Source(Protocol):
 
         The parts cover the slice: every row in it is in exactly one part. StreamRefused if the source can no
         longer give what the content says (another database, a column gone).
+        """
+        ...
+
+    def rewound(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+        """The mark for a place that a user names (a number, a time); None: the beginning.
+
+        Also where `accept` would refuse `last`: going elsewhere may be the way out (rows that are gone by retention).
+        StreamRefused if this source has no such place, or not any more, or cannot go back at all.
         """
         ...
 
@@ -174,6 +192,13 @@ class Sink(Protocol):
 
     def connect(self) -> None:
         """Reach the sink and see that it can be written; writes nothing that stays."""
+        ...
+
+    def expect(self, streams: Sequence[StreamInfo]) -> None:
+        """The streams of this run, as the source's catalog has them; said once, before anything else is asked.
+
+        InputError if they cannot be taken together (two into one table).
+        """
         ...
 
     def check(self, stream: StreamInfo, content: Document) -> None:
@@ -278,7 +303,7 @@ class Change:
 
     version: int
     at: datetime
-    #: advance, refresh, reset, recover
+    #: advance, refresh, reset, rewind, recover
     reason: str
     position: Position | None
     rows: int
@@ -385,6 +410,46 @@ class Store(Protocol):
 # ---------------------------------------------------------------- the rest
 
 
+Outcome = TypeVar("Outcome")
+
+
+class Spark(Protocol):
+    """The one Spark session of a process, for relational work; the Mover moves its parts on the same one."""
+
+    def needs(self, settings: Mapping[str, str], packages: Sequence[str] = ()) -> None:
+        """Settings and Maven packages that the session must start with; said before anyone starts it."""
+        ...
+
+    def session(self) -> Any:
+        """The session, started at the first call; InputError with what to install if it cannot be."""
+        ...
+
+    def wait(self, work: Callable[[], Outcome], failed: str = "Spark failed") -> Outcome:
+        """Run a Spark action beside this thread, so that a signal can end the wait.
+
+        A PenstockError arrives as itself, anything else as a StreamFailed that begins with `failed`, caused by it.
+        """
+        ...
+
+
+class NoSpark:
+    """Where there is no Spark: a part of the engine's own tests."""
+
+    def needs(self, settings: Mapping[str, str], packages: Sequence[str] = ()) -> None:
+        return None
+
+    def session(self) -> Any:
+        raise RuntimeError("there is no Spark here")
+
+    def wait(self, work: Callable[[], Outcome], failed: str = "Spark failed") -> Outcome:
+        raise RuntimeError("there is no Spark here")
+
+
+def no_mover() -> Mover:
+    """Where nothing is moved by the source or sink itself."""
+    raise RuntimeError("there is no mover here")
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What every source and sink is built with, besides its options.
@@ -399,6 +464,10 @@ class Context:
     folder: str
     #: for tests
     probe: Probe
+    #: for relational work: a keyed merge, upkeep
+    spark: Spark = field(default_factory=NoSpark)
+    #: for rows that a source or sink must rewrite itself: a lake's rows without a place in the order
+    mover: Callable[[], Mover] = no_mover
 
 
 class Mover(Protocol):

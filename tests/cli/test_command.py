@@ -65,7 +65,7 @@ def test_an_unknown_source_type(tmp_path: Path) -> None:
     write(tmp_path, GOOD.replace("postgres,", "postgre,", 1))
     assert refused("run", "shop.yaml", folder=tmp_path, **ENVIRONMENT) == (
         "error: shop.yaml:3: pipelines.shop.source.type: unknown source type 'postgre'; "
-        f"did you mean 'postgres'? Known: postgres\n{SAFE}\n{CORRECT}\n"
+        f"did you mean 'postgres'? Known: lake, postgres\n{SAFE}\n{CORRECT}\n"
     )
 
 
@@ -106,6 +106,22 @@ def test_nothing_to_reset(tmp_path: Path) -> None:
         f"error: there is no store at {tmp_path}/.penstock/store.db: nothing has run here yet, "
         f"so there is nothing to reset\n{SAFE}\nNext: penstock run shop.yaml\n"
     )
+
+
+def test_nothing_to_rewind(tmp_path: Path) -> None:
+    write(tmp_path, GOOD)
+    words = ("rewind", "shop.yaml", "--to", "5", "--yes")
+    assert refused(*words, folder=tmp_path, **ENVIRONMENT) == (
+        f"error: shop.yaml has 2 pipelines: shop, other\n{SAFE}\n"
+        "Next: name one of them: penstock rewind shop.yaml --pipeline P --to 5\n"
+    )
+    assert refused(*words, "--pipeline", "shop", folder=tmp_path, **ENVIRONMENT) == (
+        f"error: there is no store at {tmp_path}/.penstock/store.db: nothing has run here yet, "
+        f"so there is nothing to rewind\n{SAFE}\nNext: penstock run shop.yaml\n"
+    )
+    done = penstock("rewind", "shop.yaml", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Missing option '--to'" in done.stderr
 
 
 def test_without_a_terminal_recover_needs_yes(tmp_path: Path) -> None:
@@ -166,7 +182,7 @@ def test_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["", "run", "status", "state", "state show", "state reset", "state recover", "version"]
+    "words", ["", "run", "status", "rewind", "state", "state show", "state reset", "state recover", "version"]
 )
 def test_every_verb_has_help(tmp_path: Path, words: str) -> None:
     verb = words.split()

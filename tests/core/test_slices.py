@@ -36,6 +36,7 @@ GOLDEN = {
     "second": "33ab00a1fc54acc6f6e8129cf31186f13291bb3357b76072b0a3fa06bc98c082",
     "reset": "b6d49da0c11813e5ab7e8601062910f9f5960a9e3c5275f5ce221c428992a2b2",
     "refresh": "aabb798016ab1d3266f04da22058ca0ee802066d642b1dc1039fad18233a8322",
+    "rewind": "f7c05dbec26ab39c2c3133b9f30b4cbedc809c624ad5912d7a19b186e88fbf02",
 }
 
 #: what the golden ids are the ids of; runs in other interpreters too, so the core alone may be imported
@@ -50,7 +51,8 @@ first = following(None, upto=Mark.of({"key": ["2024-05-01 10:00:00.000001+00", "
 second = following(first.position, upto=Mark.read('{ "n": 9007199254740993, "key": ["\\\\u00e9", null]}'), **of)
 reset = following(second.position, upto=None, kind=Kind.RESET, **of)
 refresh = following(reset.position, upto=Mark.of({"run": "1"}), kind=Kind.REFRESH, plan={"cuts": [1]}, **of)
-ids = {"first": first.id, "second": second.id, "reset": reset.id, "refresh": refresh.id}
+rewind = following(refresh.position, upto=first.upto, kind=Kind.REWIND, **of)
+ids = {"first": first.id, "second": second.id, "reset": reset.id, "refresh": refresh.id, "rewind": rewind.id}
 """
 
 
@@ -114,6 +116,10 @@ def test_every_ingredient_changes_the_id(ingredient: str) -> None:
 def test_no_ingredient_was_forgotten() -> None:
     hashed = {each.name for each in dataclasses.fields(Slice)} - {"plan"}
     assert hashed == set(OTHER)
+
+
+def test_only_rows_and_refreshes_move_anything() -> None:
+    assert [kind for kind in Kind if kind.moves] == [Kind.ROWS, Kind.REFRESH]
 
 
 @given(slices, marks)

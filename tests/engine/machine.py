@@ -18,6 +18,7 @@ MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 #: points worth going to at once, so that two processes meet where it matters
 POINTS = (
     "gate.greeted",
+    "gate.settled",
     "gate.planned",
     "gate.intended",
     "gate.asked",
@@ -34,7 +35,7 @@ COMMITTED = ("files.manifest_linked", "files.all_visible")
 
 
 class GateMachine(RuleBasedStateMachine):
-    """Crash, freeze, wake, lost answer, take-over, restored and lost store, restored sink, reset, recover."""
+    """Crash, freeze, wake, lost answer, take-over, restored and lost store, restored sink, reset, rewind, recover."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,6 +66,12 @@ class GateMachine(RuleBasedStateMachine):
     @rule(verb=st.sampled_from(["run", "run", "run", "reset"]), steps=st.integers(0, 24))
     def start(self, verb: str, steps: int) -> None:
         self.go(self.world.start(verb), steps)
+
+    @precondition(lambda self: len(self.world.processes) < 2 and not self.world.stopped and self.world.starts < 12)
+    @precondition(lambda self: self.mark())
+    @rule(back=st.integers(1, 3), steps=st.integers(0, 24))
+    def rewind(self, back: int, steps: int) -> None:
+        self.go(self.world.start("rewind", max(0, self.mark() - back)), steps)
 
     @precondition(lambda self: self.world.processes)
     @rule(which=st.integers(0, 1), steps=st.integers(1, 24))
@@ -108,10 +115,9 @@ class GateMachine(RuleBasedStateMachine):
     @rule(back=st.integers(0, 2))
     def row_is_updated(self, back: int) -> None:
         last = self.world.store.state("p", "s").last
-        mark = last.mark.document["place"] if last and last.mark else 0
         if last is not None and last.mark is None:
             return  # after a reset everything is above the mark, also what was delivered before
-        above = [place for place in self.world.rows.places if place > mark]
+        above = [place for place in self.world.rows.places if place > self.mark()]
         if len(above) > back and self.fault():
             self.world.rows.update(sorted(above)[-1 - back])
 
@@ -183,6 +189,10 @@ class GateMachine(RuleBasedStateMachine):
             return  # it ends much, so it comes seldom
         alone = self.chosen(which) if which >= 0 and self.world.processes else None
         self.world.settle(alone)
+
+    def mark(self) -> int:
+        last = self.world.store.state("p", "s").last
+        return int(last.mark.document["place"]) if last and last.mark else 0
 
     def chosen(self, which: int) -> Process:
         return self.world.processes[which % len(self.world.processes)]

@@ -209,6 +209,32 @@ def _() -> Iterator[None]:
         yield
 
 
+@mutant("a rewind is no slice: only the store's mark goes back")
+def _() -> Iterator[None]:
+    def in_the_store(self: Gate, to: str) -> Any:
+        store: Any = self.store
+        state = store.state(self.pipeline, self.stream)
+        self.greet(state)
+        mark = self.source.rewound(self.stream, self.source.content(self.stream), state.last, to)
+        store._put(self.lease, self.stream, replace(state, last=replace(state.last, mark=mark)))
+        return gate_module.Turn.MOVED
+
+    with patched((Gate, "rewind", in_the_store)):
+        yield
+
+
+@mutant("a rewind forgets the open slice")
+def _() -> Iterator[None]:
+    def forgotten(self: Engine, gate: Gate) -> bool:
+        store: Any = self.store
+        state = store.state(self.pipeline, gate.stream)
+        store._put(gate.lease, gate.stream, replace(state, intent=None))
+        return True
+
+    with patched((Engine, "_finished", forgotten)):
+        yield
+
+
 @mutant("holds n or more means already in")
 def _() -> Iterator[None]:
     def generous(held: Any, slice_: Any) -> Verdict:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from penstock.core.documents import Document
 from penstock.core.limits import Limits
-from penstock.core.marks import Mark
+from penstock.core.marks import Mark, Position
 from penstock.core.messages import Eof, Log, Message, StateChanged, StreamStatus
 from penstock.core.slices import Slice
 from penstock.engine import Engine, Settings
@@ -156,6 +156,10 @@ class Breaking(MemorySource):
     def content(self, stream: str) -> Document:
         self._break("content", stream)
         return super().content(stream)
+
+    def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+        self._break("settle", stream)
+        return super().settle(stream, content, last)
 
     def plan(
         self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget

@@ -2,15 +2,40 @@
 
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from penstock.testing.faults import RUN_POINTS
+from penstock.testing.processes import Process
 from tests.engine.machine import MEMORY
 from tests.engine.world import World
 
-CHANGES = ("nothing", "a row arrives", "a row of the open slice changes", "reset", "someone else runs first")
+CHANGES = ("nothing", "a row arrives", "a row of the open slice changes", "reset", "rewind", "someone else runs first")
+#: a run comes to these once; the second time is the next run's
+ONCE = ("engine.leased", "gate.settled", "engine.released")
+#: what a rewind passes through, in order
+REWIND_POINTS = (
+    "engine.leased",
+    "gate.started",
+    "gate.greeted",
+    "gate.settled",
+    "gate.intended",
+    "gate.asked",
+    "gate.moved",
+    "files.manifest_written",
+    "files.manifest_linked",
+    "files.all_visible",
+    "gate.committed",
+    "gate.advanced",
+    "gate.swept",
+    "engine.released",
+)
+#: what an open slice, finished by the same process, does not pass through
+ALONE = ("engine.leased", "gate.greeted", "gate.settled", "gate.intended", "engine.released")
+#: killed here, a rewind has not begun
+BEFORE = REWIND_POINTS[: REWIND_POINTS.index("gate.intended")]
 
 
 @pytest.fixture
@@ -38,7 +63,7 @@ def test_crash(world: World, point: str, nth: int, change: str) -> None:
         world.crash(process)
     else:
         assert nth == 2, f"never came to {point}"
-        assert point in ("engine.leased", "engine.released")  # once a run; the second time is the next run's
+        assert point in ONCE
     if change == "a row arrives":
         world.rows.arrive(6)
     elif change == "a row of the open slice changes":
@@ -49,6 +74,9 @@ def test_crash(world: World, point: str, nth: int, change: str) -> None:
     elif change == "reset":
         world.start("reset").run()
         world.processes = []
+    elif change == "rewind":
+        world.start("rewind", 1).run()
+        world.processes = []
     elif change == "someone else runs first":
         world.start().run()
         world.processes = []
@@ -56,3 +84,62 @@ def test_crash(world: World, point: str, nth: int, change: str) -> None:
     world.check()
     world.settle(None)
     assert not world.stopped
+
+
+def rewinding(world: World, *, open_slice: bool) -> Process:
+    """Five places delivered, perhaps a sixth in an open slice; then a rewind to place 2 is under way."""
+    for key in range(1, 6):
+        world.rows.arrive(key)
+    world.start().run()
+    world.processes = []
+    if open_slice:
+        world.rows.arrive(6)
+        process = world.start()
+        while process.step() != "gate.moved":
+            world.check()
+        world.crash(process)
+    return world.start("rewind", 2)
+
+
+def test_what_a_rewind_passes_through(world: World) -> None:
+    process = rewinding(world, open_slice=False)
+    points = [process.point]
+    while process.step():
+        points.append(process.point)
+    assert tuple(points) == REWIND_POINTS
+
+
+@pytest.mark.parametrize("change", ["nothing", "a row arrives", "reset", "rewind", "someone else runs first"])
+@pytest.mark.parametrize("open_slice", [False, True])
+@pytest.mark.parametrize("point", REWIND_POINTS)
+def test_crash_in_a_rewind(world: World, point: str, open_slice: bool, change: str) -> None:
+    process = rewinding(world, open_slice=open_slice)
+    # The open slice, which is finished first, passes through most points too.
+    left = 2 if open_slice and point not in ALONE else 1
+    while left := left - (process.point == point):
+        process.step()
+        world.check()
+        assert not process.ended, f"never came to {point}"
+    world.crash(process)
+    world.check()
+    if change == "a row arrives":
+        world.rows.arrive(7)
+    elif change == "reset":
+        world.start("reset").run()
+    elif change == "rewind":
+        world.start("rewind", 1).run()
+    elif change == "someone else runs first":
+        world.start().run()
+        world.rows.arrive(7)
+    world.processes = []
+    world.check()
+    world.settle(None)
+    assert not world.stopped
+    wanted = [] if point in BEFORE else [2]
+    wanted += {"rewind": [1], "reset": [0]}.get(change, [])
+    assert [to for _, to in world.returns()] == wanted
+    times = Counter(place for _, place in world.delivered())
+    if change == "nothing":
+        again = 1 if point in BEFORE else 2
+        last = 7 if open_slice else 6
+        assert times == {1: 1, 2: 1} | dict.fromkeys(range(3, last), again)

@@ -49,6 +49,7 @@ def crash(pipeline: Pipeline, point: str, time: int = 1) -> None:
 POINTS = [
     "gate.started",
     "gate.greeted",
+    "gate.settled",
     "gate.planned",
     "gate.intended",
     "gate.asked",

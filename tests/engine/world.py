@@ -9,7 +9,9 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from penstock.core.messages import Eof, Message, Status, StreamStatus
 from penstock.engine import Engine, Settings
@@ -53,8 +55,8 @@ class World:
     def sink(self, probe: Probe) -> FilesSink:
         return build(Options(directory=self.out, format="ndjson"), {}, Context(PIPELINE, self.folder, probe))
 
-    def start(self, verb: str = "run") -> Process:
-        """A process that takes the lease over, whoever holds it."""
+    def start(self, verb: str = "run", to: int = 0) -> Process:
+        """A process that takes the lease over, whoever holds it. `to`: where to rewind."""
         self.starts += 1
         token = f"P{self.starts}"
 
@@ -62,6 +64,8 @@ class World:
             if isinstance(message, StreamStatus) and message.status is Status.ERROR:
                 if message.stopped:
                     self.stopped = message.reason
+                elif (message.reason or "").startswith("cannot rewind forward"):
+                    return  # another process was faster, and the stream stands before that place now
                 elif not (self.tampered_store or self.tampered_sink):
                     raise Wrong(f"{token} failed: {message.reason}")
 
@@ -81,6 +85,8 @@ class World:
             )
             if verb == "reset":
                 return engine.reset([STREAM])
+            if verb == "rewind":
+                return engine.rewind([STREAM], str(to))
             return engine.recover([STREAM]) if verb == "recover" else engine.run()
 
         process = Process(token, work)
@@ -149,14 +155,28 @@ class World:
                 found[document["number"]] = document
         return found
 
+    def returns(self) -> list[tuple[int, int]]:
+        """(number, place) of every slice that leads back, in order: a reset to place 0, a rewind to its own."""
+        found: list[tuple[int, int]] = []
+        for number, manifest in sorted(self.manifests().items()):
+            if manifest["kind"] in ("reset", "rewind"):
+                upto: Any = manifest["upto"]
+                found.append((number, upto["place"] if upto else 0))
+        return found
+
+    def covered(self, seen: Collection[tuple[int, int]], place: int, returns: Sequence[tuple[int, int]]) -> bool:
+        """Whether a place was delivered after the last slice that led back before it."""
+        generation = max((index for index, (_, to) in enumerate(returns, 1) if to < place), default=0)
+        return (generation, place) in seen
+
     def delivered(self) -> list[tuple[int, int]]:
-        """(generation, place) of every visible row; a reset begins a generation."""
-        resets = [n for n, m in self.manifests().items() if m["kind"] == "reset"]
+        """(generation, place) of every visible row; a reset or a rewind begins a generation."""
+        returns = self.returns()
         rows = []
         for name in self.visible_files():
             match = _NUMBER.match(name)
             assert match, name
-            generation = sum(reset < int(match.group(1)) for reset in resets)
+            generation = sum(number < int(match.group(1)) for number, _ in returns)
             with open(os.path.join(self.out, STREAM, name)) as file:
                 rows += [(generation, json.loads(line)["place"]) for line in file]
         return rows
@@ -172,6 +192,10 @@ class World:
             rows = self.delivered()
             if len(rows) != len(set(rows)):
                 raise Wrong(f"doubled: {sorted(r for r in set(rows) if rows.count(r) > 1)}")
+            begins = [0, *(to for _, to in self.returns())]
+            early = [(generation, place) for generation, place in rows if place <= begins[generation]]
+            if early:
+                raise Wrong(f"doubled: {early} were delivered again, and come before the place that was gone back to")
         self.seen = files
         if not self.tampered_sink:
             missing = self._missing_below_mark()
@@ -180,15 +204,14 @@ class World:
         if self.stopped and not (self.tampered_store or self.tampered_sink):
             raise Wrong(f"false stop: {self.stopped}")
 
-    def _missing_below_mark(self) -> list[tuple[int, int]]:
+    def _missing_below_mark(self) -> list[int]:
         last = self.store.state(PIPELINE, STREAM).last
         if last is None or last.mark is None:
             return []
-        resets = [n for n, m in self.manifests().items() if m["kind"] == "reset"]
-        generation = sum(reset < last.number for reset in resets)
+        returns = [(number, to) for number, to in self.returns() if number <= last.number]
         seen = set(self.delivered())
-        wanted = [(generation, place) for place in range(1, last.mark.document["place"] + 1)]
-        return [row for row in wanted if row[1] in self.rows.places and row not in seen]
+        wanted = [place for place in range(1, last.mark.document["place"] + 1) if place in self.rows.places]
+        return [place for place in wanted if not self.covered(seen, place, returns)]
 
     def settle(self, process: Process | None) -> None:
         """No further faults: one process, or none, finishes alone; then one whole run. Then all must be there."""
@@ -207,9 +230,8 @@ class World:
         if self.store.state(PIPELINE, STREAM).stopped:
             return
         state = self.store.state(PIPELINE, STREAM)
-        generation = sum(m["kind"] == "reset" for m in self.manifests().values())
-        seen = set(self.delivered()) | self.deleted
-        lost = [place for place in self.rows.places if (generation, place) not in seen]
+        seen, returns = set(self.delivered()) | self.deleted, self.returns()
+        lost = [place for place in self.rows.places if not self.covered(seen, place, returns)]
         place = state.last.mark.document["place"] if state.last and state.last.mark else 0
         if lost or place != self.rows.arrived or state.intent:
             raise Wrong(f"lost: places {lost} are not visible, the mark is {place} of {self.rows.arrived}")

@@ -11,7 +11,7 @@ import os
 
 import typer
 
-from penstock.cli import run, state, status, version
+from penstock.cli import rewind, run, state, status, version
 
 __all__ = ["app", "main"]
 
@@ -40,6 +40,7 @@ app = typer.Typer(
 )
 app.command("run", short_help="Move what is new, exactly once.")(run.run)
 app.command("status", short_help="How far each stream is, and who runs it.")(status.status)
+app.command("rewind", short_help="Go back to a place and deliver again what comes after it.")(rewind.rewind)
 app.add_typer(state.app, name="state")
 app.command("version")(version.version)
 

@@ -120,7 +120,7 @@ class StateChanged(Message):
     slice_id: str
     #: the mark's canonical JSON; None: the beginning
     mark: str | None
-    #: advance, refresh, reset, recover
+    #: advance, refresh, reset, rewind, recover
     reason: str
     rows: int = 0
     bytes: int = 0

@@ -17,6 +17,12 @@ class Kind(enum.StrEnum):
     ROWS = "rows"  # its rows are added after all before them
     REFRESH = "refresh"  # its rows take the place of all before them
     RESET = "reset"  # no rows; the mark goes back to the beginning
+    REWIND = "rewind"  # no rows; the mark goes to another place
+
+    @property
+    def moves(self) -> bool:
+        """Whether it has rows to move."""
+        return self in (Kind.ROWS, Kind.REFRESH)
 
 
 @dataclass(frozen=True)

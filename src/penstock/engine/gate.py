@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.core.documents import Document
-from penstock.core.messages import Message, StateChanged, StepDone
+from penstock.core.marks import Position
+from penstock.core.messages import Log, Message, StateChanged, StepDone
 from penstock.core.slices import Kind, Receipt, Slice, Verdict, faults_of, following, verdict
 from penstock.engine.disagreement import disagreement
 from penstock.errors import CommitUnclear, SliceRefused, StreamFailed, StreamStopped
@@ -69,6 +70,8 @@ class Gate:
     content: Document | None = None
     #: Arrow bytes per row of the last slice
     row_bytes: float | None = None
+    #: whether the source has put in order what this run needs
+    settled: bool = False
 
     @property
     def stream(self) -> str:
@@ -88,6 +91,29 @@ class Gate:
             self.say(StepDone(stream=self.stream, step="intend", number=slice_.number, resumed=True))
         self.pass_through(state, slice_)
         return Turn.MOVED
+
+    def rewind(self, to: str) -> Turn:
+        """Take the mark to a place that the user names, by a slice without rows. Nothing may be open."""
+        state = self.store.state(self.pipeline, self.stream)
+        self.probe.at("gate.started")
+        self.greet(state)
+        if state.last is None or state.last.mark is None:
+            return self.stays("is at its beginning already")
+        content = self.source.content(self.stream)
+        mark = self.source.rewound(self.stream, content, state.last, to)
+        if mark == state.last.mark:
+            return self.stays("is at that place already")
+        slice_ = following(
+            state.last, pipeline=self.pipeline, stream=self.stream, upto=mark, content=content, kind=Kind.REWIND
+        )
+        # Before the mark goes back: what lies between must not be removed by anyone from here on.
+        self.settle(content, slice_.position)
+        self.pass_through(state, self.intend(slice_, rows=0))
+        return Turn.MOVED
+
+    def stays(self, why: str) -> Turn:
+        self.say(Log(level="info", stream=self.stream, text=why))
+        return Turn.NOTHING
 
     # ------------------------------------------------------------ before a slice
 
@@ -113,6 +139,8 @@ class Gate:
                 kind=Kind.RESET,
             )
             return self.intend(slice_, rows=0)
+        if not self.settled:
+            self.settle(self.validated(state), state.last)
         budget = Budget(self.slice_bytes, self.rows_left(), self.row_bytes, self.workers)
         planned = self.plan(state, budget)
         self.probe.at("gate.planned")
@@ -129,19 +157,33 @@ class Gate:
         )
         return self.intend(slice_, rows=planned.rows)
 
-    def plan(self, state: StreamState, budget: Budget) -> Planned | None:
-        """Ask the source for the next slice; validates the stream the first time."""
+    def settle(self, content: Document, at: Position | None) -> None:
+        """Let the source put in order what reading on from `at` needs. Only under the lease: it may write."""
+        for line in self.source.settle(self.stream, content, at):
+            self.say(Log(level="info", stream=self.stream, text=line))
+        self.probe.at("gate.settled")
+        self.settled = True
+        # What was seen before, in the look without the lease too, may have changed by it.
+        self.content = self.ceiling = None
+
+    def validated(self, state: StreamState) -> Document:
+        """What would be read now, once source and sink have agreed to it."""
         if self.content is None:
             self.content = self.source.content(self.stream)
             self.sink.check(self.info, self.content)
         if state.last and state.last.mark:
             self.source.accept(self.stream, state.last, self.content)
+        return self.content
+
+    def plan(self, state: StreamState, budget: Budget) -> Planned | None:
+        """Ask the source for the next slice; validates the stream the first time."""
+        content = self.validated(state)
         if self.ceiling is None:
-            self.ceiling = self.source.ceiling(self.stream, self.content, self.run)
+            self.ceiling = self.source.ceiling(self.stream, content, self.run)
             if self.ceiling is None:
                 return None
         after = state.last.mark if state.last else None
-        return self.source.plan(self.stream, self.content, after, self.ceiling, budget)
+        return self.source.plan(self.stream, content, after, self.ceiling, budget)
 
     def intend(self, slice_: Slice, rows: int | None) -> Slice:
         self.store.intend(self.lease, slice_, now=self.clock.now(), run=self.run)
@@ -179,7 +221,7 @@ class Gate:
         return held if answer is Verdict.IN else None
 
     def move(self, state: StreamState, slice_: Slice, attempt: str) -> Sequence[Receipt]:
-        if slice_.kind is Kind.RESET:
+        if not slice_.kind.moves:
             return ()
         with self.source.reading(slice_) as reading:
             writer = self.sink.writer(slice_, attempt)
@@ -251,7 +293,7 @@ class Gate:
         state = self.store.state(self.pipeline, self.stream)
         if state.intent or state.reset_wanted:
             return True
-        return self.plan(state, Budget(self.slice_bytes, rows=1)) is not None
+        return self.plan(state, Budget(self.slice_bytes, rows=1, look=True)) is not None
 
     def _held(self, state: StreamState) -> Held | None:
         try:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.core.limits import Limits
 from penstock.core.messages import (
@@ -97,6 +98,10 @@ class Engine:
         """Set streams back to their beginning: open slices are finished first, then an empty slice says so."""
         return self._guarded(lambda: self._reset_all(streams))
 
+    def rewind(self, streams: Sequence[str] | None, to: str) -> Eof:
+        """Set streams back to a place that the source knows: what comes after it is delivered again."""
+        return self._guarded(lambda: self._rewind_all(streams, to))
+
     def recover(self, streams: Sequence[str] | None = None) -> Eof:
         """Set the store to what the sink holds; withdraws from the sink what cannot be made whole."""
         return self._guarded(lambda: self._recover_all(streams))
@@ -146,9 +151,13 @@ class Engine:
         return None, []
 
     def _turn(self, gate: Gate) -> Turn | None:
-        """One turn of one stream; its failure is its own. None: it failed."""
+        """One turn of one stream."""
+        return self._tried(gate, gate.turn)
+
+    def _tried(self, gate: Gate, work: Callable[[], Turn]) -> Turn | None:
+        """Work on one stream; its failure is its own. None: it failed."""
         try:
-            return gate.turn()
+            return work()
         except _FATAL:
             raise
         except PenstockError as error:
@@ -204,9 +213,9 @@ class Engine:
         held = self.sink.held(gate.stream)
         if (held.position.id if held else None) != (state.last.id if state.last else None):
             return True
-        return gate.plan(state, Budget(self.settings.slice_bytes, rows=1)) is not None
+        return gate.plan(state, Budget(self.settings.slice_bytes, rows=1, look=True)) is not None
 
-    # ------------------------------------------------------------ reset and recover
+    # ------------------------------------------------------------ reset, rewind and recover
 
     def _reset_all(self, names: Sequence[str]) -> Ending:
         streams = self._connect(names)
@@ -223,6 +232,27 @@ class Engine:
                     self._heed()
             self._ending = self._close(None, [])
         return self._ending
+
+    def _rewind_all(self, names: Sequence[str] | None, to: str) -> Ending:
+        streams = self._connect(names)
+        with self._leased() as lease:
+            for info in streams:
+                self._heed()
+                gate = self._gate(info, Limits(), lease)
+                if self._finished(gate):
+                    self._tried(gate, partial(gate.rewind, to))
+            self._ending = self._close(None, [])
+        return self._ending
+
+    def _finished(self, gate: Gate) -> bool:
+        """Finish what is open or wanted, and plan nothing new; False: it failed."""
+        while True:
+            state = self.store.state(self.pipeline, gate.stream)
+            if state.intent is None and not state.reset_wanted:
+                return True
+            if self._turn(gate) is None:
+                return False
+            self._heed()
 
     def _recover_all(self, names: Sequence[str] | None) -> Ending:
         streams = self._connect(names)
@@ -304,7 +334,9 @@ class Engine:
                 streams=tuple(CatalogStream(s.name, s.kind.value, s.primary_key, s.order, s.skipped) for s in chosen),
             )
         )
-        return [info for info in chosen if info.skipped is None]
+        streams = [info for info in chosen if info.skipped is None]
+        self.sink.expect(streams)
+        return streams
 
     @contextmanager
     def _leased(self) -> Iterator[Lease]:
@@ -346,7 +378,7 @@ class Engine:
             sink=self.sink,
             store=self.store,
             lease=lease or Lease(self.pipeline, self.owner, 0),
-            mover=self._get_mover,
+            mover=self.mover,
             clock=self.clock,
             probe=self.probe,
             say=self._voice.say,
@@ -355,7 +387,7 @@ class Engine:
             rows_left=lambda: limits.rows_left(self._voice.request.rows),
         )
 
-    def _get_mover(self) -> Mover:
+    def mover(self) -> Mover:
         """The mover, made when the first row must move: nothing new must not cost a JVM, nor a run that is to end."""
         self._heed()
         if self._mover is None:

@@ -104,6 +104,8 @@ class MemorySource:
 
     def __init__(self, streams: dict[str, Rows], most: int = 2, identity: str = "here") -> None:
         self.streams, self.most, self.identity = streams, most, identity
+        #: the stream and the mark of every `settle`
+        self.settled: list[tuple[str, Mark | None]] = []
 
     def connect(self) -> None:
         return None
@@ -112,12 +114,16 @@ class MemorySource:
         return [StreamInfo(name, Kind.ROWS, ("key",), ("place",)) for name in self.streams]
 
     def content(self, stream: str) -> Document:
-        columns = [{"name": name} for name in ("place", "key", "version")]
+        columns = [{"name": name, "arrow": "int64"} for name in ("place", "key", "version")]
         return {"identity": self.identity, "columns": columns}
 
     def accept(self, stream: str, last: Position, content: Document) -> None:
         if parse(last.content)["identity"] != content["identity"]:
             raise StreamRefused("another source", next_step="use the source the mark was made from", stream=stream)
+
+    def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+        self.settled.append((stream, last.mark if last else None))
+        return ()
 
     def ceiling(self, stream: str, content: Document, run: str) -> Document | None:
         return {"place": self.streams[stream].arrived} if self.streams[stream].arrived else None
@@ -138,6 +144,18 @@ class MemorySource:
             for index, place in enumerate(range(after, upto))
         ]
         yield Reading(_MemoryReader(self.streams[slice_.stream]), parts)
+
+    def rewound(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+        at = _place(last.mark if last else None)
+        if not (to.isascii() and to.isdigit()):
+            raise StreamRefused(f"{to!r} is not a place", next_step=f"give a number from 0 to {at}", stream=stream)
+        if int(to) > at:
+            raise StreamRefused(
+                f"cannot rewind forward: place {to} comes after place {at}",
+                next_step=f"give a number from 0 to {at}",
+                stream=stream,
+            )
+        return Mark.of({"place": int(to)}) if int(to) else None
 
     def describe(self, mark: Mark | None) -> str:
         return f"place {_place(mark)}"

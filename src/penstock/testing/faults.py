@@ -22,6 +22,7 @@ POINTS = (
     "engine.leased",
     "gate.started",
     "gate.greeted",
+    "gate.settled",
     "gate.planned",
     "gate.intended",
     "gate.asked",

@@ -56,6 +56,9 @@ class FilesSink:
         if not os.access(place, os.W_OK | os.X_OK):
             raise self._unwritable(f"no permission to write in {place}")
 
+    def expect(self, streams: Sequence[StreamInfo]) -> None:
+        return None
+
     def check(self, stream: StreamInfo, content: Document) -> None:
         columns = content.get("columns")
         if isinstance(columns, list):

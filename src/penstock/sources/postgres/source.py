@@ -130,6 +130,9 @@ class PostgresSource:
     def accept(self, stream: str, last: Position, content: Document) -> None:
         marks.accept(self._session, stream, last, Content.read(content))
 
+    def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+        return ()
+
     def ceiling(self, stream: str, content: Document, run: str) -> Document | None:
         read = Content.read(content)
         if read.mode == "refresh":
@@ -149,6 +152,13 @@ class PostgresSource:
         table = catalog.describe(self._session, read.table, (), stream=stream)
         return Planned(
             upto=upto, kind=Kind.REFRESH, plan={"workers": budget.workers}, rows=table.rows if table else None
+        )
+
+    def rewound(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+        raise StreamRefused(
+            f"it cannot be rewound to {to!r}: a mark of a postgres stream is the key of a row, not a number or a time",
+            next_step=f"run `penstock state reset FILE --stream {stream}` to read the table from the beginning",
+            stream=stream,
         )
 
     def describe(self, mark: Mark | None) -> str:

@@ -257,6 +257,22 @@ class SinkContract:
         deliver(sink, after(held), table(1))
         assert destination.rows(STREAM) == [1, 1]
 
+    def test_a_rewind_leads_to_another_mark_and_removes_nothing(
+        self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]
+    ) -> None:
+        first = deliver(sink, after(None), table(1))
+        second = deliver(sink, after(first), table(2))
+        rewind = after(second, upto=first.mark, kind=Kind.REWIND)
+        sink.commit(rewind, "a1", [])
+        held = reopened().held(STREAM)
+        assert held is not None
+        assert (held.position, held.rows, held.bytes) == (rewind.position, 0, 0)
+        sink.sweep(STREAM, held.position)
+        assert sorted(destination.rows(STREAM)) == [1, 2]
+        assert list(sink.recover(STREAM)) == []
+        deliver(sink, after(held.position), table(2))
+        assert sorted(destination.rows(STREAM)) == [1, 2, 2]
+
     def test_a_refresh_takes_the_place_of_all_before_it(self, sink: Sink, destination: Destination) -> None:
         last = None
         for rows in ([1, 2, 3], [2, 3], [], [4]):
@@ -329,17 +345,17 @@ class SinkContract:
 
     # ------------------------------------------------------------ crashes
 
-    @pytest.mark.parametrize("kind", [Kind.ROWS, Kind.REFRESH, Kind.RESET])
+    @pytest.mark.parametrize("kind", list(Kind))
     def test_after_a_crash_anywhere_in_a_commit_held_tells_the_truth(
         self, destination: Destination, kind: Kind
     ) -> None:
         def begin(stream: str) -> tuple[Slice, list[Receipt]]:
             sink = destination.open(Quiet())
-            first = deliver(sink, after(None, stream=stream, kind=Kind.ROWS if kind is Kind.RESET else kind), table(1))
+            first = deliver(sink, after(None, stream=stream, kind=kind if kind.moves else Kind.ROWS), table(1))
             second = after(first, stream=stream, kind=kind)
             if kind is Kind.RESET:
                 second = replace(second, upto=None)
-            return second, [] if kind is Kind.RESET else put_aside(sink, second, table(2), table(3, 4))
+            return second, put_aside(sink, second, table(2), table(3, 4)) if kind.moves else []
 
         dry = Crashing()
         second, receipts = begin("dry")

@@ -107,12 +107,21 @@ def next_slice(
     )
 
 
+def begin(source: Source, origin: Origin, last: Position | None, run: str) -> tuple[Document, Document | None]:
+    """What the engine asks for before the first plan of a run: content and ceiling, after the source has settled."""
+    content = source.content(origin.stream)
+    if last:
+        source.accept(origin.stream, last, content)
+    source.settle(origin.stream, content, last)
+    content = source.content(origin.stream)
+    return content, source.ceiling(origin.stream, content, run)
+
+
 def drain(
     source: Source, origin: Origin, last: Position | None = None, *, run: str = "run", budget: Budget = SMALL
 ) -> list[Moved]:
     """All slices of a run."""
-    content = source.content(origin.stream)
-    ceiling = source.ceiling(origin.stream, content, run)
+    content, ceiling = begin(source, origin, last, run)
     moved: list[Moved] = []
     while ceiling is not None:
         slice_ = next_slice(source, origin, last, content=content, ceiling=ceiling, budget=budget)
@@ -180,11 +189,43 @@ class SourceContract:
 
     def test_planning_decides_nothing(self, source: Source, origin: Origin) -> None:
         origin.arrive(100)
-        content = source.content(origin.stream)
-        ceiling = source.ceiling(origin.stream, content, "run")
+        content, ceiling = begin(source, origin, None, "run")
         assert ceiling is not None
         first, second = (source.plan(origin.stream, content, None, ceiling, SMALL) for _ in range(2))
         assert first == second
+
+    def test_settling_is_told_in_words_and_once(self, source: Source, origin: Origin) -> None:
+        origin.arrive(10)
+        last: Position | None = None
+        for run in ("one", "two"):
+            told: object = source.settle(origin.stream, source.content(origin.stream), last)
+            assert isinstance(told, list | tuple)
+            assert all(isinstance(line, str) and line for line in told)
+            content = source.content(origin.stream)
+            assert list(source.settle(origin.stream, content, last)) == [], "what is done is not done again"
+            assert canonical(source.content(origin.stream)) == canonical(content)
+            last = drain(source, origin, last, run=run)[-1].slice.position
+            origin.arrive(10)
+
+    def test_settling_again_in_another_process_changes_no_rows(self, source: Source, origin: Origin) -> None:
+        origin.arrive(100)
+        content, ceiling = begin(source, origin, None, "run")
+        assert ceiling is not None
+        planned = source.plan(origin.stream, content, None, ceiling, SMALL)
+        other = origin.open()
+        assert begin(other, origin, None, "run") == (content, ceiling)
+        other.close()
+        assert source.plan(origin.stream, content, None, ceiling, SMALL) == planned
+        assert each_once([row for one in drain(source, origin) for row in one.rows], origin.rows())
+
+    def test_a_place_that_it_does_not_know_is_refused(self, source: Source, origin: Origin) -> None:
+        origin.arrive(10)
+        last = drain(source, origin)[-1].slice.position
+        content = source.content(origin.stream)
+        for foreign in ("nowhere", "", "-1", "1.5", "2026-13-45", "9" * 40):
+            with pytest.raises(StreamRefused) as refused:
+                source.rewound(origin.stream, content, last, foreign)
+            assert refused.value.next_step
 
     def test_a_run_that_has_read_all_has_nothing_new(self, source: Source, origin: Origin) -> None:
         origin.arrive(10)
@@ -223,6 +264,18 @@ class SourceContract:
 
 
 class IncrementalContract(SourceContract):
+    def test_a_look_finds_what_a_plan_would_find(self, source: Source, origin: Origin) -> None:
+        look = Budget(bytes=SMALL.bytes, rows=1, look=True)
+        last: Position | None = None
+        for arrived in (0, 10, 0, 1):
+            origin.arrive(arrived)
+            content = source.content(origin.stream)
+            ceiling = source.ceiling(origin.stream, content, "look")
+            found = ceiling and source.plan(origin.stream, content, last.mark if last else None, ceiling, look)
+            assert bool(found) == bool(arrived)
+            moved = drain(source, origin, last)
+            last = moved[-1].slice.position if moved else last
+
     def test_without_rows_there_is_nothing_to_read(self, source: Source, origin: Origin) -> None:
         assert drain(source, origin) == []
 
@@ -246,8 +299,7 @@ class IncrementalContract(SourceContract):
 
     def test_a_run_ends_at_its_ceiling(self, source: Source, origin: Origin) -> None:
         origin.arrive(100)
-        content = source.content(origin.stream)
-        ceiling = source.ceiling(origin.stream, content, "run")
+        content, ceiling = begin(source, origin, None, "run")
         assert ceiling is not None
         there = origin.rows()
         last, rows = None, list[Hashable]()

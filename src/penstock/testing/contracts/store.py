@@ -306,6 +306,23 @@ class StoreContract:
         assert at.mark is None
         assert deliver(store, lease, after(at, 1)).number == 3
 
+    def test_a_rewind_leads_back_and_keeps_what_was_counted(self, store: Store, reopen: Open) -> None:
+        lease = take(store)
+        first = deliver(store, lease, after(None, 1))
+        second = deliver(store, lease, after(first, 2))
+        rewind = after(second, 1, kind=Kind.REWIND)
+        store.intend(lease, rewind, now=NOW, run="r")
+        assert reopen().state("shop", "orders").intent == rewind
+        assert store.advance(lease, rewind, rows=0, bytes_=0, now=later(1), run="r") == 3
+        assert reopen().state("shop", "orders") == StreamState(
+            last=rewind.position, version=3, rows=20, bytes=2000, last_rows=10, moved_at=later(1)
+        )
+        assert rewind.upto == first.mark
+        assert store.history("shop", "orders")[0].reason == "rewind"
+        again = deliver(store, lease, after(rewind.position, 2))
+        assert (again.number, again.mark) == (4, second.mark)
+        assert store.state("shop", "orders").rows == 30
+
     @pytest.mark.parametrize("number", [0, 1, 5])
     def test_rebuild_sets_the_mark_and_drops_intent_and_stop(self, store: Store, reopen: Open, number: int) -> None:
         lease = take(store)
