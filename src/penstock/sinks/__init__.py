@@ -8,7 +8,7 @@ from types import ModuleType
 from penstock.links import registry
 
 #: built-in sinks by the `type` a pipeline file names
-TYPES: Mapping[str, str] = {"files": "penstock.sinks.files"}
+TYPES: Mapping[str, str] = {"files": "penstock.sinks.files", "lake": "penstock.sinks.lake"}
 
 
 def load(type_: str) -> ModuleType:

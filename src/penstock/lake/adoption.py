@@ -1,0 +1,55 @@
+"""Adopting a table that penstock did not make: it gets the column of the order, and a head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyiceberg.types import LongType
+
+from penstock.core.documents import canonical
+from penstock.errors import StreamRefused
+from penstock.lake import names
+from penstock.lake.place import Place
+from penstock.lake.standing import UNNUMBERED
+from penstock.lake.tables import LostRace, load, standing_of, translated
+
+TRIES = 20
+
+
+def adopt(place: Place, table: str, *, mode: str = "append", key: Sequence[str] = ()) -> list[str]:
+    """Give the table its order; rows that are there get their numbers by `foreign.stamp`. Idempotent."""
+    for _ in range(TRIES):
+        loaded = load(place, table)
+        if loaded is None or standing_of(loaded).ours:
+            return []
+        if loaded.metadata.format_version != 2:
+            raise StreamRefused(
+                f"{place.namespace}.{table} is an Iceberg table of format version {loaded.metadata.format_version}; "
+                "only version 2 can be given an order",
+                next_step=f"copy it into a new table, or raise it: alter table {table} set tblproperties "
+                "('format-version' = '2')",
+            )
+        properties = {names.HEAD: "0", names.MODE: mode, UNNUMBERED: "true"}
+        if current := loaded.metadata.current_snapshot():
+            # Whatever brought its rows, expired or not: no row has a number, and every one will get its own.
+            at = {"snapshot": str(current.snapshot_id), "sequence": current.sequence_number or 0}
+            properties[names.INSPECTED] = canonical(at)
+        if mode == "merge":
+            properties[names.KEY] = canonical(list(key))
+        try:
+            with translated():
+                transaction = loaded.transaction()
+                with transaction.update_schema(allow_incompatible_changes=True) as update:
+                    if names.SEQ in loaded.schema().column_names:
+                        # Numbers of another table: under a new field id they are not seen again.
+                        update.delete_column(names.SEQ)
+                    update.add_column((names.SEQ,), LongType(), required=False)
+                transaction.set_properties(properties)
+                transaction.commit_transaction()
+        except LostRace:
+            continue
+        return [f"adopted {place.namespace}.{table}: it has the column {names.SEQ} now"]
+    raise StreamRefused(
+        f"{place.namespace}.{table} could not be adopted: others changed it {TRIES} times meanwhile",
+        next_step="run again",
+    )

@@ -1,0 +1,196 @@
+"""A stream's filter, in PyIceberg's row-filter language, with the three-valued logic of SQL: NULL is no match.
+
+It is evaluated by Arrow on columns as they travel (see `projection`), so a uuid is compared as its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import (
+    And,
+    BooleanExpression,
+    BoundPredicate,
+    IsNull,
+    NotNull,
+    Or,
+    UnboundPredicate,
+)
+from pyiceberg.expressions.literals import Literal
+from pyiceberg.expressions.parser import parse
+from pyiceberg.expressions.visitors import (
+    BooleanExpressionVisitor,
+    BoundBooleanExpressionVisitor,
+    bind,
+    extract_field_ids,
+    rewrite_not,
+    visit,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StructType
+from pyparsing import ParseBaseException
+
+from penstock.errors import StreamRefused
+from penstock.lake import names
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A filter that is bound to a table's schema."""
+
+    expression: BooleanExpression
+    #: the columns it looks at
+    columns: tuple[str, ...]
+    #: the names that lead to each field id
+    paths: Mapping[int, tuple[str, ...]]
+
+    def mask(self, batch: pa.RecordBatch) -> pa.Array:
+        """Which rows match; NULL where that is not known, which is no match."""
+        return visit(self.expression, _Mask(batch, self.paths))
+
+
+def read_filter(text: str, schema: Schema) -> Filter:
+    """StreamRefused if it cannot be parsed, or names a column or a value that the table does not know."""
+    outer = Schema(*(field for field in schema.fields if field.name not in names.INTERNAL))
+    try:
+        # Without NOT, and each comparison with its own NULL check: what PyIceberg makes of NOT IN, and of a
+        # comparison with a number that is out of the column's range, would let NULL pass.
+        bound = bind(outer, visit(rewrite_not(parse(text)), _Guarded()), case_sensitive=True)
+    except ParseBaseException as error:
+        raise _refused(text, f"it cannot be understood from character {error.column} on") from error
+    except (TypeError, ValueError) as error:
+        raise _refused(text, next(iter(str(error).splitlines()), "it does not fit the table")) from error
+    looked_at = extract_field_ids(bound)
+    columns = tuple(field.name for field in outer.fields if Schema(field).field_ids & looked_at)
+    return Filter(bound, columns, dict(_paths(outer.fields, ())))
+
+
+def _refused(text: str, reason: str) -> StreamRefused:
+    return StreamRefused(
+        f"the filter {text!r} cannot be used: {reason}",
+        next_step="correct it; it is written like: status = 'paid' and amount > 10 and note is not null",
+    )
+
+
+class _Guarded(BooleanExpressionVisitor[BooleanExpression]):
+    """The same expression, in which no predicate but IS NULL is true of NULL. There is no NOT in it any more."""
+
+    def visit_true(self) -> BooleanExpression:
+        return parse("true")
+
+    def visit_false(self) -> BooleanExpression:
+        return parse("false")
+
+    def visit_not(self, child_result: BooleanExpression) -> BooleanExpression:
+        raise NotImplementedError("NOT was rewritten")
+
+    def visit_and(self, left_result: BooleanExpression, right_result: BooleanExpression) -> BooleanExpression:
+        return And(left_result, right_result)
+
+    def visit_or(self, left_result: BooleanExpression, right_result: BooleanExpression) -> BooleanExpression:
+        return Or(left_result, right_result)
+
+    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> BooleanExpression:
+        return predicate if isinstance(predicate, IsNull) else And(predicate, NotNull(term=predicate.term))
+
+    def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
+        raise NotImplementedError("nothing is bound yet")
+
+
+class _Mask(BoundBooleanExpressionVisitor[pa.Array]):
+    """Which rows of a batch match. Not as one Arrow expression: running those does not promise to keep the order."""
+
+    def __init__(self, batch: pa.RecordBatch, paths: Mapping[int, tuple[str, ...]]) -> None:
+        self._batch = batch
+        self._paths = paths
+
+    def _column(self, term: Any) -> pa.Array:
+        name, *inner = self._paths[term.ref().field.field_id]
+        column = self._batch.column(name)
+        return pc.struct_field(column, inner) if inner else column
+
+    def _all(self, value: bool) -> pa.Array:
+        return pa.repeat(pa.scalar(value), self._batch.num_rows)
+
+    def visit_in(self, term: Any, literals: set[Any]) -> pa.Array:
+        column = self._column(term)
+        values = pa.array([_travelling(value, column.type) for value in literals], column.type)
+        return pc.is_in(column, value_set=values)
+
+    def visit_not_in(self, term: Any, literals: set[Any]) -> pa.Array:
+        return pc.invert(self.visit_in(term, literals))
+
+    def visit_is_nan(self, term: Any) -> pa.Array:
+        return pc.is_nan(self._column(term))
+
+    def visit_not_nan(self, term: Any) -> pa.Array:
+        return pc.invert(self.visit_is_nan(term))
+
+    def visit_is_null(self, term: Any) -> pa.Array:
+        return pc.is_null(self._column(term))
+
+    def visit_not_null(self, term: Any) -> pa.Array:
+        return pc.is_valid(self._column(term))
+
+    def visit_equal(self, term: Any, literal: Literal[Any]) -> pa.Array:
+        return self._compared("equal", term, literal)
+
+    def visit_not_equal(self, term: Any, literal: Literal[Any]) -> pa.Array:
+        return self._compared("not_equal", term, literal)
+
+    def visit_greater_than_or_equal(self, term: Any, literal: Literal[Any]) -> pa.Array:
+        return self._compared("greater_equal", term, literal)
+
+    def visit_greater_than(self, term: Any, literal: Literal[Any]) -> pa.Array:
+        return self._compared("greater", term, literal)
+
+    def visit_less_than(self, term: Any, literal: Literal[Any]) -> pa.Array:
+        return self._compared("less", term, literal)
+
+    def visit_less_than_or_equal(self, term: Any, literal: Literal[Any]) -> pa.Array:
+        return self._compared("less_equal", term, literal)
+
+    def _compared(self, how: str, term: Any, literal: Literal[Any]) -> pa.Array:
+        column = self._column(term)
+        value = pa.scalar(_travelling(literal.value, column.type), column.type)
+        return pc.call_function(how, [column, value])
+
+    def visit_starts_with(self, term: Any, literal: Literal[Any]) -> pa.Array:
+        return pc.starts_with(self._column(term), literal.value)
+
+    def visit_not_starts_with(self, term: Any, literal: Literal[Any]) -> pa.Array:
+        return pc.invert(self.visit_starts_with(term, literal))
+
+    def visit_true(self) -> pa.Array:
+        return self._all(True)
+
+    def visit_false(self) -> pa.Array:
+        return self._all(False)
+
+    def visit_not(self, child_result: pa.Array) -> pa.Array:
+        return pc.invert(child_result)
+
+    def visit_and(self, left_result: pa.Array, right_result: pa.Array) -> pa.Array:
+        return pc.and_kleene(left_result, right_result)
+
+    def visit_or(self, left_result: pa.Array, right_result: pa.Array) -> pa.Array:
+        return pc.or_kleene(left_result, right_result)
+
+
+def _paths(fields: tuple[NestedField, ...], above: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Field ids with the names that lead to them through structs."""
+    for field in fields:
+        path = (*above, field.name)
+        yield field.field_id, path
+        if isinstance(field.field_type, StructType):
+            yield from _paths(field.field_type.fields, path)
+
+
+def _travelling(value: Any, type_: pa.DataType) -> Any:
+    """A literal's value as the column's; a uuid, the only text that is bound as bytes, in the one spelling it has."""
+    return str(UUID(bytes=value)) if pa.types.is_string(type_) and isinstance(value, bytes) else value

@@ -1,0 +1,129 @@
+"""What a user may say about a lake: where its warehouse lies and who keeps its catalog. Sink and source share it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+#: what a catalog's, namespace's or table's name may look like, so that Spark and PyIceberg spell it alike
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def plain_name(value: str) -> str:
+    if not NAME.fullmatch(value):
+        raise ValueError("expected letters, digits and underscores, beginning with a letter")
+    return value
+
+
+def plain_path(value: str) -> str:
+    """ValueError if a path has a character that addresses of files use for themselves: files would land elsewhere."""
+    if found := re.search(r"[?#%]", value):
+        raise ValueError(f"a path with {found[0]!r} cannot be used: it means something else in addresses of files")
+    return value
+
+
+def _check_postgres(uri: str) -> None:
+    """ValueError, without the address, which may hold a password, if Python and Java would not both read it alike."""
+    if not uri.startswith(("postgresql://", "postgres://")):
+        raise ValueError("a jdbc catalog is kept in Postgres: expected uri: postgresql://user:password@host/database")
+    try:
+        at = urlsplit(uri)
+        fits = bool(at.hostname) and at.port != 0 and at.netloc.count("@") < 2 and len(at.path) > 1 and not at.fragment
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            "expected uri: postgresql://user:password@host/database, with a host that is reached by TCP; characters "
+            "like @ / ? # in a password are written in percent form"
+        )
+
+
+class CatalogOptions(BaseModel):
+    """Who keeps the list of tables and decides which commit comes first."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    type: Literal["sqlite", "jdbc", "rest", "glue", "hive"] = Field(
+        default="sqlite",
+        description="sqlite, jdbc (Postgres), rest, glue or hive; several machines need one that is not sqlite",
+    )
+    name: str = Field(default="lake", description="the catalog's name; Spark and others use it to find the tables")
+    uri: str | None = Field(
+        default=None,
+        description="sqlite: a path, catalog.db in the warehouse unless given; jdbc: postgresql://…; rest, hive: a URL",
+        repr=False,
+    )
+    properties: dict[str, str] = Field(
+        default_factory=dict, description="any property of the catalog, as PyIceberg spells it", repr=False
+    )
+
+    @field_validator("type", mode="before")
+    @classmethod
+    def _not_hadoop(cls, value: Any) -> Any:
+        if isinstance(value, str) and value.lower() == "hadoop":
+            raise ValueError(
+                "the hadoop catalog loses commits when two writers meet (5 of 298 in our test), so it is refused; "
+                "use sqlite on one machine, or jdbc, rest, glue or hive"
+            )
+        return value
+
+    @field_validator("name")
+    @classmethod
+    def _named(cls, value: str) -> str:
+        return plain_name(value)
+
+    @model_validator(mode="after")
+    def _addressed(self) -> CatalogOptions:
+        if self.type in ("jdbc", "rest", "hive") and not self.uri:
+            raise ValueError(f"a {self.type} catalog needs its uri")
+        if self.type == "jdbc" and self.uri:
+            _check_postgres(self.uri)
+        if self.type == "rest" and self.uri and not self.uri.startswith(("http://", "https://")):
+            raise ValueError("the uri of a rest catalog begins with http:// or https://")
+        if self.type == "hive" and self.uri and not self.uri.startswith("thrift://"):
+            raise ValueError("the uri of a hive catalog begins with thrift://")
+        return self
+
+
+class LakeOptions(BaseModel):
+    """The lake that a pipeline reads from or lands in."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    warehouse: str = Field(
+        default="lake",
+        description="where the tables' files lie: a folder, relative to the pipeline file, or s3://bucket/path",
+    )
+    catalog: CatalogOptions = Field(default_factory=CatalogOptions, description="who keeps the list of tables")
+    namespace: str | None = Field(
+        default=None, description="the tables' namespace; the pipeline's name unless said otherwise"
+    )
+
+    @field_validator("namespace")
+    @classmethod
+    def _namespaced(cls, value: str | None) -> str | None:
+        return plain_name(value) if value is not None else None
+
+    @field_validator("warehouse")
+    @classmethod
+    def _somewhere(cls, value: str) -> str:
+        scheme = re.match(r"([a-zA-Z][a-zA-Z0-9+.-]*)://", value)
+        if (
+            not value.strip()
+            or (scheme and scheme[1] not in ("s3", "file"))
+            or not value.removeprefix("s3://").strip("/")
+        ):
+            raise ValueError("expected a folder or s3://bucket/path")
+        plain_path(value)
+        return value
+
+    @model_validator(mode="after")
+    def _catalogued(self) -> LakeOptions:
+        if self.warehouse.startswith("s3://") and self.catalog.type == "sqlite" and not self.catalog.uri:
+            raise ValueError(
+                "a warehouse on S3 with a sqlite catalog needs catalog.uri: the path of the catalog's file"
+            )
+        return self

@@ -1,0 +1,219 @@
+"""One data file in the making: row groups in, an Iceberg DataFile out. Local files are durable before they count."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io.pyarrow import (
+    DataFileStatistics,
+    MetricModeTypes,
+    MetricsMode,
+    StatisticsCollector,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.typedef import Record
+from pyiceberg.types import DateType, TimestampType, TimestamptzType
+
+from penstock.lake.fitting import file_schema
+from penstock.lake.forms import arrow_columns
+from penstock.lake.names import SEQ
+from penstock.lake.schema import METRICS
+
+#: Arrow bytes of a row group: small enough that a reader of a few numbers skips nearly everything
+ROW_GROUP = 12 << 20
+#: bytes of a finished data file
+TARGET = 128 << 20
+#: a dictionary beyond this is given up: columns of mostly different values are 1.3 times faster without, and smaller
+DICTIONARY = 64 << 10
+_METRICS = "write.metadata.metrics."
+_TIMES = (DateType, TimestampType, TimestamptzType)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a table's data files look. Picklable."""
+
+    schema: Schema
+    spec: PartitionSpec
+    #: the folder of its data files, as a URI or a path
+    location: str
+    #: FileIO properties; they may hold secrets
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: columns that identify a row of a keyed table; a NULL in one is refused
+    key: tuple[str, ...] = ()
+    #: table properties that say which bounds manifests hold
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    compression: str = "zstd"
+    level: int | None = 1
+    #: Arrow bytes of a row group
+    row_group: int = ROW_GROUP
+    #: file bytes after which the next file is begun
+    target: int = TARGET
+
+    @classmethod
+    def of(cls, table: Table, key: tuple[str, ...] = ()) -> Shape:
+        """The shape of a table as it stands, by its own write properties where it has any."""
+        properties = table.metadata.properties
+        codec = properties.get(TableProperties.PARQUET_COMPRESSION, "zstd")
+        level = properties.get(TableProperties.PARQUET_COMPRESSION_LEVEL, "1" if codec == "zstd" else None)
+        return cls(
+            schema=table.schema(),
+            spec=table.spec(),
+            location=properties.get(TableProperties.WRITE_DATA_PATH, f"{table.location().rstrip('/')}/data"),
+            properties=dict(table.io.properties),
+            key=key,
+            metrics={name: value for name, value in properties.items() if name.startswith(_METRICS)},
+            compression="none" if codec == "uncompressed" else codec,
+            level=int(level) if level is not None else None,
+            target=int(properties.get(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, TARGET)),
+        )
+
+    def file_io(self) -> FileIO:
+        return load_file_io(dict(self.properties), self.location)
+
+
+def local_path(location: str) -> str | None:
+    """The path of a local location; None: it is not local."""
+    scheme, colon, rest = location.partition(":")
+    if not colon or "/" in scheme:
+        return location
+    return "/" + rest.lstrip("/") if scheme == "file" else None
+
+
+def make_folder(path: str) -> None:
+    """Make a folder and every one above it that is missing, durably."""
+    if not os.path.isdir(path):
+        parent = os.path.dirname(path.rstrip("/"))
+        make_folder(parent)
+        os.makedirs(path, exist_ok=True)
+        sync(parent)
+
+
+def sync(path: str) -> None:
+    """Wait until a file's contents, or a folder's entries, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class OpenFile:
+    """A data file that is being written."""
+
+    def __init__(
+        self, shape: Shape, io: FileIO, name: str, partition: Record, spec_id: int, columns: pa.Schema
+    ) -> None:
+        self.shape, self.io = shape, io
+        self.uri = f"{shape.location.rstrip('/')}/{name}"
+        self.partition, self.spec_id = partition, spec_id
+        self.path = local_path(self.uri)
+        # Names are random, so there is nothing to overwrite, and no need to ask.
+        self.stream: Any = (
+            pa.OSFile(self.path, "wb") if self.path is not None else io.new_output(self.uri).create(overwrite=True)
+        )
+        paths = parquet_path_to_id_mapping(file_schema(shape.schema))
+        self.writer: Any = pq.ParquetWriter(
+            self.stream,
+            columns,
+            compression=shape.compression,
+            compression_level=shape.level,
+            # Numbers never repeat: a dictionary of them would be three times as large as they are.
+            use_dictionary=[path for path in paths if path != SEQ],
+            dictionary_pagesize_limit=DICTIONARY,
+            store_decimal_as_integer=True,
+        )
+
+    def write(self, table: pa.Table) -> None:
+        """Write a table in row groups of about the wanted size, all alike."""
+        groups = max(1, round(table.nbytes / self.shape.row_group))
+        self.writer.write_table(table, row_group_size=max(1, -(-table.num_rows // groups)))
+
+    def size(self) -> int:
+        return int(self.stream.tell())
+
+    def close(self) -> DataFile:
+        """Finish the file; a local one is on the disk, its name is not yet (`sync` the folder)."""
+        self.writer.close()
+        size = self.size()
+        self.stream.close()
+        if self.path is not None:
+            sync(self.path)
+        made = DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=self.uri,
+            file_format=FileFormat.PARQUET,
+            partition=self.partition,
+            file_size_in_bytes=size,
+            sort_order_id=None,
+            equality_ids=None,
+            key_metadata=None,
+            **statistics(self.writer.writer.metadata, self.shape).to_serialized_dict(),
+        )
+        made.spec_id = self.spec_id  # not a field of its record, so `from_args` would drop it
+        return made
+
+    def abandon(self) -> None:
+        """Let go of the file without finishing it."""
+        # Arrow would write the footer when it lets go of the writer, into a stream that is closed by then.
+        self.writer.is_open = False
+        with contextlib.suppress(OSError):
+            self.stream.close()
+
+
+def remove(uri: str, io: FileIO) -> None:
+    """Remove a file of our own that nobody was told of; it may not be there."""
+    path = local_path(uri)
+    with contextlib.suppress(OSError):  # what cannot be removed now is swept later
+        if path is not None:
+            os.unlink(path)
+        else:
+            io.delete(uri)
+
+
+def statistics(metadata: pq.FileMetaData, shape: Shape) -> DataFileStatistics:
+    """What the manifest says of a file: counts, sizes, bounds."""
+    schema = file_schema(shape.schema)
+    ids = parquet_path_to_id_mapping(schema)
+    plan = compute_statistics_plan(schema, {**shape.metrics, **METRICS})
+    try:
+        found = data_file_statistics_from_parquet_metadata(metadata, plan, ids)
+    except OverflowError:
+        # pyarrow gives bounds as Python's dates, which end with the year 9999.
+        plan = {id_: _counted(each) if isinstance(each.iceberg_type, _TIMES) else each for id_, each in plan.items()}
+        found = data_file_statistics_from_parquet_metadata(metadata, plan, ids)
+    for place in range(metadata.num_columns):
+        if _unbounded(metadata, place):
+            found.column_aggregates.pop(ids[metadata.row_group(0).column(place).path_in_schema], None)
+    return found
+
+
+def _counted(collector: StatisticsCollector) -> StatisticsCollector:
+    return replace(collector, mode=MetricsMode(MetricModeTypes.COUNTS))
+
+
+def _unbounded(metadata: pq.FileMetaData, place: int) -> bool:
+    """Whether some row group has values and no bounds, as for long texts.
+
+    PyIceberg then takes the bounds of the other row groups for those of the file, and readers would skip rows.
+    """
+    found = (metadata.row_group(group).column(place).statistics for group in range(metadata.num_row_groups))
+    return any(each is None or (each.num_values > 0 and not each.has_min_max) for each in found)
+
+
+def columns_of(shape: Shape) -> pa.Schema:
+    """The Arrow schema of new data files."""
+    return arrow_columns(file_schema(shape.schema))

@@ -1,0 +1,94 @@
+"""Readers of a table, registered in it, so that retention and purge never pass the slowest of them.
+
+Registering and lowering add an empty snapshot: a purge that is under way must fail and look again. Raising is a
+property alone: one that is late only keeps more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from penstock.core.documents import canonical
+from penstock.errors import InputError, StreamFailed
+from penstock.lake import names
+from penstock.lake.landing import inspected
+from penstock.lake.place import Place
+from penstock.lake.standing import ReaderMark, Standing
+from penstock.lake.tables import Additions, LostRace, commit, fixed, load, standing_of, translated
+
+TRIES = 40
+
+
+def must_tell(standing: Standing, pipeline: str, stream: str, mark: int) -> bool:
+    """Whether the table does not know yet how far a reader is."""
+    known = standing.reader(pipeline, stream)
+    return known is None or known.abandoned or known.mark != mark or known.lost is not None
+
+
+def tell(place: Place, table: str, pipeline: str, stream: str, mark: int) -> str | None:
+    """Say in the table how far a reader is; what a user should know, if anything."""
+    for _ in range(TRIES):
+        loaded = load(place, table)
+        if loaded is None:
+            raise StreamFailed(
+                f"the table {table} is not there any more",
+                next_step="see who dropped it, then run again",
+                pipeline=pipeline,
+                stream=stream,
+            )
+        standing = standing_of(loaded)
+        known = standing.reader(pipeline, stream)
+        if not must_tell(standing, pipeline, stream, mark):
+            return None
+        said = ReaderMark(pipeline, stream, mark, datetime.now(UTC).isoformat(timespec="seconds"))
+        properties = {names.reader_property(pipeline, stream): canonical(said.document())}
+        higher = known is not None and not known.abandoned and known.mark < mark
+        try:
+            if higher:
+                with translated():
+                    loaded.transaction().set_properties(properties).commit_transaction()
+            else:
+                commit(loaded, kind="reader", head=standing.head, properties=_seen(standing, properties))
+        except LostRace:
+            continue
+        return None if known and not known.abandoned else f"registered as a reader of {table} at number {mark}"
+    raise StreamFailed(
+        f"could not register as a reader of {table}: other writers came first {TRIES} times",
+        next_step="run again",
+        pipeline=pipeline,
+        stream=stream,
+    )
+
+
+def _seen(standing: Standing, properties: Mapping[str, str]) -> Additions:
+    """With the note that everything up to here is in order, if it is: whoever expires snapshots takes no clue away."""
+    if not standing.orderly:
+        return fixed(properties)
+    return lambda planted: {**properties, names.INSPECTED: inspected(planted)}
+
+
+def abandon(place: Place, table: str, pipeline: str, stream: str) -> str:
+    """On the operator's word: a reader no longer holds retention back."""
+    for _ in range(TRIES):
+        loaded = load(place, table)
+        known = standing_of(loaded).reader(pipeline, stream) if loaded else None
+        if loaded is None or known is None:
+            readers = standing_of(loaded).readers() if loaded else ()
+            have = ", ".join(f"{r.pipeline}/{r.stream}" for r in readers)
+            raise InputError(
+                f"the table {table} has no reader {pipeline}/{stream}",
+                next_step=f"its readers are: {have or 'none'}",
+            )
+        if known.abandoned:
+            return f"{pipeline}/{stream} was abandoned already"
+        said = {**known.document(), "abandoned": True}
+        properties = {names.reader_property(pipeline, stream): json.dumps(said)}
+        try:
+            with translated():
+                loaded.transaction().set_properties(properties).commit_transaction()
+        except LostRace:
+            continue
+        return f"{pipeline}/{stream} (at {known.mark}) no longer holds back the retention of {table}"
+    raise InputError(f"other writers of {table} came first {TRIES} times", next_step="try again")

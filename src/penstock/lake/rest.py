@@ -1,0 +1,122 @@
+"""A table's metadata from a REST catalog, without PyIceberg. A token is fetched once and kept while it lasts."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.errors import ConnectionFailed
+from penstock.lake.place import Place
+
+#: beginnings of properties by which PyIceberg is asked to sign or to trust in a way of its own
+_SPECIAL = ("auth", "ssl", "rest.")
+#: a catalog's words for a table that is not there
+_MISSING = ("NoSuchTableException", "NoSuchNamespaceException")
+_SECONDS = 30
+#: seconds before its end at which a token is no longer used
+_MARGIN = 60
+#: of each catalog: what comes before its paths, and the header that lets us in with the time until which it does
+_known: dict[Any, tuple[str, Mapping[str, str], float]] = {}
+
+
+def plain(place: Place) -> bool:
+    """Whether the catalog can be asked without PyIceberg."""
+    return not any(key.startswith(_SPECIAL) for key in place.properties)
+
+
+def metadata(place: Place, table: str) -> dict[str, Any] | None:
+    """A table's metadata document; None: there is no such table. ConnectionFailed if the catalog does not answer."""
+    namespace, name = (urllib.parse.quote(part, safe="") for part in (place.namespace, table))
+    path = f"namespaces/{namespace}/tables/{name}"
+    try:
+        try:
+            answer = _get(place, path)
+        except urllib.error.HTTPError as error:
+            if error.code != 401:
+                raise
+            error.close()
+            # A token may end before its time.
+            _known.pop(_key(place), None)
+            answer = _get(place, path)
+    except urllib.error.HTTPError as error:
+        with error:
+            # Any other 404 is that of a wrong address: taken for an answer, it would tell that nothing was delivered.
+            if error.code == 404 and _kind(error) in _MISSING:
+                return None
+        raise _unreachable(place, f"HTTP {error.code} {error.reason}") from error
+    except (OSError, ValueError, KeyError) as error:
+        raise _unreachable(place, str(getattr(error, "reason", error))) from error
+    found: dict[str, Any] = answer["metadata"]
+    return found
+
+
+def _get(place: Place, path: str) -> dict[str, Any]:
+    prefix, headers = _session(place)
+    return _ask(place, f"v1/{prefix}{path}", headers)
+
+
+def _kind(error: urllib.error.HTTPError) -> str:
+    """The catalog's own word for what went wrong."""
+    try:
+        return str(json.load(error)["error"]["type"])
+    except (ValueError, KeyError, TypeError, OSError):
+        return ""
+
+
+def _key(place: Place) -> Any:
+    return (place.uri, place.warehouse, tuple(sorted(place.properties.items())))
+
+
+def _session(place: Place) -> tuple[str, Mapping[str, str]]:
+    """What comes before the catalog's paths, and the headers that let us in."""
+    known = _known.get(_key(place))
+    if known and known[2] > time.monotonic():
+        return known[0], known[1]
+    token, until = _token(place)
+    headers = {
+        key.removeprefix("header."): value for key, value in place.properties.items() if key.startswith("header.")
+    }
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    query = urllib.parse.urlencode({"warehouse": place.catalog_warehouse})
+    config = _ask(place, f"v1/config?{query}", headers)
+    given = {**config.get("defaults", {}), **place.properties, **config.get("overrides", {})}
+    prefix = f"{given['prefix']}/" if given.get("prefix") else ""
+    _known[_key(place)] = (prefix, headers, until)
+    return prefix, headers
+
+
+def _token(place: Place) -> tuple[str | None, float]:
+    """A bearer token, and until when it is good: given, or fetched with the client's credential."""
+    given = place.properties.get
+    credential = given("credential")
+    if given("token") or not credential:
+        return given("token"), float("inf")
+    client, _, secret = credential.rpartition(":")
+    form = {"grant_type": "client_credentials", "client_secret": secret, "scope": given("scope", "catalog")}
+    form |= {"client_id": client} if client else {}
+    form |= {name: value for name in ("audience", "resource") if (value := given(name))}
+    answer = _ask(place, given("oauth2-server-uri", "v1/oauth/tokens"), {}, urllib.parse.urlencode(form).encode())
+    lasts = float(answer.get("expires_in") or 3600)
+    return answer["access_token"], time.monotonic() + max(0.0, lasts - _MARGIN)
+
+
+def _ask(place: Place, path: str, headers: Mapping[str, str], form: bytes | None = None) -> dict[str, Any]:
+    address = path if path.startswith(("http://", "https://")) else f"{place.uri.rstrip('/')}/{path}"
+    request = urllib.request.Request(address, form, {"Accept": "application/json", **headers})
+    with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+        document: dict[str, Any] = json.load(answer)
+        return document
+
+
+def _unreachable(place: Place, why: str) -> ConnectionFailed:
+    return ConnectionFailed(
+        f"the catalog {place.name!r} ({place.shown}) cannot be read: {place.discreet(why)}",
+        next_step="see that the catalog runs and that its address, `warehouse` and credentials are right, "
+        "then run again",
+    )

@@ -1,0 +1,172 @@
+"""A lake table's schema: made for a stream, and grown with it without losing a value.
+
+Columns of a table that penstock makes: the stream's own in their order, then `_tombstone` (keyed tables, and streams
+that carry deletes), then `_ingest_seq`, required. Key columns of a keyed table are required and are its identifier
+fields; every other column is optional.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.types import BooleanType, IcebergType, LongType, NestedField
+
+from penstock.core.documents import Document
+from penstock.errors import StreamFailed, StreamRefused
+from penstock.lake.arrow_types import arrow_type
+from penstock.lake.forms import NoForm, described, fits, iceberg_type, widens
+from penstock.lake.names import DELETED, INTERNAL, SEQ
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+#: properties of every table that penstock makes: Iceberg infers bounds for the first 100 columns only
+METRICS = {f"write.metadata.metrics.column.{SEQ}": "full"}
+#: names that a stream's columns cannot have: ours, the one in which batches carry changes, and Iceberg's own in Spark
+RESERVED = (*INTERNAL, "_change", "_file", "_pos", "_deleted", "_spec_id", "_partition")
+#: how often a schema change that lost a race is looked at again
+TRIES = 10
+
+
+def arrow_schema(content: Document) -> pa.Schema:
+    """The Arrow schema of a stream's batches, from its content document."""
+    columns = content["columns"]
+    assert isinstance(columns, Sequence)
+    fields = []
+    for column in columns:
+        if not isinstance(column, dict) or not isinstance(column.get("arrow"), str):
+            raise TypeError(f"a source must name the Arrow type of each column in its content; got {column!r}")
+        fields.append(pa.field(column["name"], arrow_type(column["arrow"])))
+    return pa.schema(fields)
+
+
+def iceberg_schema(arrow: pa.Schema, *, key: Sequence[str] = (), deletes: bool = False) -> Schema:
+    """The table for a stream, with fresh ids. `key`: it is keyed; `deletes`: the stream carries them."""
+    _refuse_names(arrow.names)
+    for name in key:
+        if name not in arrow.names:
+            raise StreamRefused(
+                f"the key column {name!r} is not among the columns of the stream",
+                next_step=f"choose the key among: {', '.join(arrow.names)}",
+            )
+    ids = itertools.count(1)
+    fields = [NestedField(next(ids), f.name, _form(f, ids), required=f.name in key) for f in arrow]
+    identifiers = [field.field_id for field in fields if field.name in key]
+    if key or deletes:
+        fields.append(NestedField(next(ids), DELETED, BooleanType(), required=False))
+    fields.append(NestedField(next(ids), SEQ, LongType(), required=True))
+    # The ids that a catalog gives to a new table, so that a spec made from this schema is right for it.
+    return assign_fresh_schema_ids(Schema(*fields, identifier_field_ids=identifiers))
+
+
+def _refuse_names(names: Sequence[str]) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        if name.lower() in RESERVED:
+            raise StreamRefused(
+                f"column {name!r} has a name that the lake keeps for itself",
+                next_step="rename it at the source, or leave it out with `columns`",
+            )
+        if name.lower() in seen:
+            raise StreamRefused(
+                f"columns {seen[name.lower()]!r} and {name!r} differ in upper and lower case only, "
+                "and Spark takes them for one",
+                next_step="rename one of them at the source, or leave it out with `columns`",
+            )
+        seen[name.lower()] = name
+
+
+def _form(field: pa.Field, ids: itertools.count[int]) -> IcebergType:
+    try:
+        return iceberg_type(field.type, ids)
+    except NoForm as none:
+        raise StreamRefused(f"column {field.name!r}: {none}", next_step=none.choice) from none
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """How a table must grow before a stream's rows fit."""
+
+    #: new columns, all optional: rows that are there have no value for them
+    added: tuple[tuple[str, IcebergType], ...] = ()
+    #: columns with their wider type
+    widened: tuple[tuple[str, IcebergType], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.widened)
+
+
+def evolution(table: Schema, wanted: Schema) -> Changes:
+    """What a table lacks for a stream; StreamRefused where no change without loss leads there.
+
+    A column that the stream no longer has stays, and is NULL in new rows.
+    """
+    there = {field.name: field for field in table.fields}
+    lower = {name.lower(): name for name in there}
+    added, widened = [], []
+    for field in wanted.fields:
+        name, now = field.name, there.get(field.name)
+        if now is None:
+            _refuse_twin(name, lower.get(name.lower()))
+            added.append((name, field.field_type))
+        elif widens(now.field_type, field.field_type):
+            widened.append((name, field.field_type))
+        elif not fits(field.field_type, now.field_type):
+            raise _misfit(name, now.field_type, field.field_type)
+    names = {field.name for field in wanted.fields}
+    for field in table.fields:
+        if field.required and field.name not in names and field.name not in INTERNAL:
+            raise StreamRefused(
+                f"column {field.name!r} of the table is required ({described(field.field_type)}), "
+                "and the stream has no such column",
+                next_step="ship the column, or make it optional: ALTER TABLE … ALTER COLUMN … DROP NOT NULL",
+            )
+    return Changes(tuple(added), tuple(widened))
+
+
+def _refuse_twin(name: str, twin: str | None) -> None:
+    if twin is not None:
+        raise StreamRefused(
+            f"the table has a column {twin!r}, the stream has {name!r}: Spark takes both for one",
+            next_step=f"rename the stream's column to {twin!r} at the source, or land in another table with `table`",
+        )
+
+
+def _misfit(name: str, now: IcebergType, given: IcebergType) -> StreamRefused:
+    return StreamRefused(
+        f"column {name!r} is {described(now)} in the table and {described(given)} in the stream; "
+        "a value could be lost between them",
+        next_step="cast or rename the column at the source, land in another table with `table`, "
+        "or drop the column from the table once its values are not needed",
+    )
+
+
+def evolve(table: Table, wanted: Schema) -> bool:
+    """Grow a table in a commit of its own, so that a stream's rows fit; says whether anything changed.
+
+    Another writer may grow it at the same time: after a lost race it is looked at again.
+    """
+    for _ in range(TRIES):
+        changes = evolution(table.schema(), wanted)
+        if not changes:
+            return False
+        try:
+            with table.update_schema() as update:
+                for name, type_ in changes.added:
+                    update.add_column((name,), type_, required=False)
+                for name, type_ in changes.widened:
+                    update.update_column((name,), field_type=type_)
+        except CommitFailedException:
+            table.refresh()
+        else:
+            return True
+    raise StreamFailed(
+        f"the schema of {'.'.join(table.name())} was changed by others {TRIES} times while it was to be changed here",
+        next_step="run again",
+    )

@@ -1,0 +1,205 @@
+"""Tables through PyIceberg: loading, making, and the one conditional commit that everything else is built on.
+
+Imported only once a table must be written or read; `peek` is for looking.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    RESTError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.sorting import SortOrder
+from sqlalchemy.exc import SQLAlchemyError
+
+from penstock.errors import ConnectionFailed
+from penstock.lake import names
+from penstock.lake.place import Place
+from penstock.lake.standing import Standing
+
+#: how a table of ours is written by anyone
+DEFAULTS = {
+    "format-version": "2",
+    "write.delete.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.merge.mode": "merge-on-read",
+    "write.parquet.compression-codec": "zstd",
+    "write.parquet.compression-level": "1",
+    # Small, so that a reader can skip what it has seen.
+    "write.parquet.row-group-size-bytes": str(12 << 20),
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    # The order is told by the bounds of one column, wherever it stands among many.
+    f"write.metadata.metrics.column.{names.SEQ}": "full",
+}
+
+_catalogs: dict[Any, Catalog] = {}
+
+
+class LostRace(Exception):
+    """Someone else committed first: nothing of ours happened."""
+
+
+class Unclear(Exception):
+    """The answer to a commit was lost: only the table can tell."""
+
+
+def catalog(place: Place) -> Catalog:
+    """This process's one catalog of a place."""
+    key = _key(place)
+    if key not in _catalogs:
+        _catalogs[key] = place.catalog()
+    return _catalogs[key]
+
+
+def _key(place: Place) -> Any:
+    return (place.type, place.name, place.uri, place.warehouse, tuple(sorted(place.properties.items())))
+
+
+def load(place: Place, table: str) -> Table | None:
+    """A table as it is now; None: there is none. PyIceberg does not try a conflicting commit on it again."""
+    try:
+        loaded = catalog(place).load_table(place.identifier(table))
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return None
+    # PyIceberg would put a conflicting append on top of what came first, and so defeat the assertion. On this handle
+    # alone: as a property of the table it would break compaction.
+    loaded.metadata.properties["commit.retry.num-retries"] = "0"
+    return loaded
+
+
+def names_in(place: Place) -> list[str]:
+    """The tables of the place's namespace."""
+    try:
+        return sorted(identifier[-1] for identifier in catalog(place).list_tables(place.namespace))
+    except NoSuchNamespaceError:
+        return []
+    except (RESTError, OSError) as error:
+        raise ConnectionFailed(
+            f"the catalog {place.name!r} ({place.type}) cannot be reached: {_line(error)}",
+            next_step="see that the catalog runs and that its address and credentials are right, then run again",
+        ) from error
+
+
+def standing_of(table: Table) -> Standing:
+    """The same view as `peek` gives, of a table that is loaded."""
+    return Standing(json.loads(table.metadata.model_dump_json(by_alias=True)))
+
+
+def create(
+    place: Place,
+    table: str,
+    schema: Schema,
+    *,
+    spec: PartitionSpec,
+    order: SortOrder,
+    properties: Mapping[str, str],
+) -> None:
+    """Make a table, unless someone just did."""
+    at = catalog(place)
+    at.create_namespace_if_not_exists(place.namespace)
+    try:
+        at.create_table(
+            place.identifier(table),
+            schema=schema,
+            partition_spec=spec,
+            sort_order=order,
+            location=f"{place.warehouse}/{place.namespace}/{table}",
+            properties={**DEFAULTS, **properties},
+        )
+    except TableAlreadyExistsError:
+        return
+
+
+@dataclass(frozen=True)
+class Planted:
+    """The snapshot that a commit is about to make."""
+
+    snapshot: int
+    sequence: int
+
+
+#: what a commit adds to properties or summary, once it knows its snapshot
+Additions = Callable[[Planted], Mapping[str, str]]
+
+
+def fixed(additions: Mapping[str, str]) -> Additions:
+    """Additions that do not depend on the snapshot."""
+
+    def same(_: Planted) -> Mapping[str, str]:
+        return additions
+
+    return same
+
+
+NOTHING = fixed({})
+
+
+def commit(
+    table: Table,
+    *,
+    kind: str,
+    head: int,
+    properties: Additions = NOTHING,
+    summary: Additions = NOTHING,
+    added: Sequence[DataFile] = (),
+    removed: Sequence[DataFile] = (),
+    unset: Sequence[str] = (),
+) -> Planted:
+    """One snapshot on main with files, summary and properties, only if main is still what `table` was loaded with.
+
+    LostRace if it is not. Also with no file at all: Iceberg can assert snapshots, not properties.
+    """
+    with translated():
+        transaction = table.transaction()
+        update = transaction.update_snapshot()
+        producer = update.overwrite() if removed else update.merge_append()
+        planted = Planted(producer.snapshot_id, table.metadata.next_sequence_number())
+        producer.snapshot_properties = {names.KIND: kind, names.HEAD: str(head), **summary(planted)}
+        for file in added:
+            producer.append_data_file(file)
+        for file in removed:
+            producer.delete_data_file(file)
+        producer.commit()
+        transaction.set_properties({names.HEAD: str(head), **properties(planted)})
+        if unset:
+            transaction.remove_properties(*unset)
+        transaction.commit_transaction()
+    return planted
+
+
+class translated:
+    """What PyIceberg raises around a commit, as LostRace or Unclear."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, CommitStateUnknownException):
+            raise Unclear(_line(error)) from error
+        # After a rollback the format's own sequence numbers refuse a stale commit, with a ValueError.
+        if isinstance(error, CommitFailedException) or (
+            isinstance(error, ValueError) and "sequence number" in str(error)
+        ):
+            raise LostRace(_line(error)) from error
+        if isinstance(error, SQLAlchemyError | RESTError | OSError):
+            raise Unclear(f"{type(error).__name__}: {_line(error)}") from error
+
+
+def _line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,0 +1,144 @@
+"""The data files that main shows, from its manifests: size, rows, numbers, and how much of each is deleted."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.lake import names
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One data file."""
+
+    file: DataFile
+    #: its least and greatest number; None: the manifest does not say
+    low: int | None
+    high: int | None
+    #: delete files that may apply to it
+    deletes: int
+    #: rows of it that are deleted, about
+    dead: float
+
+    @property
+    def path(self) -> str:
+        return self.file.file_path
+
+    @property
+    def bytes(self) -> int:
+        return self.file.file_size_in_bytes
+
+    @property
+    def rows(self) -> int:
+        return self.file.record_count
+
+    @property
+    def live_bytes(self) -> float:
+        return self.bytes * (1 - min(1.0, self.dead / self.rows)) if self.rows else 0.0
+
+    @property
+    def partition(self) -> tuple[int, str]:
+        return self.file.spec_id, str(self.file.partition)
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Its numbers, where both are known."""
+        assert self.low is not None
+        assert self.high is not None
+        return self.low, self.high
+
+    @property
+    def numbered(self) -> bool:
+        return self.low is not None and self.high is not None
+
+
+@dataclass(frozen=True)
+class Census:
+    """Every data file of a snapshot."""
+
+    entries: Sequence[Entry]
+    #: delete files
+    deletes: int
+
+    @property
+    def bytes(self) -> int:
+        return sum(entry.bytes for entry in self.entries)
+
+    @property
+    def rows(self) -> int:
+        return sum(entry.rows for entry in self.entries)
+
+    @property
+    def numbered(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.numbered]
+
+
+def taken(table: Table) -> Census:
+    """The files of main; opens manifests alone."""
+    snapshot = table.metadata.current_snapshot()
+    if snapshot is None:
+        return Census((), 0)
+    seq = table.schema().find_field(names.SEQ).field_id
+    try:
+        tasks = [(task.file, list(task.delete_files)) for task in table.scan().plan_files()]
+    except (NotImplementedError, ValueError):
+        # PyIceberg does not plan with equality deletes; Spark, which compacts, can read them.
+        return _without_deletes(table, seq)
+    dead = _dead(tasks)
+    entries = [
+        Entry(
+            file,
+            number(file.lower_bounds, seq),
+            number(file.upper_bounds, seq),
+            len(deletes),
+            dead.get(file.file_path, 0.0),
+        )
+        for file, deletes in tasks
+    ]
+    return Census(entries, len({each.file_path for _, deletes in tasks for each in deletes}))
+
+
+def _dead(tasks: Iterable[tuple[DataFile, Sequence[DataFile]]]) -> dict[str, float]:
+    """Deleted rows of each data file; a delete file of many is shared out by their rows."""
+    applies: dict[str, list[DataFile]] = defaultdict(list)
+    counts: dict[str, int] = {}
+    for file, deletes in tasks:
+        for each in deletes:
+            applies[each.file_path].append(file)
+            counts[each.file_path] = each.record_count
+    found: dict[str, float] = defaultdict(float)
+    for path, files in applies.items():
+        rows = sum(file.record_count for file in files) or 1
+        for file in files:
+            found[file.file_path] += counts[path] * file.record_count / rows
+    return found
+
+
+def _without_deletes(table: Table, seq: int) -> Census:
+    """Every data file, each as if a delete applied to it."""
+    from pyiceberg.manifest import ManifestContent
+
+    snapshot = table.metadata.current_snapshot()
+    entries, deletes = [], 0
+    for manifest in snapshot.manifests(table.io) if snapshot else ():
+        for entry in manifest.fetch_manifest_entry(table.io):
+            if manifest.content == ManifestContent.DELETES:
+                deletes += 1
+                continue
+            file = entry.data_file
+            low, high = number(file.lower_bounds, seq), number(file.upper_bounds, seq)
+            entries.append(Entry(file, low, high, 1, float(file.record_count)))
+    return Census(entries, deletes)
+
+
+def number(bounds: dict[int, bytes] | None, field: int) -> int | None:
+    """A bound as the manifest holds it; four bytes where the column was an int once."""
+    raw = (bounds or {}).get(field)
+    return None if raw is None else int.from_bytes(raw, "little", signed=True)

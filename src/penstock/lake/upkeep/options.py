@@ -1,0 +1,79 @@
+"""What a user may say about a table's upkeep."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from penstock.core.sizes import duration, size
+
+MIB = 1 << 20
+#: orphans younger than this go only by force: a file may be older than the commit that names it
+YOUNGEST_ORPHAN = timedelta(days=1)
+
+Size = Annotated[int, BeforeValidator(size), Field(gt=0)]
+Duration = Annotated[timedelta, BeforeValidator(duration), Field(ge=timedelta(0))]
+
+
+class _Keys(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SnapshotOptions(_Keys):
+    """How long the table's earlier states are kept."""
+
+    keep_for: Duration = Field(
+        default=timedelta(days=5), description="how long a state is kept after another has taken its place"
+    )
+    keep_at_least: int = Field(default=10, ge=1, description="the newest states are kept however old they are")
+
+
+class OrphanOptions(_Keys):
+    """Files that no state of the table names."""
+
+    older_than: Duration = Field(
+        default=timedelta(days=3), description="remove such files once they are this old; at least 1d unless forced"
+    )
+
+
+class RetentionOptions(_Keys):
+    """How much of a log is kept. Never passes the slowest reader unless forced."""
+
+    age: Duration | None = Field(default=None, description="remove rows that landed longer ago than this")
+    size: Size | None = Field(default=None, description="remove the oldest rows until the data files take this much")
+
+    @model_validator(mode="after")
+    def _something(self) -> RetentionOptions:
+        if self.age is None and self.size is None:
+            raise ValueError("expected age, size or both, for example: age: 90d")
+        return self
+
+
+class TombstoneOptions(_Keys):
+    """Rows of a keyed table that say that a key is gone."""
+
+    age: Duration = Field(
+        default=timedelta(days=7),
+        description="remove them this long after they landed, once every reader has seen them",
+    )
+
+
+class UpkeepOptions(_Keys):
+    """How `penstock upkeep` keeps the tables."""
+
+    target_file_size: Annotated[Size, Field(ge=MIB)] = Field(
+        default=256 * MIB, description="the size of the files that compaction makes"
+    )
+    min_input_files: int = Field(
+        default=5, ge=2, description="compact only where at least about this many files become fewer"
+    )
+    snapshots: SnapshotOptions = Field(default_factory=SnapshotOptions, description="how long earlier states are kept")
+    orphans: OrphanOptions = Field(default_factory=OrphanOptions, description="files that no state names")
+    retention: RetentionOptions | None = Field(
+        default=None, description="how much of a log is kept; everything unless said otherwise"
+    )
+    tombstones: TombstoneOptions = Field(
+        default_factory=TombstoneOptions, description="when a keyed table forgets what was deleted"
+    )

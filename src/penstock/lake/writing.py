@@ -1,0 +1,205 @@
+"""Inside a worker: one part's rows, numbered, into data files that no table names yet.
+
+Files are in the order of the numbers; a user's own sort order is upkeep's business. A file's name tells the stream,
+slice and attempt, so that what was left behind can be found.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import errno
+import pickle
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyiceberg.typedef import Record
+
+from penstock.core.documents import canonical, digest, parse
+from penstock.core.slices import Part, Receipt
+from penstock.errors import PenstockError, StreamFailed
+from penstock.lake.fitting import fitting
+from penstock.lake.parquet import OpenFile, Shape, columns_of, local_path, make_folder, remove, sync
+from penstock.lake.splitting import Values, splitter
+from penstock.ports import Probe, Quiet
+
+#: numbers that each part of a slice has for its rows
+BLOCK = 1 << 26
+#: Arrow bytes that wait for their files, over all partitions of a part
+GATHER = 64 << 20
+#: files of one part that are open at the same time; partitions beyond it close the one that waited longest
+OPEN_FILES = 64
+
+
+@dataclass(frozen=True)
+class LakeWriter:
+    """Puts parts aside as data files. Small and picklable."""
+
+    pipeline: str
+    stream: str
+    shape: Shape
+    #: beginning of every file's name: stream, slice number, attempt
+    name: str
+    attempt: str
+    #: the first number of the slice: one above the head that it was prepared from
+    start: int
+    block: int = BLOCK
+    probe: Probe = field(default_factory=Quiet)
+
+    def write(self, batches: pa.RecordBatchReader, part: Part) -> Receipt:
+        # Another try at this part, even one that still runs, has another name.
+        own = uuid.uuid4().hex[:8]
+        first = self.start + part.index * self.block
+        aside = _Aside(self.shape, lambda k: f"{self.name}-{part.index}-{k}-{own}.parquet")
+        rows = size = 0
+        try:
+            with writing(self.pipeline, self.stream, self.shape):
+                fit = fitting(batches.schema, self.shape.schema, self.shape.key)
+            for batch in batches:  # outside `writing`: what the source cannot give is not what the lake refuses
+                if not batch.num_rows:
+                    continue
+                with writing(self.pipeline, self.stream, self.shape):
+                    self._refuse_many(rows + batch.num_rows)
+                    aside.add(fit(batch, first + rows))
+                rows += batch.num_rows
+                size += batch.nbytes
+            with writing(self.pipeline, self.stream, self.shape):
+                files = aside.finish()
+        except BaseException:
+            aside.discard()  # under a name of its own, in no receipt: nobody can miss it
+            raise
+        self.probe.at("lake.part_written", part=part.index)
+        return Receipt(
+            part=part.index,
+            attempt=f"{self.attempt}{own}",
+            read=rows,
+            rows=sum(file.record_count for file in files),
+            bytes=size,
+            schema=digest(batches.schema.remove_metadata().to_string()),
+            pieces=canonical(
+                {
+                    "files": [packed(file) for file in files],
+                    "last": first + rows - 1 if rows else None,
+                }
+            ),
+        )
+
+    def _refuse_many(self, rows: int) -> None:
+        if rows > self.block:
+            raise StreamFailed(
+                f"one part has more than {self.block} rows, and no number is left for the next one",
+                next_step="lower `slice_size`, so that a slice is cut into smaller parts",
+            )
+
+
+def packed(file: DataFile) -> str:
+    return base64.b64encode(pickle.dumps(file)).decode()
+
+
+def decode(receipt: Receipt) -> list[DataFile]:
+    """The data files that a receipt of this module names."""
+    return [pickle.loads(base64.b64decode(text)) for text in parse(receipt.pieces)["files"]]
+
+
+def last_number(receipt: Receipt) -> int | None:
+    """The highest number that a part has used; None: it had no rows."""
+    last: int | None = parse(receipt.pieces)["last"]
+    return last
+
+
+@contextlib.contextmanager
+def writing(pipeline: str, stream: str, shape: Shape) -> Iterator[None]:
+    """What goes wrong while files are written, in words that name the stream."""
+    try:
+        yield
+    except PenstockError as error:
+        error.at(pipeline=pipeline, stream=stream)
+        raise
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
+        raise StreamFailed(
+            f"no space left for {shape.location}" if full else f"cannot write to {shape.location}: {error}",
+            next_step="free some space and run again; the slice is moved again from its start"
+            if full
+            else "check that the warehouse can be reached and written, then run again",
+            pipeline=pipeline,
+            stream=stream,
+        ) from error
+    except pa.ArrowInvalid as error:
+        # Parquet refuses a NULL inside a list or struct whose elements the table requires.
+        raise StreamFailed(
+            f"rows do not fit the table: {error}",
+            next_step="correct the rows at the source, or make the column optional in the table",
+            pipeline=pipeline,
+            stream=stream,
+        ) from error
+
+
+class _Aside:
+    """The files of one part that are being written."""
+
+    def __init__(self, shape: Shape, name: Callable[[int], str]) -> None:
+        self.shape = shape
+        self.name = name
+        self.io = shape.file_io()
+        self.columns = columns_of(shape)
+        self.split = None if shape.spec.is_unpartitioned() else splitter(shape.spec, shape.schema)
+        self.waiting: dict[Values, list[pa.RecordBatch]] = {}
+        self.bytes: dict[Values, int] = {}
+        self.total = 0
+        self.open: dict[Values, OpenFile] = {}
+        self.made: list[str] = []
+        self.done: list[DataFile] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for values, piece in self.split(batch) if self.split else [((), batch)]:
+            self.waiting.setdefault(values, []).append(piece)
+            self.bytes[values] = self.bytes.get(values, 0) + piece.nbytes
+            self.total += piece.nbytes
+            if self.bytes[values] >= self.shape.row_group:
+                self.flush(values)
+        while self.total >= GATHER:
+            self.flush(max(self.bytes, key=lambda each: self.bytes[each]))
+
+    def flush(self, values: Values) -> None:
+        """Write what waits for one partition; close its file once it is large enough."""
+        batches = self.waiting.pop(values)
+        self.total -= self.bytes.pop(values)
+        if values not in self.open:
+            if len(self.open) >= OPEN_FILES:
+                self.close(next(iter(self.open)))
+            self.open[values] = self.begin(values)
+        self.open[values].write(pa.Table.from_batches(batches, self.columns))
+        if self.open[values].size() >= self.shape.target:
+            self.close(values)
+
+    def begin(self, values: Values) -> OpenFile:
+        folder = local_path(self.shape.location)
+        if folder is not None and not self.made:
+            make_folder(folder)
+        name = self.name(len(self.made))
+        self.made.append(f"{self.shape.location.rstrip('/')}/{name}")
+        return OpenFile(self.shape, self.io, name, Record(*values), self.shape.spec.spec_id, self.columns)
+
+    def close(self, values: Values) -> None:
+        self.done.append(self.open[values].close())
+        del self.open[values]
+
+    def finish(self) -> list[DataFile]:
+        for values in list(self.waiting):
+            self.flush(values)
+        for values in list(self.open):
+            self.close(values)
+        folder = local_path(self.shape.location)
+        if folder is not None and self.made:
+            sync(folder)
+        return self.done
+
+    def discard(self) -> None:
+        for file in self.open.values():
+            file.abandon()
+        for uri in self.made:
+            remove(uri, self.io)

@@ -1,0 +1,76 @@
+"""Tables for streams: made from a slice's content, adopted, or widened until its rows fit without loss."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from penstock.core.documents import Document, canonical
+from penstock.core.slices import Slice
+from penstock.errors import StreamFailed
+from penstock.lake import names
+from penstock.lake.adoption import adopt
+from penstock.lake.parquet import Shape
+from penstock.lake.partitions import partition_spec, sort_order
+from penstock.lake.place import Place
+from penstock.lake.schema import arrow_schema, evolution, evolve, iceberg_schema
+from penstock.lake.tables import create, load, standing_of
+from penstock.sinks.lake.options import Options, StreamOptions
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table
+
+
+def wanted(content: Document, options: StreamOptions, key: Sequence[str]) -> Schema:
+    """The table that a stream would have if it were made now."""
+    keyed = key if options.mode == "merge" else ()
+    return iceberg_schema(arrow_schema(content), key=keyed, deletes=content.get("changes") is True)
+
+
+def check_schema(place: Place, table: str, content: Document, options: StreamOptions, key: Sequence[str]) -> None:
+    """StreamRefused if the stream does not fit its table, or no table can be made for it."""
+    schema = wanted(content, options, key)
+    loaded = load(place, table)
+    if loaded is None:
+        partition_spec(options.partition_by, schema)
+        sort_order(options.sort_by, schema)
+    else:
+        evolution(loaded.schema(), schema)
+
+
+def made(place: Place, table: str, slice_: Slice, options: StreamOptions, key: Sequence[str]) -> Table:
+    """The table, such that the slice's rows fit."""
+    content = cast(Document, json.loads(slice_.content))
+    schema = wanted(content, options, key)
+    loaded = load(place, table)
+    if loaded is None:
+        properties = {names.HEAD: "0", names.MODE: options.mode, names.KEY: canonical(list(key))}
+        create(
+            place,
+            table,
+            schema,
+            spec=partition_spec(options.partition_by, schema),
+            order=sort_order(options.sort_by, schema),
+            properties=properties
+            if options.mode == "merge"
+            else {k: v for k, v in properties.items() if k != names.KEY},
+        )
+    elif not standing_of(loaded).ours:
+        adopt(place, table, mode=options.mode, key=key)
+    loaded = load(place, table)
+    if loaded is not None and evolve(loaded, schema):
+        loaded = load(place, table)
+    if loaded is None:
+        raise StreamFailed(
+            f"the table {place.namespace}.{table} is gone again as soon as it was made",
+            next_step="see who drops it, then run again",
+        )
+    return loaded
+
+
+def shape_of(table: Table, options: Options, key: Sequence[str]) -> Shape:
+    """How rows of the table are written, for workers."""
+    return replace(Shape.of(table, tuple(key)), target=options.target_file_size)

@@ -1,0 +1,57 @@
+"""What a user may say about the lake sink."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from penstock.lake.options import LakeOptions, plain_name
+
+MIB = 1 << 20
+
+
+class Options(LakeOptions):
+    """The lake that the streams land in."""
+
+    target_file_size: int = Field(
+        default=128 * MIB, ge=1 * MIB, description="begin another file once one has reached this size"
+    )
+
+
+class StreamOptions(BaseModel):
+    """What a user may say about one stream's table."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    table: str | None = Field(default=None, description="the table's name; the stream's own unless said otherwise")
+    mode: Literal["append", "merge"] = Field(
+        default="append",
+        description="append: a log of versions; merge: one current row per key, tombstones for deletes",
+    )
+    key: tuple[str, ...] | None = Field(
+        default=None,
+        description="merge: the columns that identify a row; the stream's primary key unless said otherwise",
+    )
+    partition_by: tuple[str, ...] = Field(
+        default=(), description="for example [day(created_at), bucket(16, id), status]; only when the table is made"
+    )
+    sort_by: tuple[str, ...] = Field(
+        default=(),
+        description="the order inside files that compaction makes, for example [customer_id, created_at desc]",
+    )
+    adopt: bool = Field(
+        default=False, description="land in a table that penstock did not make; gives it the column _ingest_seq"
+    )
+
+    @field_validator("table")
+    @classmethod
+    def _named(cls, value: str | None) -> str | None:
+        return plain_name(value) if value is not None else None
+
+    @field_validator("key")
+    @classmethod
+    def _some(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if value is not None and (not value or len(set(value)) != len(value)):
+            raise ValueError("expected at least one column, each once")
+        return value

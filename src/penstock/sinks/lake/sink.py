@@ -1,0 +1,244 @@
+"""The lake sink: tables made and widened to fit, slices put aside as stamped files, one conditional commit each.
+
+PyIceberg is imported only once a row must move: the look with which every run begins is `peek`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from penstock.core.documents import Document
+from penstock.core.marks import Position
+from penstock.core.slices import Receipt, Slice
+from penstock.errors import CommitUnclear, InputError, SliceRefused
+from penstock.lake import names
+from penstock.lake.options import NAME
+from penstock.lake.peek import peek
+from penstock.lake.place import Place
+from penstock.ports import Context, Held, StreamInfo, Writer
+from penstock.sinks.lake.checks import Checks
+from penstock.sinks.lake.leftovers import leftovers
+from penstock.sinks.lake.options import Options, StreamOptions
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+
+    from penstock.lake.landing import Landed
+    from penstock.lake.parquet import Shape
+
+
+class LakeSink:
+    """Slices as snapshots of Iceberg tables."""
+
+    def __init__(self, place: Place, options: Options, streams: Mapping[str, StreamOptions], context: Context) -> None:
+        self.place = place
+        self.options = options
+        self.streams = streams
+        self.context = context
+        self.pipeline = context.pipeline
+        self._infos: dict[str, StreamInfo] = {}
+        #: by attempt: how its files were written, and the table's uuid
+        self._aside: dict[str, tuple[Shape, str]] = {}
+        #: by stream: files that were stamped again, of slices that have landed since
+        self._left: dict[str, list[str]] = {}
+        context.spark.needs(place.spark_settings(), place.spark_packages())
+
+    # ------------------------------------------------------------ names and options
+
+    def stream_options(self, stream: str) -> StreamOptions:
+        return self.streams.get(stream) or StreamOptions()
+
+    def table(self, stream: str) -> str:
+        """The name of a stream's table."""
+        given = self.stream_options(stream).table
+        if given:
+            return given
+        plain = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in stream)
+        return plain if NAME.fullmatch(plain) else f"t_{plain}"
+
+    def key(self, stream: str) -> tuple[str, ...]:
+        info = self._infos.get(stream)
+        return self.stream_options(stream).key or (info.primary_key if info else ())
+
+    # ------------------------------------------------------------ before anything moves
+
+    def connect(self) -> None:
+        twice = [t for t, n in Counter(self.table(stream) for stream in self.streams).items() if n > 1]
+        if twice:
+            raise InputError(
+                f"two streams would land in one table {twice[0]!r}",
+                next_step="give one of them another `table`",
+                pipeline=self.pipeline,
+            )
+        folder = self.place.folder
+        if folder is None:
+            from penstock.lake.bucket import reach
+
+            reach(self.place)
+            return
+        place = folder
+        while not os.path.lexists(place):
+            place = os.path.dirname(place)
+        if not os.path.isdir(place) or not os.access(place, os.W_OK | os.X_OK):
+            why = "is not a folder" if not os.path.isdir(place) else "may not be written by this user"
+            raise InputError(
+                f"the warehouse {folder} cannot be used: {place} {why}",
+                next_step="choose another sink.warehouse, or give this user the right to write there",
+                pipeline=self.pipeline,
+            )
+
+    def expect(self, streams: Sequence[StreamInfo]) -> None:
+        self._infos = {info.name: info for info in streams}
+        twice = [t for t, n in Counter(self.table(info.name) for info in streams).items() if n > 1]
+        if twice:
+            raise InputError(
+                f"two streams would land in one table {twice[0]!r}",
+                next_step="give one of them another `table`",
+                pipeline=self.pipeline,
+            )
+
+    def check(self, stream: StreamInfo, content: Document) -> None:
+        Checks(
+            place=self.place,
+            pipeline=self.pipeline,
+            stream=stream,
+            table=self.table(stream.name),
+            options=self.stream_options(stream.name),
+            key=self.stream_options(stream.name).key or stream.primary_key,
+            content=content,
+        ).run(peek(self.place, self.table(stream.name)))
+
+    def held(self, stream: str) -> Held | None:
+        from penstock.lake.chain import held
+
+        link = held(peek(self.place, self.table(stream)), self.pipeline, stream, self.table(stream))
+        return Held(link.position, link.rows, link.bytes) if link else None
+
+    # ------------------------------------------------------------ one slice
+
+    def writer(self, slice_: Slice, attempt: str) -> Writer:
+        from penstock.lake.tables import standing_of
+        from penstock.lake.writing import LakeWriter
+        from penstock.sinks.lake.making import made, shape_of
+
+        options = self.stream_options(slice_.stream)
+        table = made(self.place, self.table(slice_.stream), slice_, options, self.key(slice_.stream))
+        shape = shape_of(table, self.options, self.key(slice_.stream) if options.mode == "merge" else ())
+        standing = standing_of(table)
+        self._aside[attempt] = (shape, standing.uuid)
+        return LakeWriter(
+            pipeline=self.pipeline,
+            stream=slice_.stream,
+            shape=shape,
+            name=names.file_stem(self.pipeline, slice_.stream, slice_.number, attempt),
+            attempt=attempt,
+            start=standing.head + 1,
+            probe=self.context.probe,
+        )
+
+    def commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> None:
+        from penstock.lake.landing import Landing
+
+        landed = self._landed(slice_, attempt, receipts)
+        landing = Landing(self.place, self.table(slice_.stream), slice_, attempt, self.context.probe)
+        if self.stream_options(slice_.stream).mode == "merge" and landed.files:
+            from penstock.lake.merging import Merging
+
+            key = self.key(slice_.stream)
+            landing.land(landed, Merging(landing, key, self.context.spark).put)
+        else:
+            landing.land(landed)
+
+    def _landed(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> Landed:
+        from penstock.lake.landing import Landed
+        from penstock.lake.restamping import restamp
+        from penstock.lake.writing import decode, last_number
+
+        files = [file for receipt in sorted(receipts, key=lambda r: r.part) for file in decode(receipt)]
+        rows, named = sum(receipt.rows for receipt in receipts), sum(file.record_count for file in files)
+        if rows != named:
+            raise SliceRefused(
+                f"slice {slice_.number} was not committed: the receipts count {rows} rows, their files {named}",
+                next_step="run again; if it happens again, report it as a defect",
+                pipeline=self.pipeline,
+                stream=slice_.stream,
+            )
+        shape, uuid = self._aside.get(attempt, (None, None))
+
+        def again(old: Sequence[DataFile], was: int, now: int) -> Sequence[DataFile]:
+            stem = names.file_stem(self.pipeline, slice_.stream, slice_.number, attempt)
+            self._left.setdefault(slice_.stream, []).extend(file.file_path for file in old)
+            return restamp(old, shape or self._shape(slice_.stream), old_start=was, new_start=now, name=stem)
+
+        lasts = [(last, receipt.read) for receipt in receipts if (last := last_number(receipt)) is not None]
+        return Landed(
+            files=files,
+            rows=rows,
+            bytes=sum(receipt.bytes for receipt in receipts),
+            start=min((last - read + 1 for last, read in lasts), default=1),
+            last=max((last for last, _ in lasts), default=0),
+            restamp=again,
+            uuid=uuid,
+        )
+
+    def _shape(self, stream: str) -> Shape:
+        """How files of a stream's table are written now, for receipts that this process did not make."""
+        from penstock.lake.tables import load
+        from penstock.sinks.lake.making import shape_of
+
+        table = load(self.place, self.table(stream))
+        if table is None:
+            raise CommitUnclear(
+                f"the table {self.table(stream)} is not there any more",
+                next_step="ask the sink which slice it holds",
+                pipeline=self.pipeline,
+                stream=stream,
+            )
+        return shape_of(table, self.options, ())
+
+    # ------------------------------------------------------------ afterwards
+
+    def sweep(self, stream: str, held: Position) -> None:
+        """Drop what attempts at slices that the table holds have left: branches, files stamped again, local files.
+
+        Files that a process left which died elsewhere than here, on S3, are upkeep's.
+        """
+        self._aside.clear()
+        standing = peek(self.place, self.table(stream))
+        tag = names.stream_tag(self.pipeline, stream)
+        old = [
+            name
+            for name in (standing.branches if standing else ())
+            if (about := names.of_branch(name)) and about[0] == tag and about[1] <= held.number
+        ]
+        left = self._left.pop(stream, [])
+        if standing is not None:
+            left += leftovers(standing, self.pipeline, stream, held)
+        if not old and not left:
+            return
+        from penstock.lake.parquet import remove
+        from penstock.lake.tables import LostRace, load
+
+        table = load(self.place, self.table(stream))
+        if table is None:
+            return
+        for path in left:
+            remove(path, table.io)
+        if old:
+            from penstock.lake.merging import drop_branches
+
+            try:
+                drop_branches(table, old)
+            except LostRace:
+                return  # the next sweep sees to it
+
+    def recover(self, stream: str) -> Sequence[str]:
+        from penstock.lake.recovery import recover
+
+        return recover(self.place, self.table(stream), self.pipeline, stream)
+
+    def close(self) -> None:
+        return None

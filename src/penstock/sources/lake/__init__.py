@@ -1,0 +1,18 @@
+"""Lake tables, read by number: each reader has its own mark in the one order and pays only for what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.lake.place import Place
+from penstock.ports import Context
+from penstock.sources.lake.options import Options, StreamOptions
+from penstock.sources.lake.source import LakeSource
+
+__all__ = ["LakeSource", "Options", "StreamOptions", "build"]
+
+
+def build(options: Options, streams: Mapping[str, StreamOptions], context: Context) -> LakeSource:
+    """The source of a pipeline; opens nothing yet."""
+    place = Place.of(options, folder=context.folder, pipeline=context.pipeline)
+    return LakeSource(place, options, streams, context)

@@ -1,0 +1,354 @@
+"""The lake as a source: what is new is asked of the table's metadata alone; PyIceberg plans once there is something."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from penstock.core.documents import Document
+from penstock.core.marks import Mark, Position
+from penstock.core.slices import Kind, Slice
+from penstock.errors import StreamRefused, StreamStopped
+from penstock.lake import names
+from penstock.lake.peek import peek, tables_in
+from penstock.lake.place import Place
+from penstock.lake.standing import Standing
+from penstock.ports import Budget, Context, Planned, Reading, StreamInfo
+from penstock.sources.lake.content import Content, columns_of
+from penstock.sources.lake.marks import mark_of, seq_of, snapshot_of, table_of
+from penstock.sources.lake.options import Options, StreamOptions
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+
+class LakeSource:
+    """Tables of one namespace."""
+
+    def __init__(self, place: Place, options: Options, streams: Mapping[str, StreamOptions], context: Context) -> None:
+        self.place = place
+        self.options = options
+        self.streams = streams
+        self.context = context
+        self.pipeline = context.pipeline
+        context.spark.needs(place.spark_settings(), place.spark_packages())
+
+    def stream_options(self, stream: str) -> StreamOptions:
+        return self.streams.get(stream) or StreamOptions()
+
+    def table(self, stream: str) -> str:
+        return self.stream_options(stream).table or stream
+
+    # ------------------------------------------------------------ what there is
+
+    def connect(self) -> None:
+        tables_in(self.place)
+
+    def catalog(self) -> Sequence[StreamInfo]:
+        found = []
+        for stream in self.streams or tables_in(self.place):
+            standing = peek(self.place, self.table(stream))
+            key = standing.key if standing else ()
+            found.append(StreamInfo(stream, Kind.ROWS, primary_key=key, order=(names.SEQ,)))
+        return found
+
+    def content(self, stream: str) -> Document:
+        standing = self._standing(stream)
+        options = self.stream_options(stream)
+        if not standing.ours and not options.adopt:
+            raise self._refused(
+                stream,
+                f"the table {self._name(stream)} was not made by penstock, so its rows have no order yet",
+                "set `adopt: true` on the stream: the table gets the column _ingest_seq, and its files are rewritten "
+                "once with a number in every row",
+            )
+        fields = {f["name"]: f for f in standing.columns}
+        chosen = options.columns or [name for name in fields if name not in names.INTERNAL]
+        for name in chosen:
+            if name in names.INTERNAL:
+                raise self._refused(stream, f"the column {name!r} never leaves the lake", "leave it out of `columns`")
+            if name not in fields:
+                near = difflib.get_close_matches(name, fields, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                have = ", ".join(n for n in fields if n not in names.INTERNAL)
+                raise self._refused(stream, f"there is no column {name!r} in the table{hint}", f"it has: {have}")
+        without = [name for name in standing.key if name not in chosen]
+        if without:
+            raise self._refused(
+                stream,
+                f"`columns` leaves out {without[0]!r}, a part of the table's key, so deletes could not name their row",
+                f"add {without[0]!r} to `columns`",
+            )
+        start = str(options.from_)
+        if start.isdigit() and int(start) > standing.head:
+            raise self._refused(
+                stream,
+                f"from: {start} lies in the future: the highest number of {self._name(stream)} is {standing.head}",
+                f"use `now`, `beginning`, or a number up to {standing.head}",
+            )
+        return Content(
+            table=self._name(stream),
+            columns=tuple(columns_of([fields[name] for name in chosen])),
+            where=options.where,
+            changes=names.DELETED in fields,
+            key=standing.key,
+            uuid=standing.uuid,
+            start=start,
+        ).document()
+
+    def accept(self, stream: str, last: Position, content: Document) -> None:
+        if last.mark is None:
+            return
+        self._must_fit(stream, self._standing(stream), table_of(last.mark), seq_of(last.mark))
+
+    def _must_fit(self, stream: str, standing: Standing, uuid: str, seq: int) -> None:
+        """A mark must be one of this very table, and not above its head."""
+        name = self._name(stream)
+        if uuid != standing.uuid:
+            raise self._refused(
+                stream,
+                f"the table {name} is not the one that was read before: it was dropped and made again, or replaced",
+                f"put the old table back; or, to read the new one from its beginning, `penstock state reset FILE "
+                f"--stream {stream}`",
+            )
+        if standing.head < seq:
+            raise StreamStopped(
+                f"the table {name} is behind this reader: its highest number is {standing.head}, and {seq} was read. "
+                "Its catalog was restored from an older copy",
+                next_step="put the catalog back as it was",
+                safe="Nothing was changed.",
+                pipeline=self.pipeline,
+                stream=stream,
+            )
+
+    def _must_go_on(self, stream: str, standing: Standing, mark: Mark) -> None:
+        """What comes after a mark must still be there as it was. Not asked of one who goes to another place."""
+        seq, seen = seq_of(mark), snapshot_of(mark)
+        rewind = f"`penstock rewind FILE --to {{}} --stream {stream}`"
+        if seq < standing.floor:
+            step = f"to go on without them: {rewind.format(standing.floor)}"
+            raise self._gone(stream, standing, seq, step)
+        if seen and not standing.shows(*seen):
+            raise StreamStopped(
+                f"the table {self._name(stream)} was rolled back to a state before the one that was read: rows that "
+                "this reader has delivered are not in it, and may come again under new numbers",
+                next_step=f"put the table back as it was; or choose where to go on: {rewind.format('NUMBER')} "
+                f"(it was at {seq})",
+                safe="Nothing was changed.",
+                pipeline=self.pipeline,
+                stream=stream,
+            )
+
+    def _gone(self, stream: str, standing: Standing, seq: int, step: str) -> StreamStopped:
+        lost = standing.lost(self.pipeline, stream)
+        count = f" ({lost} rows)" if lost is not None else ""
+        return StreamStopped(
+            f"rows of {self._name(stream)} with numbers from {seq + 1} to {standing.floor} were removed by retention "
+            f"before this reader had seen them{count}",
+            next_step=step,
+            safe="Nothing else was lost: the mark has not moved.",
+            pipeline=self.pipeline,
+            stream=stream,
+        )
+
+    # ------------------------------------------------------------ what is new
+
+    def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+        from penstock.lake.adoption import adopt
+        from penstock.lake.foreign import stamp
+        from penstock.lake.readers import must_tell, tell
+
+        lines: list[str] = []
+        standing = self._standing(stream)
+        table = self.table(stream)
+        read = Content.read(content)
+        if last and last.mark:
+            self._must_go_on(stream, standing, last.mark)
+        elif read.start.isdigit() and int(read.start) < standing.floor:
+            raise self._refused(
+                stream,
+                f"rows of {self._name(stream)} up to number {standing.floor} may be gone by retention, so "
+                f"from: {read.start} cannot be kept",
+                f"use `beginning` for all that is there, `now`, or a number from {standing.floor} to {standing.head}",
+            )
+        if read.where:
+            from penstock.lake.filtering import read_filter
+
+            read_filter(read.where, self._loaded(stream).schema())
+        if not standing.ours:
+            lines += adopt(self.place, table)
+        lines += stamp(self.place, table, self.context.mover, self.context.probe)
+        standing = self._standing(stream)
+        if lost := standing.lost(self.pipeline, stream):
+            lines.append(f"goes on without {lost} rows that retention removed before this reader had seen them")
+        mark = seq_of(last.mark) if last and last.mark else self._start(read, standing)
+        if must_tell(standing, self.pipeline, stream, mark):
+            line = tell(self.place, table, self.pipeline, stream, mark)
+            lines += [line] if line else []
+        return lines
+
+    def _start(self, content: Content, standing: Standing) -> int:
+        """Where a stream without a mark begins."""
+        if content.start == "now":
+            return standing.head
+        return int(content.start) if content.start.isdigit() else 0
+
+    def ceiling(self, stream: str, content: Document, run: str) -> Document | None:
+        standing = self._standing(stream)
+        unsettled = standing.main is not None and not (standing.ours and standing.orderly)
+        main = standing.main
+        at: Document | None = {"snapshot": str(main.id), "sequence": main.sequence} if main else None
+        return {"head": standing.head, "table": standing.uuid, "at": at, "unsettled": unsettled}
+
+    def plan(
+        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
+    ) -> Planned | None:
+        head, uuid, at = ceiling["head"], ceiling["table"], ceiling["at"]
+        assert isinstance(head, int)
+        assert isinstance(uuid, str)
+        assert at is None or isinstance(at, Mapping)
+        read = Content.read(content)
+        if after is None and read.start == "now":
+            # Made durable as a slice without rows: what comes from now on is not skipped by a run that comes later.
+            return Planned(mark_of(uuid, head, at), kind=Kind.REWIND, rows=0)
+        seq = seq_of(after) if after else (int(read.start) if read.start.isdigit() else 0)
+        if budget.look:
+            new = head > seq or ceiling["unsettled"] or (after and self._moved_back(stream, after))
+            return Planned(mark_of(uuid, head, at)) if new else None
+        if head <= seq:
+            return None
+        from penstock.lake.planning import cut, pieces, shelf_of
+
+        table = self._loaded(stream)
+        found = pieces(table, table.metadata.current_snapshot_id, seq, head)
+        with shelf_of(table) as shelf:
+            upto = cut(shelf, found, seq, head, budget=budget.bytes, rows=budget.rows, row_bytes=budget.row_bytes)
+        rows = sum(piece.rows for piece in found if piece.within(seq, upto))
+        return Planned(mark_of(uuid, upto, at), plan=_plan(budget), rows=rows if upto == head else None)
+
+    @contextmanager
+    def reading(self, slice_: Slice) -> Iterator[Reading]:
+        from penstock.lake.planning import NAME_MAPPING, parts, pieces, shelf_of
+        from penstock.lake.reading import LakeReader
+
+        content = Content.read(json.loads(slice_.content))
+        assert slice_.upto is not None
+        after = seq_of(slice_.after) if slice_.after else int(content.start) if content.start.isdigit() else 0
+        upto = seq_of(slice_.upto)
+        table, standing = self._in_order(slice_.stream)
+        self._must_fit(slice_.stream, standing, content.uuid, upto)
+        self._must_be_whole(slice_, standing, after)
+        self._must_have(slice_.stream, standing, content)
+        found = pieces(table, table.metadata.current_snapshot_id, after, upto)
+        plan = json.loads(slice_.plan)
+        with shelf_of(table) as shelf:
+            spans = parts(shelf, found, after, upto, most=plan.get("workers", 1), row_bytes=plan.get("row_bytes"))
+        reader = LakeReader(
+            table.io,
+            table.schema(),
+            content.names,
+            where=content.where,
+            changes=content.changes,
+            key=content.key,
+            name_mapping=table.properties.get(NAME_MAPPING),
+        )
+        yield Reading(reader, [span.part(index) for index, span in enumerate(spans)])
+
+    def _in_order(self, stream: str) -> tuple[Table, Standing]:
+        """The table in a state in which every row has its own number.
+
+        Rows that others have put in must not be met under a number that is not theirs.
+        """
+        from penstock.lake.foreign import stamp
+        from penstock.lake.tables import standing_of
+
+        while True:
+            stamp(self.place, self.table(stream), self.context.mover, self.context.probe)
+            table = self._loaded(stream)
+            standing = standing_of(table)
+            if standing.orderly:
+                return table, standing
+
+    def _must_be_whole(self, slice_: Slice, standing: Standing, after: int) -> None:
+        """No row of a slice may have been removed since it was intended."""
+        # One that starts without a mark takes what is there; but not less than what was there when it was intended.
+        intended = slice_.after is not None or standing.lost(self.pipeline, slice_.stream)
+        assert slice_.upto is not None
+        if (intended and after < standing.floor) or seq_of(slice_.upto) < standing.floor:
+            let_go = f"`penstock state recover FILE --stream {slice_.stream}`"
+            on = f", then `penstock rewind FILE --to {standing.floor} --stream {slice_.stream}`" if slice_.after else ""
+            step = f"to go on without them, let go of the open slice with {let_go}{on}"
+            raise self._gone(slice_.stream, standing, after, step)
+
+    def _moved_back(self, stream: str, mark: Mark) -> bool:
+        """Whether the table was rolled back: nothing is new then, but the reader must stop all the same."""
+        seen = snapshot_of(mark)
+        return seen is not None and not self._standing(stream).shows(*seen)
+
+    def _must_have(self, stream: str, standing: Standing, content: Content) -> None:
+        fields = {f["name"] for f in standing.columns}
+        gone = [name for name in content.names if name not in fields]
+        if gone:
+            raise self._refused(
+                stream,
+                f"the slice at hand reads the column {gone[0]!r}, which the table no longer has",
+                "add the column to the table again, or `penstock state reset` the stream",
+            )
+
+    # ------------------------------------------------------------ going back
+
+    def rewound(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+        from penstock.sources.lake.rewinding import number_of
+
+        standing = self._standing(stream)
+        at = seq_of(last.mark) if last and last.mark else 0
+        seq = number_of(to, standing, at=at, table=self._name(stream), pipeline=self.pipeline, stream=stream)
+        return mark_of(standing.uuid, seq)
+
+    def describe(self, mark: Mark | None) -> str:
+        return f"number {seq_of(mark)}" if mark else "the beginning"
+
+    def close(self) -> None:
+        return None
+
+    # ------------------------------------------------------------ tables
+
+    def _name(self, stream: str) -> str:
+        return f"{self.place.namespace}.{self.table(stream)}"
+
+    def _standing(self, stream: str) -> Standing:
+        standing = peek(self.place, self.table(stream))
+        if standing is None:
+            raise self._missing(stream)
+        return standing
+
+    def _loaded(self, stream: str) -> Table:
+        from penstock.lake.tables import load
+
+        table = load(self.place, self.table(stream))
+        if table is None:
+            raise self._missing(stream)
+        return table
+
+    def _missing(self, stream: str) -> StreamRefused:
+        known = tables_in(self.place)
+        near = difflib.get_close_matches(self.table(stream), known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        have = (
+            f"the namespace {self.place.namespace} has: {', '.join(known)}"
+            if known
+            else (f"the namespace {self.place.namespace} has no tables: see `namespace` and `warehouse`")
+        )
+        return self._refused(stream, f"there is no table {self._name(stream)}{hint}", have)
+
+    def _refused(self, stream: str, what: str, step: str) -> StreamRefused:
+        return StreamRefused(what, next_step=step, pipeline=self.pipeline, stream=stream)
+
+
+def _plan(budget: Budget) -> Document:
+    """What a replay needs to cut a slice into the same parts."""
+    known = {"row_bytes": max(1, round(budget.row_bytes))} if budget.row_bytes is not None else {}
+    return {"workers": budget.workers, **known}
