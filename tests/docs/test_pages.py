@@ -9,13 +9,14 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from tests.docs.pages import PAGES, TOP, Block, anchor, blocks, headings, prose
+from tests.docs.pages import PAGES, TOP, Block, anchor, blocks, headings, prose, section
 
 from penstock import config, sinks, sources
 
 DOCS = TOP / "docs"
 RECORDS = sorted((DOCS / "decisions").glob("0*.md"))
 EXAMPLES = sorted((TOP / "examples").rglob("*.yaml"))
+_FUNCTION = re.compile(r"^def (test_\w+)\(", re.MULTILINE)
 SNIPPETS = [block for page in PAGES for block in blocks(page, "yaml")]
 
 
@@ -112,9 +113,8 @@ def test_every_example_loads(path: Path) -> None:
     assert load(path).pipelines
 
 
-def test_the_readme_has_a_pipeline_file_of_ten_lines() -> None:
-    [block] = blocks(TOP / "README.md", "yaml")
-    assert len(block.text.splitlines()) == 10
+def test_the_readme_has_pipeline_files_of_ten_lines() -> None:
+    assert [len(block.text.splitlines()) for block in blocks(TOP / "README.md", "yaml")] == [10, 10]
 
 
 # ---------------------------------------------------------------- messages
@@ -136,9 +136,9 @@ def said(message: str, known: str) -> bool:
     return re.search(r"[^\0]*?".join(pieces), known) is not None
 
 
-def quoted(page: Path) -> list[str]:
-    """The messages that a page's tables quote."""
-    rows = re.findall(r"^\| (.*?) \|", prose(page), re.MULTILINE)
+def quoted(text: str) -> list[str]:
+    """The messages that tables quote in their first column."""
+    rows = re.findall(r"^\| (.*?) \|", text, re.MULTILINE)
     # A message may itself quote a key in backticks: the quotes of a message stand at spaces or at the cell's ends.
     return [found for row in rows for found in re.findall(r"(?:^|(?<=[ ,]))`(.+?)`(?=$|, `| and )", row)]
 
@@ -148,9 +148,16 @@ def known() -> str:
     return "\0".join(texts())
 
 
-@pytest.mark.parametrize("name", ["debugging.md", "store.md"])
+QUOTING = {
+    "debugging.md": prose(DOCS / "debugging.md"),
+    "store.md": prose(DOCS / "store.md"),
+    "sources/lake.md": section(DOCS / "sources" / "lake.md", "Messages, and what to do"),
+}
+
+
+@pytest.mark.parametrize("name", QUOTING)
 def test_every_quoted_message_is_in_the_code(known: str, name: str) -> None:
-    messages = [message for message in quoted(DOCS / name) if " " in message and "://" not in message]
+    messages = [message for message in quoted(QUOTING[name]) if " " in message and "://" not in message]
     assert len(messages) > 8
     assert [message for message in messages if not said(message, known)] == []
 
@@ -158,3 +165,10 @@ def test_every_quoted_message_is_in_the_code(known: str, name: str) -> None:
 def test_a_message_that_is_not_in_the_code_is_found(known: str) -> None:
     assert said("there is no table … in database …", known)
     assert not said("there is no tabel … in database …", known)
+
+
+def test_every_test_that_a_page_names_is_there() -> None:
+    named = {name for page in PAGES for name in re.findall(r"`(test_\w+)`", prose(page))}
+    written = {name for path in (TOP / "tests").rglob("test_*.py") for name in _FUNCTION.findall(path.read_text())}
+    assert len(named) >= 8
+    assert named - written == set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
@@ -13,9 +13,13 @@ from tests.docs.pages import TOP, first_cells, headings, section
 
 from penstock.cli import app
 from penstock.config.models import FileKeys, PipelineKeys, Spark
+from penstock.core.sizes import size
 from penstock.errors import ConnectionFailed, InputError, LeaseLost, PipelineHeld, StreamFailed
+from penstock.lake.options import CatalogOptions
 from penstock.sinks import files
+from penstock.sinks import lake as lake_sink
 from penstock.sinks.files.options import PartitionBy
+from penstock.sources import lake as lake_source
 from penstock.sources import postgres
 
 CONFIGURATION = TOP / "docs" / "configuration.md"
@@ -30,6 +34,11 @@ MODELS: dict[str, type[BaseModel]] = {
     "Sink files": files.Options,
     "Streams of files": files.StreamOptions,
     "partition_by": PartitionBy,
+    "Source lake": lake_source.Options,
+    "Streams from lake": lake_source.StreamOptions,
+    "Sink lake": lake_sink.Options,
+    "Streams into lake": lake_sink.StreamOptions,
+    "catalog": CatalogOptions,
 }
 
 
@@ -68,8 +77,6 @@ def test_defaults_are_documented_as_they_are(heading: str) -> None:
 
 
 def same(said: str, default: str | float) -> bool:
-    from penstock.config.models import size
-
     return said == default if isinstance(default, str) else float(size(said)) == default
 
 
@@ -77,12 +84,18 @@ def test_every_model_of_options_is_here() -> None:
     """A source or sink that is new must get its sections."""
     from penstock import sinks, sources
 
-    offered = {model for room in (sources, sinks) for type_ in room.TYPES for model in models_of(room.load(type_))}
+    modules = [room.load(type_) for room in (sources, sinks) for type_ in room.TYPES]
+    offered = {model for module in modules for top in (module.Options, module.StreamOptions) for model in within(top)}
     assert offered <= set(MODELS.values())
 
 
-def models_of(module: Any) -> tuple[type[BaseModel], type[BaseModel]]:
-    return module.Options, module.StreamOptions
+def within(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """A model and those of the mappings inside of it."""
+    yield model
+    for field in model.model_fields.values():
+        for inner in (field.annotation, *get_args(field.annotation)):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                yield from within(inner)
 
 
 # ---------------------------------------------------------------- the command
