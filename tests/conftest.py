@@ -1,4 +1,4 @@
-"""What every room's tests may ask for: a real PostgreSQL server, and an empty database on it."""
+"""What every room's tests may ask for: a real PostgreSQL server, an empty database on it, and a real S3 server."""
 
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from penstock.testing.postgres import PostgresServer
+from penstock.testing.s3 import S3Server
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +22,10 @@ def database(postgres_server: PostgresServer) -> Iterator[str]:
     url = postgres_server.database()
     yield url
     postgres_server.drop(urlsplit(url).path.removeprefix("/"))
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """One server for the whole session; a test makes buckets of its own."""
+    with S3Server() as server:
+        yield server

@@ -1,12 +1,14 @@
 """Every Source keeps the contract; a new one joins here."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.sources.lake.lakes import Foreign, Origin
 from tests.sources.tables import Table
 
-from penstock.testing.contracts.source import IncrementalContract, SourceContract
+from penstock.ports import Source
+from penstock.testing.contracts.source import IncrementalContract, SourceContract, drain
 
 
 class TestPostgresKeyset(IncrementalContract):
@@ -27,13 +29,27 @@ class TestPostgresRefresh(SourceContract):
         return Table(database)
 
 
-class TestLake(IncrementalContract):
+class LakeContract(IncrementalContract):
+    def test_secrets_are_not_in_what_is_printed(self, source: Source, origin: Any) -> None:
+        """Parts name files, which Iceberg spells with their scheme; nothing else may look like an address."""
+        origin.options["catalog"] = {"s3.secret-access-key": "hunter2"}
+        origin.arrive(1)
+        source = origin.open()
+        slice_ = drain(source, origin)[0].slice
+        with source.reading(slice_) as reading:
+            shown = f"{source!r} {reading!r} {slice_!r}".replace(f"file://{origin.lake.folder}", "")
+        assert reading.parts
+        assert "://" not in shown
+        assert "hunter2" not in shown
+
+
+class TestLake(LakeContract):
     @pytest.fixture
     def origin(self, tmp_path: Path) -> Origin:
         return Origin(tmp_path)
 
 
-class TestLakeOfOthers(IncrementalContract):
+class TestLakeOfOthers(LakeContract):
     """A table that penstock did not make: its rows are numbered before they are read."""
 
     @pytest.fixture

@@ -12,23 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-_UNITS = {"": 1, "b": 1} | {
-    f"{letter}{ending}": base**power
-    for power, letter in enumerate("kmgt", start=1)
-    for ending, base in (("ib", 1024), ("b", 1000))
-}
-_SIZE = re.compile(r"(?P<number>[0-9]{1,15}(\.[0-9]{1,6})?) ?(?P<unit>[a-zA-Z]*)")
-
-
-def size(value: Any) -> Any:
-    """Bytes from `256MiB`, `1.5 GB` or a number."""
-    if not isinstance(value, str):
-        return value
-    found = _SIZE.fullmatch(value)
-    unit = found and _UNITS.get(found["unit"].lower())
-    if not found or not unit:
-        raise ValueError("expected a size such as 256MiB, 1.5GB or a number of bytes")
-    return int(float(found["number"]) * unit) if found[2] else int(found["number"]) * unit
+from penstock.core.sizes import size
 
 
 def _spelt(value: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pyiceberg.types import LongType
 
-from penstock.core.documents import canonical
+from penstock.core.documents import Document, canonical
 from penstock.errors import StreamRefused
 from penstock.lake import names
 from penstock.lake.place import Place
@@ -32,7 +32,7 @@ def adopt(place: Place, table: str, *, mode: str = "append", key: Sequence[str] 
         properties = {names.HEAD: "0", names.MODE: mode, UNNUMBERED: "true"}
         if current := loaded.metadata.current_snapshot():
             # Whatever brought its rows, expired or not: no row has a number, and every one will get its own.
-            at = {"snapshot": str(current.snapshot_id), "sequence": current.sequence_number or 0}
+            at: Document = {"snapshot": str(current.snapshot_id), "sequence": current.sequence_number or 0}
             properties[names.INSPECTED] = canonical(at)
         if mode == "merge":
             properties[names.KEY] = canonical(list(key))

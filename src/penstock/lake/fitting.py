@@ -54,7 +54,7 @@ class _WithoutDeletes(Fitting):
         if pc.any(_deletes(batch.column(self.change)), min_count=0).as_py():
             raise StreamFailed(
                 f"the stream deletes rows, and the table has no column {DELETED!r} to say so",
-                next_step="use mode: merge, or land in a new table with `table`",
+                next_step="use mode: merge, or land in a new table with `into`",
             )
         return super().__call__(batch, first)
 
@@ -145,7 +145,7 @@ def _refuse_lossy(field: NestedField, given: pa.DataType) -> None:
         raise StreamFailed(
             f"column {field.name!r} comes as {given} and is {described(field.field_type)} in the table; "
             "a value could be lost between them",
-            next_step="cast the column at the source, or land in a new table with `table`",
+            next_step="cast the column at the source, or land in a new table with `into`",
         )
 
 

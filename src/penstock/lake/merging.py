@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.errors import StreamFailed
 from penstock.lake import names
 from penstock.lake.landing import Landed, Landing
 from penstock.lake.standing import Standing
 from penstock.lake.tables import LostRace, Planted, commit, load, standing_of, translated
+from penstock.links.spark.house import telling
 from penstock.ports import Spark
 
 if TYPE_CHECKING:
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 
 #: keys of a slice up to which they are sent to every worker; beyond it, both sides are shuffled
 BROADCAST = 500_000
+#: tasks that fold such keys and write what they delete. Iceberg also cuts its scan into as many tasks, or as there are
+#: cores if that is more: Spark's own 200 cost more than the scan itself
+FEW = "2"
+PARTITIONS = "spark.sql.shuffle.partitions"
 #: what a MERGE of ours is known by, in the summary of its snapshot
 KIND_SETTING = f"spark.sql.iceberg.snapshot-property.{names.KIND}"
 
@@ -55,10 +61,11 @@ class Merging:
 
     def _begun(self, table: Table, standing: Standing) -> tuple[Table, Standing]:
         """A table without any snapshot has nothing that a swap could assert: it gets an empty one."""
-        commit(table, kind="made", head=standing.head)
+        planted = commit(table, kind="made", head=standing.head)
         begun = load(self.landing.place, self.landing.table)
-        if begun is None:
-            raise LostRace("the table is gone")
+        if begun is None or begun.metadata.current_snapshot_id != planted.snapshot:
+            # The rows' numbers are those of an empty table: they may be handed out by now.
+            raise LostRace("others have landed since")
         return begun, standing_of(begun)
 
     def _may_match(self, standing: Standing, landed: Landed) -> bool:
@@ -83,6 +90,9 @@ class Merging:
 
     def _delete_older(self, landed: Landed) -> None:
         """One MERGE on the branch: the newest row of each key in the slice stays, everything older of it goes."""
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
+
         session = self.spark.session()
         place, table = self.landing.place, self.landing.table
         at = f"{place.spark_table(table)}.branch_{self.branch}"
@@ -93,14 +103,33 @@ class Merging:
             f"select {keys}, max({names.SEQ}) as newest from {at} "  # noqa: S608 (names are checked and quoted)
             f"where {names.SEQ} >= {landed.start} group by {keys}"
         )
+        usual = session.conf.get(PARTITIONS)
         session.conf.set(KIND_SETTING, "merge")
+        session.conf.set(PARTITIONS, FEW if hint else usual)
         try:
             session.sql(
                 f"merge into {at} a using (select {hint} * from ({newest}) b) b "  # noqa: S608 (as above)
                 f"on {same} and a.{names.SEQ} < b.newest when matched then delete"
             )
+        except (PySparkException, Py4JError) as error:
+            raise self._explained(error) from error
         finally:
+            session.conf.set(PARTITIONS, usual)
             session.conf.unset(KIND_SETTING)
+
+    def _explained(self, error: Exception) -> Exception:
+        """Whoever has done the slice meanwhile has swept the branch and the files: then that is what happened."""
+        table = load(self.landing.place, self.landing.table)
+        if table is not None:
+            self.landing.must_follow(standing_of(table))
+        if table is None or self.branch not in table.metadata.refs:
+            return LostRace(f"the branch {self.branch} is gone")
+        return StreamFailed(
+            f"the MERGE into {self.landing.table} failed: {telling(str(error)) or type(error).__name__}",
+            next_step="run again; the slice is still open",
+            pipeline=self.landing.slice.pipeline,
+            stream=self.landing.slice.stream,
+        )
 
     def _swap(self, standing: Standing, landed: Landed, base: int | None) -> Planted:
         """Main := an empty snapshot on the branch, with head and chain, if main is still the base.

@@ -111,11 +111,8 @@ class LakeOptions(BaseModel):
     @classmethod
     def _somewhere(cls, value: str) -> str:
         scheme = re.match(r"([a-zA-Z][a-zA-Z0-9+.-]*)://", value)
-        if (
-            not value.strip()
-            or (scheme and scheme[1] not in ("s3", "file"))
-            or not value.removeprefix("s3://").strip("/")
-        ):
+        nowhere = not value.strip() or (scheme and scheme[1] not in ("s3", "file"))
+        if nowhere or (scheme and scheme[1] == "s3" and not urlsplit(value).netloc):
             raise ValueError("expected a folder or s3://bucket/path")
         plain_path(value)
         return value

@@ -13,6 +13,8 @@ import os
 import re
 import sqlite3
 import urllib.parse
+import zlib
+from typing import Any
 
 from penstock.errors import InputError
 from penstock.lake import bucket, rest
@@ -37,12 +39,12 @@ def peek(place: Place, table: str) -> Standing | None:
             if location is None:
                 return None
             try:
-                return Standing(json.loads(read(place, location)))
+                return Standing(_parsed(place, location, read(place, location)))
             except FileNotFoundError as error:
                 if location in seen:
-                    raise _astray(place, location, error) from error
+                    raise _astray(place, location, "it is not there") from error
                 seen.add(location)
-        raise _astray(place, location or table, None)
+        raise _astray(place, location or table, "it is not there")
     if place.type == "rest" and rest.plain(place):
         found = rest.metadata(place, table)
         return Standing(found) if found is not None else None
@@ -126,7 +128,7 @@ def _failures() -> tuple[type[Exception], ...]:
 
 
 def read(place: Place, location: str) -> bytes:
-    """A metadata document's text; FileNotFoundError if it is not there."""
+    """A metadata document's bytes; FileNotFoundError if it is not there."""
     if location.startswith("s3://"):
         raw = bucket.read(place, location)
     else:
@@ -137,12 +139,21 @@ def read(place: Place, location: str) -> bytes:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise _astray(place, location, error) from error
-    return gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+            raise _astray(place, location, error.strerror or str(error)) from error
+    return raw
 
 
-def _astray(place: Place, location: str, error: OSError | None) -> InputError:
-    why = (error.strerror if error else None) or "it is not there"
+def _parsed(place: Place, location: str, raw: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
+    except (ValueError, EOFError, OSError, zlib.error) as error:
+        raise _astray(place, location, "it is damaged") from error
+    if not isinstance(found, dict) or "table-uuid" not in found:
+        raise _astray(place, location, "it is not a table's metadata")
+    return found
+
+
+def _astray(place: Place, location: str, why: str) -> InputError:
     return InputError(
         f"the catalog {place.name!r} names {location}, which cannot be read: {why}",
         next_step="put the warehouse and its catalog back as they belong together",

@@ -107,6 +107,12 @@ class Place:
         # Others' servers mostly have none, but a signature needs one.
         return named or ("us-east-1" if self.endpoint else None)
 
+    def token_address(self) -> dict[str, str]:
+        """Where a REST catalog takes a credential for a token; said, since both libraries warn where it is not."""
+        if self.type != "rest" or "credential" not in self.properties or "oauth2-server-uri" in self.properties:
+            return {}
+        return {"oauth2-server-uri": f"{self.uri.rstrip('/')}/v1/oauth/tokens"}
+
     @property
     def vended(self) -> bool:
         """Whether it is the catalog that gives us the keys of the bucket."""
@@ -148,10 +154,12 @@ class Place:
             address = self.uri.partition("://")[2]
             properties |= {"type": "sql", "uri": f"postgresql+psycopg://{address}", "pool_pre_ping": "true"}
         else:
-            properties |= {"type": self.type}
+            properties |= {"type": self.type, **self.token_address()}
             if self.uri:
                 properties |= {"uri": self.uri}
-        if self.folder is None:
+        if self.folder is not None:
+            properties.setdefault("py-io-impl", "penstock.lake.durable.DurableFileIO")
+        else:
             # Said, so that PyIceberg does not ask Amazon about a bucket that is elsewhere.
             for key, value in (("s3.region", self.region), ("s3.endpoint", self.endpoint)):
                 properties |= {key: value} if value and not self.vended else {}
@@ -166,11 +174,9 @@ class Place:
         if self.type == "sqlite":
             os.makedirs(os.path.dirname(self.uri), exist_ok=True)
         try:
-            try:
-                return load_catalog(self.name, **self.pyiceberg_properties())
-            except SQLAlchemyError:
-                # Of two processes that come first at the same time, one finds the catalog's own tables made meanwhile.
-                return load_catalog(self.name, **self.pyiceberg_properties())
+            if self.type in ("sqlite", "jdbc"):
+                self._make_catalog_tables()
+            return load_catalog(self.name, **self.pyiceberg_properties())
         except (NotInstalledError, ImportError) as error:
             extra = "rest-sigv4" if self.type == "rest" else self.type
             raise InputError(
@@ -179,6 +185,19 @@ class Place:
             ) from error
         except (SQLAlchemyError, RESTError, OSError) as error:
             raise self.unreachable(error) from error
+
+    def _make_catalog_tables(self) -> None:
+        """The catalog's own tables in a database, where PyIceberg would fail if another process made them meanwhile."""
+        from pyiceberg.catalog.sql import SqlCatalogBaseTable
+        from sqlalchemy import create_engine
+        from sqlalchemy.exc import SQLAlchemyError
+        from sqlalchemy.pool import NullPool
+
+        engine = create_engine(self.pyiceberg_properties()["uri"], poolclass=NullPool)
+        for _ in SqlCatalogBaseTable.metadata.tables:
+            with contextlib.suppress(SQLAlchemyError):
+                return SqlCatalogBaseTable.metadata.create_all(engine)
+        return SqlCatalogBaseTable.metadata.create_all(engine)
 
     def unreachable(self, error: Exception) -> ConnectionFailed:
         """A catalog that does not answer, in words without secrets."""
@@ -203,7 +222,7 @@ class Place:
         if self.type in ("sqlite", "jdbc"):
             settings |= {f"{at}.type": "jdbc", f"{at}.jdbc.schema-version": "V1"} | self._jdbc(at)
         else:
-            settings |= {f"{at}.type": self.type}
+            settings |= {f"{at}.type": self.type} | {f"{at}.{k}": v for k, v in self.token_address().items()}
             if self.uri:
                 settings |= {f"{at}.uri": self.uri}
         if self.folder is None:

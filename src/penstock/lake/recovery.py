@@ -78,9 +78,13 @@ def last_shown(standing: Standing, pipeline: str, stream: str) -> Link | None:
 
 
 def _complete(standing: Standing) -> bool:
-    """Whether main's history goes back to the table's beginning."""
+    """Whether main's history goes back to the table's beginning.
+
+    A parent that is not named proves nothing: PyIceberg takes the name away when it expires the parent. The first
+    snapshot of a table is the one with the first sequence number.
+    """
     line = list(standing.line())
-    return not line or line[-1].parent is None
+    return not line or (line[-1].parent is None and line[-1].sequence <= 1)
 
 
 def _moved(link: Link, standing: Standing, planted: Planted) -> Link:

@@ -134,7 +134,7 @@ def _refuse_twin(name: str, twin: str | None) -> None:
     if twin is not None:
         raise StreamRefused(
             f"the table has a column {twin!r}, the stream has {name!r}: Spark takes both for one",
-            next_step=f"rename the stream's column to {twin!r} at the source, or land in another table with `table`",
+            next_step=f"rename the stream's column to {twin!r} at the source, or land in another table with `into`",
         )
 
 
@@ -142,7 +142,7 @@ def _misfit(name: str, now: IcebergType, given: IcebergType) -> StreamRefused:
     return StreamRefused(
         f"column {name!r} is {described(now)} in the table and {described(given)} in the stream; "
         "a value could be lost between them",
-        next_step="cast or rename the column at the source, land in another table with `table`, "
+        next_step="cast or rename the column at the source, land in another table with `into`, "
         "or drop the column from the table once its values are not needed",
     )
 

@@ -5,6 +5,7 @@ Imported only once a table must be written or read; `peek` is for looking.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,9 +25,8 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortOrder
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from penstock.errors import ConnectionFailed
 from penstock.lake import names
 from penstock.lake.place import Place
 from penstock.lake.standing import Standing
@@ -47,6 +47,9 @@ DEFAULTS = {
     # The order is told by the bounds of one column, wherever it stands among many.
     f"write.metadata.metrics.column.{names.SEQ}": "full",
 }
+
+#: looks at a catalog whose document is removed, by those who commit meanwhile, before it can be read
+_LOOKS = 5
 
 _catalogs: dict[Any, Catalog] = {}
 
@@ -73,10 +76,18 @@ def _key(place: Place) -> Any:
 
 def load(place: Place, table: str) -> Table | None:
     """A table as it is now; None: there is none. PyIceberg does not try a conflicting commit on it again."""
-    try:
-        loaded = catalog(place).load_table(place.identifier(table))
-    except (NoSuchTableError, NoSuchNamespaceError):
-        return None
+    for look in range(_LOOKS):
+        try:
+            loaded = catalog(place).load_table(place.identifier(table))
+            break
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+        except FileNotFoundError as error:
+            # Those who commit meanwhile remove old documents; one that stays away is lost.
+            if look == _LOOKS - 1:
+                raise place.unreachable(error) from error
+        except (SQLAlchemyError, RESTError, OSError) as error:
+            raise place.unreachable(error) from error
     # PyIceberg would put a conflicting append on top of what came first, and so defeat the assertion. On this handle
     # alone: as a property of the table it would break compaction.
     loaded.metadata.properties["commit.retry.num-retries"] = "0"
@@ -89,11 +100,8 @@ def names_in(place: Place) -> list[str]:
         return sorted(identifier[-1] for identifier in catalog(place).list_tables(place.namespace))
     except NoSuchNamespaceError:
         return []
-    except (RESTError, OSError) as error:
-        raise ConnectionFailed(
-            f"the catalog {place.name!r} ({place.type}) cannot be reached: {_line(error)}",
-            next_step="see that the catalog runs and that its address and credentials are right, then run again",
-        ) from error
+    except (SQLAlchemyError, RESTError, OSError) as error:
+        raise place.unreachable(error) from error
 
 
 def standing_of(table: Table) -> Standing:
@@ -112,7 +120,8 @@ def create(
 ) -> None:
     """Make a table, unless someone just did."""
     at = catalog(place)
-    at.create_namespace_if_not_exists(place.namespace)
+    with contextlib.suppress(IntegrityError):  # another process made it meanwhile
+        at.create_namespace_if_not_exists(place.namespace)
     try:
         at.create_table(
             place.identifier(table),
@@ -192,9 +201,11 @@ class translated:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, CommitStateUnknownException):
             raise Unclear(_line(error)) from error
-        # After a rollback the format's own sequence numbers refuse a stale commit, with a ValueError.
+        # After a rollback the format's own sequence numbers refuse a stale commit, with a ValueError; so does PyIceberg
+        # if the snapshot that a branch is to begin at has expired.
         if isinstance(error, CommitFailedException) or (
-            isinstance(error, ValueError) and "sequence number" in str(error)
+            isinstance(error, ValueError)
+            and any(said in str(error) for said in ("sequence number", "unknown snapshot"))
         ):
             raise LostRace(_line(error)) from error
         if isinstance(error, SQLAlchemyError | RESTError | OSError):

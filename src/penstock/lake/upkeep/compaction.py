@@ -8,16 +8,15 @@ never lands by itself. What was to be rewritten and was not is a failure.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.sizes import shown_size
-from penstock.errors import StreamFailed
 from penstock.lake import names
 from penstock.lake.landing import PATIENT
 from penstock.lake.upkeep.census import Census, taken
+from penstock.lake.upkeep.procedures import Conflict, ask
 from penstock.lake.upkeep.racing import turn
 from penstock.lake.upkeep.windows import Rules, Window
 from penstock.lake.upkeep.work import Done, Work, counted
@@ -30,12 +29,6 @@ STEP = "compaction"
 TRIES = 6
 #: seconds in which landings that waited for a turn may come through, before the next one is taken
 PAUSE = 0.3
-#: what Spark says of a rewrite that others' commits have undone
-_CONFLICTS = ("conflicted with another concurrent", "CommitFailedException", "ValidationException")
-
-
-class Conflict(Exception):
-    """Others changed the files that were being rewritten: nothing of ours happened."""
 
 
 @dataclass
@@ -43,7 +36,6 @@ class _Tally:
     rewritten: int = 0
     added: int = 0
     deletes: int = 0
-    seconds: float = field(default_factory=time.monotonic)
 
 
 def compact(work: Work) -> list[Done]:
@@ -99,11 +91,12 @@ def _facts(before: Census, after: Census) -> dict[str, Any]:
 
 def _rewritten(work: Work, rules: Rules, window: Window, tally: _Tally) -> None:
     """One window, tried again while others come in between; StreamFailed if nothing came of it."""
+    last = ""
     for lost in range(TRIES):
         try:
             # Landings of a keyed table write deletes for the very files that are rewritten.
             with turn(work) if rules.keyed or lost >= PATIENT else nullcontext():
-                said = call(work, rewrite_sql(work, rules, window))
+                said = ask(work, rewrite_sql(work, rules, window))
         except Conflict as error:
             work.probe.at("lake.compaction_lost_race")
             last = str(error)
@@ -142,7 +135,7 @@ def _deletes_rewritten(work: Work, rules: Rules, tally: _Tally) -> None:
     for lost in range(TRIES):
         try:
             with turn(work) if rules.keyed or lost >= PATIENT else nullcontext():
-                said = call(work, sql)
+                said = ask(work, sql)
         except Conflict:
             continue
         if not said["rewritten_delete_files_count"] and rules.deletes_wanted(taken(work.loaded()[0])):
@@ -183,22 +176,3 @@ def rewrite_sql(work: Work, rules: Rules, window: Window) -> str:
 
 def _table(work: Work) -> str:
     return f"'`{work.place.namespace}`.`{work.table}`'"
-
-
-def call(work: Work, sql: str) -> Mapping[str, Any]:
-    """A procedure's one row; Conflict if other writers undid it, StreamFailed for anything else."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    try:
-        rows = work.spark.session().sql(sql).collect()
-    except (PySparkException, Py4JJavaError) as error:
-        text = str(error)
-        line = next((line.strip(": ") for line in text.splitlines() if "Exception" in line), text.splitlines()[0])
-        if any(sign in text for sign in _CONFLICTS):
-            raise Conflict(line) from error
-        raise StreamFailed(
-            f"{work.name}: Spark failed: {line}", next_step="run the upkeep again", safe="Nothing was changed."
-        ) from error
-    found: Mapping[str, Any] = rows[0].asDict() if rows else {}
-    return found

@@ -61,12 +61,10 @@ def _drop(work: Work, table: Table, standing: Standing) -> list[Done]:
     old = over(standing, int((work.now - STRAY).timestamp() * 1000))
     if not old:
         return []
-    if work.dry_run:
-        return [
-            Done(STEP, f"would drop {counted(len(old), 'branch').replace('branchs', 'branches')}", {"branches": old})
-        ]
-    drop_branches(table, old)
     noun = "branch" if len(old) == 1 else "branches"
+    if work.dry_run:
+        return [Done(STEP, f"would drop {len(old)} {noun} of attempts that are over", {"branches": old})]
+    drop_branches(table, old)
     return [Done(STEP, f"dropped {len(old)} {noun} of attempts that are over", {"branches": old})]
 
 

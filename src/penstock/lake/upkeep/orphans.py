@@ -43,7 +43,7 @@ def sweep(work: Work) -> list[Done]:
     named = Reach().add(table, table.metadata.snapshots).all | shared(table)
     if not any(found.path in named for found in listed):
         raise work.failed(
-            f"none of the {len(listed)} files in {location} is one that the table names, so none is taken for an orphan",
+            f"none of the {len(listed)} files in {location} is named by the table, so none is taken for an orphan",
             "see whether the table's files were moved, or are reached by another path",
         )
     going, waiting, young = _judged(work, standing, [found for found in listed if found.path not in named])

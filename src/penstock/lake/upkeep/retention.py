@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from penstock.core.sizes import shown_duration, shown_size
 from penstock.lake import names
+from penstock.lake.landing import inspected
 from penstock.lake.standing import ReaderMark, Standing
-from penstock.lake.tables import commit, fixed
+from penstock.lake.tables import commit
 from penstock.lake.upkeep.census import Census, Entry, taken
 from penstock.lake.upkeep.expiry import must_be_whole
 from penstock.lake.upkeep.losses import losing, noted, told
@@ -44,8 +45,7 @@ def retain(work: Work) -> list[Done]:
     """Drop what the options say; nothing without them."""
     if work.options.retention is None:
         return []
-    table, standing = work.loaded()
-    if standing.mode == "merge":
+    if work.loaded()[1].mode == "merge":
         return [Done(STEP, "does not apply: a keyed table holds the current rows, not their history")]
     return raced(work, "retention", lambda table, standing: _retain(work, table, standing))
 
@@ -82,7 +82,11 @@ def _retain(work: Work, table: Table, standing: Standing) -> list[Done]:
         kind=STEP,
         head=standing.head,
         removed=[entry.file for entry in plan.entries],
-        properties=fixed({names.FLOOR: str(max(standing.floor, plan.floor)), **noted(losses)}),
+        properties=lambda planted: {
+            names.FLOOR: str(max(standing.floor, plan.floor)),
+            names.INSPECTED: inspected(planted),
+            **noted(losses),
+        },
     )
     work.probe.at("lake.retained")
     return [Done(STEP, f"removed {what}{held}{lost}", facts)]

@@ -1,7 +1,8 @@
 """Tombstones of a keyed table that every reader has seen are forgotten, after a while.
 
-Prepared by one DELETE on a branch, under the turn; then main and the floor move at once, if main is still where the
-branch began. A reader that begins anew needs no tombstones: it reads what is there.
+Prepared by one DELETE on a branch, under the turn; then main moves to it, if it is still where the branch began. The
+floor stays: a reader that begins anew needs no tombstones, and reads current rows below them. One that had begun, and
+was passed by force or as abandoned, finds what it lost in its own property, and stops.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.core.sizes import shown_duration
-from penstock.errors import StreamFailed
 from penstock.lake import names
 from penstock.lake.landing import inspected
 from penstock.lake.merging import KIND_SETTING, drop_branches
@@ -23,6 +23,7 @@ from penstock.lake.standing import ReaderMark, Standing
 from penstock.lake.tables import LostRace, Planted, Unclear, load, translated
 from penstock.lake.upkeep.expiry import OWN_BRANCH, must_be_whole
 from penstock.lake.upkeep.losses import noted, told
+from penstock.lake.upkeep.procedures import Conflict, ask
 from penstock.lake.upkeep.racing import TRIES, turn
 from penstock.lake.upkeep.times import head_at, known
 from penstock.lake.upkeep.work import Done, Work, counted, held_back
@@ -60,7 +61,7 @@ def purge(work: Work) -> list[Done]:
     found = due(work, table, standing)
     held = f"; held back: {held_back(found.holder, work.now)}" if found.holder else ""
     age = shown_duration(work.options.tombstones.age)
-    facts = {"tombstones": found.count, "floor": standing.floor}
+    facts = {"tombstones": found.count}
     if not found.count:
         return [Done(STEP, f"none older than {age} to remove{held}", facts)]
     losses = lost_by(standing, found)
@@ -80,7 +81,7 @@ def purge(work: Work) -> list[Done]:
     else:
         raise work.failed(f"other writers came first {TRIES} times", "run the upkeep again when fewer are at work")
     what = f"{counted(found.count, 'tombstone')} older than {age}"
-    facts = {"tombstones": found.count, "floor": max(standing.floor, found.last)}
+    facts = {"tombstones": found.count}
     return [Done(STEP, f"removed {what}{held}{lost}", facts)]
 
 
@@ -128,7 +129,7 @@ def lost_by(standing: Standing, found: Found) -> dict[ReaderMark, int]:
 
 
 def _purged(work: Work, table: Table, standing: Standing) -> Found:
-    """Under the turn: delete on a branch, then main := branch, with the floor."""
+    """Under the turn: delete on a branch, then main := branch, with what readers lose."""
     must_be_whole(work.name, standing)
     if not standing.orderly:
         raise work.failed("others have written meanwhile, and their rows have no place yet", "run the upkeep again")
@@ -153,21 +154,13 @@ def _purged(work: Work, table: Table, standing: Standing) -> Found:
 
 
 def _delete(work: Work, branch: str, upto: int) -> None:
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
     session = work.spark.session()
     at = f"{work.place.spark_table(work.table)}.branch_{branch}"
     session.conf.set(KIND_SETTING, KIND)
     try:
-        session.sql(f"delete from {at} where {names.DELETED} and {names.SEQ} <= {upto}")  # noqa: S608 (names are ours)
-    except (PySparkException, Py4JJavaError) as error:
-        line = next(iter(str(error).splitlines()), type(error).__name__)
-        raise StreamFailed(
-            f"{work.name}: tombstones could not be removed: Spark failed: {line}",
-            next_step="run the upkeep again",
-            safe="Nothing was changed.",
-        ) from error
+        ask(work, f"delete from {at} where {names.DELETED} and {names.SEQ} <= {upto}")  # noqa: S608 (names are ours)
+    except Conflict as error:
+        raise LostRace(str(error)) from error
     finally:
         session.conf.unset(KIND_SETTING)
 
@@ -192,7 +185,6 @@ def _swap(work: Work, standing: Standing, branch: str, base: int, found: Found) 
         producer.snapshot_properties = {names.KIND: KIND, names.HEAD: str(standing.head)}
         (added, *_), _ = producer._commit()
         properties = {
-            names.FLOOR: str(max(standing.floor, found.last)),
             names.INSPECTED: inspected(planted),
             **noted(lost_by(standing, found)),
         }

@@ -106,7 +106,8 @@ def united(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, st
         elif known != value:
             raise InputError(
                 f"Spark's setting {key} is wanted with two different values",
-                next_step="take it out of `spark.config` in the pipeline file, or give both sides the same options",
+                next_step="take it out of `spark.config` in the pipeline file, or give both sides the same options; "
+                "two lakes need two different `catalog.name`s",
             )
         else:
             result[key] = value

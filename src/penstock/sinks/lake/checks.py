@@ -65,22 +65,22 @@ class Checks:
 
     def _check_table(self, standing: Standing) -> None:
         if not standing.ours:
-            if not self.options.adopt:
+            if not self.options.into_existing:
                 self._refuse(
                     f"the table {self._name} is there already, and penstock did not make it",
-                    "set `adopt: true` on the stream to land in it (it gets the column _ingest_seq), or name another "
-                    "`table`",
+                    "set `into_existing: true` on the stream to land in it (it gets the column _ingest_seq), or another "
+                    "`into`",
                 )
             return
         if standing.mode != self.options.mode:
             self._refuse(
                 f"the table {self._name} was made with mode {standing.mode}, not {self.options.mode}",
-                f"set `mode: {standing.mode}`, or name another `table`",
+                f"set `mode: {standing.mode}`, or name another `into`",
             )
         if standing.mode == "merge" and standing.key != tuple(self.key):
             self._refuse(
                 f"the table {self._name} is keyed by {', '.join(standing.key)}, not by {', '.join(self.key)}",
-                f"set `key: [{', '.join(standing.key)}]`, or name another `table`",
+                f"set `key: [{', '.join(standing.key)}]`, or name another `into`",
             )
 
     def _check_refresh(self, standing: Standing | None) -> None:
@@ -94,7 +94,7 @@ class Checks:
         if others:
             self._refuse(
                 f"a full refresh would replace all of {self._name}, where pipeline {others[0][0]!r} lands too",
-                "name another `table`, or give the stream a cursor",
+                "name another `into`, or give the stream a cursor",
             )
 
     def _check_schema(self, standing: Standing | None) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from penstock.lake.options import LakeOptions, plain_name
+from penstock.lake.upkeep.options import Size, UpkeepOptions
 
 MIB = 1 << 20
 
@@ -14,9 +15,10 @@ MIB = 1 << 20
 class Options(LakeOptions):
     """The lake that the streams land in."""
 
-    target_file_size: int = Field(
-        default=128 * MIB, ge=1 * MIB, description="begin another file once one has reached this size"
+    target_file_size: Annotated[Size, Field(ge=MIB)] = Field(
+        default=128 * MIB, description="begin another file once one has reached this size"
     )
+    upkeep: UpkeepOptions = Field(default_factory=UpkeepOptions, description="how `penstock upkeep` keeps the tables")
 
 
 class StreamOptions(BaseModel):
@@ -24,7 +26,7 @@ class StreamOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    table: str | None = Field(default=None, description="the table's name; the stream's own unless said otherwise")
+    into: str | None = Field(default=None, description="the table's name; the stream's own unless said otherwise")
     mode: Literal["append", "merge"] = Field(
         default="append",
         description="append: a log of versions; merge: one current row per key, tombstones for deletes",
@@ -40,11 +42,11 @@ class StreamOptions(BaseModel):
         default=(),
         description="the order inside files that compaction makes, for example [customer_id, created_at desc]",
     )
-    adopt: bool = Field(
+    into_existing: bool = Field(
         default=False, description="land in a table that penstock did not make; gives it the column _ingest_seq"
     )
 
-    @field_validator("table")
+    @field_validator("into")
     @classmethod
     def _named(cls, value: str | None) -> str | None:
         return plain_name(value) if value is not None else None

@@ -53,7 +53,7 @@ class LakeSink:
 
     def table(self, stream: str) -> str:
         """The name of a stream's table."""
-        given = self.stream_options(stream).table
+        given = self.stream_options(stream).into
         if given:
             return given
         plain = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in stream)
@@ -70,7 +70,7 @@ class LakeSink:
         if twice:
             raise InputError(
                 f"two streams would land in one table {twice[0]!r}",
-                next_step="give one of them another `table`",
+                next_step="give one of them another `into`",
                 pipeline=self.pipeline,
             )
         folder = self.place.folder
@@ -96,7 +96,7 @@ class LakeSink:
         if twice:
             raise InputError(
                 f"two streams would land in one table {twice[0]!r}",
-                next_step="give one of them another `table`",
+                next_step="give one of them another `into`",
                 pipeline=self.pipeline,
             )
 

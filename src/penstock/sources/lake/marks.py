@@ -12,7 +12,8 @@ from penstock.errors import StreamRefused
 
 def mark_of(uuid: str, seq: int, at: Mapping[str, Json] | None = None) -> Mark:
     """`at`: the snapshot whose head it was read up to, so that a rollback of the table is noticed."""
-    document: dict[str, Json] = {"table": uuid, "seq": seq}
+    # By the name under which sinks look for what they may show of a mark.
+    document: dict[str, Json] = {"table": uuid, "key": [str(seq)]}
     return Mark.of(document | ({"at": at} if at else {}))
 
 
@@ -27,10 +28,10 @@ def snapshot_of(mark: Mark) -> tuple[int, int] | None:
 
 def seq_of(mark: Mark) -> int:
     """The number; StreamRefused if the mark is not one of ours."""
-    found: Any = mark.document.get("seq")
-    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+    found: Any = mark.document.get("key")
+    if not isinstance(found, list) or len(found) != 1 or not str(found[0]).isdecimal():
         raise malformed(mark)
-    return found
+    return int(found[0])
 
 
 def table_of(mark: Mark) -> str:

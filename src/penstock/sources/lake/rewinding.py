@@ -15,7 +15,7 @@ def number_of(to: str, standing: Standing, *, at: int, table: str, pipeline: str
     def refused(what: str, step: str) -> StreamRefused:
         return StreamRefused(what, next_step=step, pipeline=pipeline, stream=stream)
 
-    if to.isascii() and to.isdigit():
+    if to.isascii() and to.isdecimal():
         seq = int(to)
     else:
         try:

@@ -34,7 +34,6 @@ class LakeSource:
         self.streams = streams
         self.context = context
         self.pipeline = context.pipeline
-        context.spark.needs(place.spark_settings(), place.spark_packages())
 
     def stream_options(self, stream: str) -> StreamOptions:
         return self.streams.get(stream) or StreamOptions()
@@ -128,6 +127,17 @@ class LakeSource:
         """What comes after a mark must still be there as it was. Not asked of one who goes to another place."""
         seq, seen = seq_of(mark), snapshot_of(mark)
         rewind = f"`penstock rewind FILE --to {{}} --stream {stream}`"
+        if standing.mode == "merge" and (lost := standing.lost(self.pipeline, stream)):
+            # No floor tells it: one who begins anew reads current rows below purged tombstones, and misses nothing.
+            raise StreamStopped(
+                f"{lost} deletes in {self._name(stream)} were purged before this reader had seen them: what it has "
+                "delivered may hold rows that are gone",
+                next_step=f"to deliver the current rows anew: `penstock state reset FILE --stream {stream}`; then "
+                "remove from the target what does not come again",
+                safe="Nothing else was lost: the mark has not moved.",
+                pipeline=self.pipeline,
+                stream=stream,
+            )
         if seq < standing.floor:
             step = f"to go on without them: {rewind.format(standing.floor)}"
             raise self._gone(stream, standing, seq, step)
@@ -143,8 +153,10 @@ class LakeSource:
             )
 
     def _gone(self, stream: str, standing: Standing, seq: int, step: str) -> StreamStopped:
-        lost = standing.lost(self.pipeline, stream)
-        count = f" ({lost} rows)" if lost is not None else ""
+        known, count = standing.reader(self.pipeline, stream), ""
+        if known and known.lost is not None:
+            # Counted from the mark that the table knew, which may be behind this one.
+            count = f" ({'at most ' if known.mark < seq else ''}{min(known.lost, standing.floor - seq)} rows)"
         return StreamStopped(
             f"rows of {self._name(stream)} with numbers from {seq + 1} to {standing.floor} were removed by retention "
             f"before this reader had seen them{count}",
@@ -182,7 +194,8 @@ class LakeSource:
             lines += adopt(self.place, table)
         lines += stamp(self.place, table, self.context.mover, self.context.probe)
         standing = self._standing(stream)
-        if lost := standing.lost(self.pipeline, stream):
+        lost = standing.lost(self.pipeline, stream)
+        if lost and not (last and last.mark):
             lines.append(f"goes on without {lost} rows that retention removed before this reader had seen them")
         mark = seq_of(last.mark) if last and last.mark else self._start(read, standing)
         if must_tell(standing, self.pipeline, stream, mark):

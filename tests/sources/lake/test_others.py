@@ -1,0 +1,196 @@
+"""Rows that others put into a table: adopted, numbered, read once; or a stop that says why."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+from pyiceberg.transforms import BucketTransform
+from tests.sources.lake.lakes import Lake, Reader, orders
+
+from penstock.errors import StreamStopped
+from penstock.lake import foreign
+
+
+def expire(lake: Lake, keep: int = 1) -> None:
+    """All but the newest snapshots, as others do it."""
+    table = lake.table()
+    old = sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)[:-keep]
+    table.maintenance.expire_snapshots().by_ids([snapshot.snapshot_id for snapshot in old]).commit()
+
+
+@pytest.fixture
+def legacy(tmp_path: Path) -> Lake:
+    """A table of others with three files."""
+    lake = Lake(tmp_path)
+    lake.make(orders(1, 1))
+    for first in (1, 11, 21):
+        lake.append(orders(first, first + 9))
+    return lake
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Lake:
+    lake = Lake(tmp_path)
+    lake.land(orders(1, 10))
+    return lake
+
+
+def dry(reader: Reader) -> bool:
+    return reader.run() == []
+
+
+def test_a_table_of_others_is_read_once(legacy: Lake) -> None:
+    reader = legacy.reader(adopt=True)
+    assert sorted(reader.ids()) == list(range(1, 31))
+    assert dry(reader)
+    assert legacy.numbers() == list(range(1, 31))
+    assert reader.said == [
+        "adopted shop.orders: it has the column _ingest_seq now",
+        "gave 30 rows that others had put into shop.orders their place in the order",
+        "registered as a reader of orders at number 0",
+    ]
+    assert legacy.reader("second", adopt=True).ids() == reader.lake.reader("third").ids()
+
+
+def test_a_table_whose_history_was_expired_can_be_adopted(legacy: Lake) -> None:
+    """Most tables that have lived for a while: what brought their rows cannot be seen any more."""
+    expire(legacy)
+    reader = legacy.reader(adopt=True)
+    assert sorted(reader.ids()) == list(range(1, 31))
+    assert dry(reader)
+
+
+def test_a_table_with_copied_numbers_can_be_adopted(tmp_path: Path) -> None:
+    """Made as a copy of one of ours: its numbers are another table's."""
+    lake = Lake(tmp_path)
+    lake.land(orders(1, 10), table="origin")
+    copied = lake.table("origin").scan().to_arrow()
+    lake.make(copied)
+    lake.append(copied)
+    reader = lake.reader(adopt=True)
+    assert sorted(reader.ids()) == list(range(1, 11))
+    lake.append(orders(11, 12))
+    assert sorted(reader.ids()) == [11, 12]
+    assert lake.numbers() == list(range(1, 13))
+
+
+def test_rows_that_arrive_without_a_number(ours: Lake) -> None:
+    """Into a table that was adopted; in one that penstock made the column is required."""
+    lake = Lake(ours.folder)
+    lake.make(orders(1, 1), "items")
+    reader = lake.reader(stream="items", adopt=True)
+    lake.append(orders(1, 3), "items")
+    assert sorted(reader.ids()) == [1, 2, 3]
+    lake.append(orders(4, 6), "items")
+    assert sorted(reader.ids()) == [4, 5, 6]
+    assert dry(reader)
+
+
+def test_the_later_of_two_appends_gets_the_higher_numbers(tmp_path: Path) -> None:
+    """Two versions of a row must not change places."""
+    lake = Lake(tmp_path)
+    lake.make(orders(1, 1))
+    reader = lake.reader(adopt=True)
+    for n in range(1, 9):
+        lake.append(orders(n, n))
+    assert reader.ids() == list(range(1, 9))
+    for n in range(9, 17):
+        lake.append(orders(n, n))
+    assert reader.ids() == list(range(9, 17))
+
+
+def test_rows_with_copied_numbers_are_numbered_anew(ours: Lake) -> None:
+    reader = ours.reader()
+    assert reader.ids() == list(range(1, 11))
+    copied = ours.table().scan().to_arrow()
+    ours.append(copied)
+    assert reader.ids() == list(range(1, 11)), "rows of their own, exported once"
+    assert dry(reader)
+    assert ours.numbers() == list(range(1, 21))
+
+
+def test_an_append_of_others_just_before_a_slice_is_opened(ours: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows must not be met under numbers that they copied."""
+    reader = ours.reader()
+    slice_ = reader.intend()
+    assert slice_
+    copied = ours.table().scan().to_arrow()
+    stamp, times = foreign.stamp, list[int]()
+
+    def beaten(*given: object) -> list[str]:
+        done = stamp(*given)  # type: ignore[arg-type]
+        if not times:
+            times.append(1)
+            ours.append(copied)
+        return done
+
+    monkeypatch.setattr(foreign, "stamp", beaten)
+    assert reader.read(slice_).column("id").to_pylist() == list(range(1, 11))
+    assert times
+    reader.last = slice_.position
+    assert sorted(reader.ids()) == list(range(1, 11))
+
+
+def test_rows_that_others_changed_or_deleted_are_reported(ours: Lake) -> None:
+    reader = ours.reader()
+    reader.run()
+    with warnings.catch_warnings(action="ignore"):
+        ours.table().delete("id = 3")
+    assert reader.run() == []
+    (line,) = [line for line in reader.said if "penstock did not make" in line]
+    assert "changed or deleted rows" in line
+    assert "readers are not told of such changes" in line
+    reader.said.clear()
+    reader.run()
+    assert reader.said == [], "said once"
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_appends_that_were_expired_before_anyone_saw_them_stop_the_reader(ours: Lake, keep: int) -> None:
+    """PyIceberg even takes the name of the parent away: it looks like the table's first snapshot."""
+    reader = ours.reader()
+    reader.run()
+    copied = ours.table().scan().to_arrow()
+    for _ in range(keep + 1):
+        ours.append(copied)
+    expire(ours, keep=keep)
+    with pytest.raises(StreamStopped) as caught:
+        reader.run()
+    assert "expired before it could be seen what rows they brought" in caught.value.what
+
+
+def test_a_single_append_is_seen_whatever_was_expired_before_it(ours: Lake) -> None:
+    reader = ours.reader()
+    reader.run()
+    ours.append(ours.table().scan().to_arrow())
+    expire(ours)
+    assert sorted(reader.ids()) == list(range(1, 11))
+
+
+def test_a_lake_into_a_table_of_others(legacy: Lake) -> None:
+    """The sink adopts; legacy rows are numbered by the first reader, after rows that landed meanwhile."""
+    expire(legacy)
+    legacy.land(orders(31, 33), into_existing=True)
+    reader = legacy.reader()
+    assert sorted(reader.ids()) == list(range(1, 34))
+    assert dry(reader)
+    numbers = legacy.numbers()
+    assert len(set(numbers)) == len(numbers) == 33
+    assert None not in numbers
+
+
+def test_partitioned_tables_keep_their_partitions(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    rows = orders(1, 20, colour=["red", "blue"] * 10)
+    lake.make(rows)
+    with lake.table().update_spec() as update:
+        update.add_identity("colour")
+        update.add_field("id", BucketTransform(2), "bucket")
+    lake.append(rows)
+    before = {str(task.file.partition) for task in lake.table().scan().plan_files()}
+    reader = lake.reader(adopt=True)
+    assert sorted(reader.ids()) == list(range(1, 21))
+    assert {str(task.file.partition) for task in lake.table().scan().plan_files()} == before
+    assert lake.table().scan("colour = 'red'").to_arrow().num_rows == 10

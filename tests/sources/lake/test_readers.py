@@ -1,0 +1,152 @@
+"""Many readers of one table: each has its own mark, and none knows of another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.sources.lake.lakes import Lake, orders
+
+from penstock.errors import InputError, StreamRefused
+from penstock.lake.readers import abandon
+from penstock.ports import Budget
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    made = Lake(tmp_path)
+    made.land(orders(1, 10))
+    return made
+
+
+def marks(lake: Lake) -> dict[str, int]:
+    return {reader.pipeline: reader.mark for reader in lake.standing().readers()}
+
+
+def test_each_has_its_own_mark(lake: Lake) -> None:
+    fast, slow, part = lake.reader("fast"), lake.reader("slow"), lake.reader("part", where="id > 5")
+    assert (fast.ids(), part.ids()) == (list(range(1, 11)), list(range(6, 11)))
+    assert slow.run(Budget(bytes=1 << 30, rows=3), between=lambda: None)
+    lake.land(orders(11, 12))
+    assert fast.ids() == part.ids() == slow.ids() == [11, 12]
+    assert fast.run() == part.run() == slow.run() == []
+    assert marks(lake) == {"fast": 12, "slow": 12, "part": 12}
+
+
+def test_one_pipeline_with_two_streams_on_one_table(lake: Lake) -> None:
+    one, two = lake.reader(stream="one", table="orders"), lake.reader(stream="two", table="orders")
+    assert one.ids() == two.ids() == list(range(1, 11))
+    assert {reader.stream for reader in lake.standing().readers()} == {"one", "two"}
+
+
+def test_names_with_dots_do_not_run_together(lake: Lake) -> None:
+    """a.b/c and a/b.c would have the same property if dots were not encoded."""
+    lake.reader("a.b", stream="c", table="orders").run()
+    lake.reader("a", stream="b.c", table="orders").intend()
+    found = {(reader.pipeline, reader.stream) for reader in lake.standing().readers()}
+    assert found == {("a.b", "c"), ("a", "b.c")}
+
+
+def test_one_that_fails_for_a_week_affects_no_other(lake: Lake) -> None:
+    failing, other = lake.reader("failing", where="colour = 'red'"), lake.reader("other")
+    for first in (11, 21, 31):
+        lake.land(orders(first, first + 9))
+        with pytest.raises(StreamRefused):
+            failing.run()
+        assert other.ids()[-10:] == list(range(first, first + 10))
+    failing.options = {}
+    assert failing.ids() == list(range(1, 41)), "and it misses nothing"
+
+
+def test_the_table_learns_how_far_a_reader_is_at_its_next_run(lake: Lake) -> None:
+    reader = lake.reader()
+    reader.run()
+    assert marks(lake) == {"out": 0}, "late, which only keeps more"
+    before = len(lake.table().metadata.snapshots)
+    lake.land(orders(11, 11))
+    reader.run()
+    assert marks(lake) == {"out": 10}
+    assert len(lake.table().metadata.snapshots) == before + 1, "raising a mark adds no snapshot"
+
+
+def test_registering_and_going_back_add_a_snapshot(lake: Lake) -> None:
+    """So that a purge that is under way fails and looks again."""
+    before = lake.standing().main
+    reader = lake.reader()
+    reader.run()
+    registered = lake.standing().main
+    assert before
+    assert registered
+    assert (registered.parent, registered.kind) == (before.id, "reader")
+    reader.run()
+    source = reader.source()
+    content = source.content("orders")
+    mark = source.rewound("orders", content, reader.last, "4")
+    from penstock.core.slices import Kind, following
+
+    back = following(reader.last, pipeline="out", stream="orders", upto=mark, content=content, kind=Kind.REWIND)
+    source.settle("orders", content, back.position)
+    lowered = lake.standing().main
+    assert lowered
+    assert (lowered.parent, lowered.kind) == (registered.id, "reader")
+    assert marks(lake) == {"out": 4}
+
+
+def test_registering_takes_no_row_away_and_hands_out_no_number(lake: Lake) -> None:
+    head, rows = lake.standing().head, lake.numbers()
+    lake.reader().intend()
+    assert (lake.standing().head, lake.numbers()) == (head, rows)
+
+
+def test_the_slowest_holds_back_retention_until_it_is_abandoned(lake: Lake) -> None:
+    slow, fast = lake.reader("slow"), lake.reader("fast")
+    slow.intend()
+    fast.run()
+    lake.land(orders(11, 12))
+    fast.run()
+    slowest = lake.standing().slowest()
+    assert slowest
+    assert (slowest.pipeline, slowest.mark) == ("slow", 0)
+    assert abandon(lake.place, "orders", "slow", "orders") == (
+        "slow/orders (at 0) no longer holds back the retention of orders"
+    )
+    slowest = lake.standing().slowest()
+    assert slowest
+    assert (slowest.pipeline, slowest.mark) == ("fast", 10)
+    assert abandon(lake.place, "orders", "slow", "orders") == "slow/orders was abandoned already"
+
+
+def test_an_abandoned_reader_that_comes_back_is_registered_again(lake: Lake) -> None:
+    slow = lake.reader("slow")
+    slow.intend()
+    abandon(lake.place, "orders", "slow", "orders")
+    slow.said.clear()
+    assert slow.ids() == list(range(1, 11))
+    assert slow.said == ["registered as a reader of orders at number 0"]
+    known = lake.standing().reader("slow", "orders")
+    assert known
+    assert not known.abandoned
+
+
+def test_abandoning_one_that_is_not_there(lake: Lake) -> None:
+    lake.reader("fast").run()
+    with pytest.raises(InputError) as caught:
+        abandon(lake.place, "orders", "slow", "orders")
+    assert caught.value.what == "the table orders has no reader slow/orders"
+    assert caught.value.next_step == "its readers are: fast/orders"
+
+
+def test_snapshots_expired_by_others_do_not_stop_a_reader(lake: Lake) -> None:
+    """All that is gone was ours, and known to be in order."""
+    reader = lake.reader()
+    reader.run()
+    lake.reader("second").run()
+    table = lake.table()
+    current = table.current_snapshot()
+    assert current
+    old = [s.snapshot_id for s in table.metadata.snapshots if s.snapshot_id != current.snapshot_id]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+    assert len(lake.table().metadata.snapshots) == 1
+    assert reader.run() == []
+    lake.land(orders(11, 11))
+    assert reader.ids() == [11]
