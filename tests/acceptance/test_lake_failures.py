@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -74,10 +75,16 @@ class Export:
         done = self.run(*words)
         assert done.code == 0, done.err
 
-    def halted(self, point: str) -> Running:
+    @contextmanager
+    def halted(self, point: str) -> Iterator[Running]:
+        """A run that waits at a point; ended with the block, if it still waits."""
         running = self.command.start("run", self.file, point=point)
-        running.reached()
-        return running
+        try:
+            running.reached()
+            yield running
+        finally:
+            if running.process.poll() is None:
+                running.kill()
 
     @property
     def slices(self) -> list[list[int]]:
@@ -193,11 +200,11 @@ def test_two_processes_handing_out_the_same_numbers(lake: Lake) -> None:
     poll.tick()
     # Both have stamped from the same head; the second to commit must not use the numbers of the first.
     left.land(orders(41, 60))
-    halted = leftwards.halted("lake.prepared")
-    rightwards.tick()
-    poll.tick()
-    halted.go()
-    assert halted.end().code == 0
+    with leftwards.halted("lake.prepared") as halted:
+        rightwards.tick()
+        poll.tick()
+        halted.go()
+        assert halted.end().code == 0
     poll.tick()
     # And as it comes.
     for step in range(2):
@@ -238,12 +245,12 @@ def test_a_mark_shared_by_two_instances_of_a_sink(lake: Lake) -> None:
     assert sorted(found) == sorted([*range(1, 121)] * 2)
 
     # The same name at the same time: one waits. The same name with another store: it stops.
-    running = one.halted("gate.moved")
-    held = one.run()
-    assert held.code == 4
-    assert f"process {running.process.pid}" in held.err
-    running.go()
-    assert running.end().code == 0
+    with one.halted("gate.moved") as running:
+        held = one.run()
+        assert held.code == 4
+        assert f"process {running.process.pid}" in held.err
+        running.go()
+        assert running.end().code == 0
     stopped = Export(lake, "one", store="second.db").run()
     assert stopped.code == 1
     assert "The store was lost, or this is a second store under the same pipeline name" in stopped.err

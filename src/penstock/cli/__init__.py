@@ -11,7 +11,7 @@ import os
 
 import typer
 
-from penstock.cli import rewind, run, state, status, version
+from penstock.cli import rewind, run, state, status, upkeep, version
 
 __all__ = ["app", "main"]
 
@@ -41,6 +41,7 @@ app = typer.Typer(
 app.command("run", short_help="Move what is new, exactly once.")(run.run)
 app.command("status", short_help="How far each stream is, and who runs it.")(status.status)
 app.command("rewind", short_help="Go back to a place and deliver again what comes after it.")(rewind.rewind)
+app.command("upkeep", short_help="Compact lake tables, expire snapshots, remove what is too old.")(upkeep.upkeep)
 app.add_typer(state.app, name="state")
 app.command("version")(version.version)
 

@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
 #: keys of a slice up to which they are sent to every worker; beyond it, both sides are shuffled
 BROADCAST = 500_000
-#: tasks that fold such keys and write what they delete. Iceberg also cuts its scan into as many tasks, or as there are
-#: cores if that is more: Spark's own 200 cost more than the scan itself
-FEW = "2"
-PARTITIONS = "spark.sql.shuffle.partitions"
+#: for a MERGE with few keys. Iceberg cuts its scan into as many tasks as a shuffle has, or as there are cores if that
+#: is more: with Spark's own 200 the tasks cost more than the scan. And what is planned need not be planned again
+FEW_KEYS = {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false"}
 #: what a MERGE of ours is known by, in the summary of its snapshot
 KIND_SETTING = f"spark.sql.iceberg.snapshot-property.{names.KIND}"
 
@@ -103,10 +102,11 @@ class Merging:
             f"select {keys}, max({names.SEQ}) as newest from {at} "  # noqa: S608 (names are checked and quoted)
             f"where {names.SEQ} >= {landed.start} group by {keys}"
         )
-        usual = session.conf.get(PARTITIONS)
-        session.conf.set(KIND_SETTING, "merge")
-        session.conf.set(PARTITIONS, FEW if hint else usual)
+        settings = {KIND_SETTING: "merge", **(FEW_KEYS if hint else {})}
+        usual = {name: session.conf.get(name) for name in settings if name != KIND_SETTING}
         try:
+            for name, value in settings.items():
+                session.conf.set(name, value)
             session.sql(
                 f"merge into {at} a using (select {hint} * from ({newest}) b) b "  # noqa: S608 (as above)
                 f"on {same} and a.{names.SEQ} < b.newest when matched then delete"
@@ -114,7 +114,8 @@ class Merging:
         except (PySparkException, Py4JError) as error:
             raise self._explained(error) from error
         finally:
-            session.conf.set(PARTITIONS, usual)
+            for name, value in usual.items():
+                session.conf.set(name, value)
             session.conf.unset(KIND_SETTING)
 
     def _explained(self, error: Exception) -> Exception:

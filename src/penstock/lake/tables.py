@@ -208,6 +208,9 @@ class translated:
             and any(said in str(error) for said in ("sequence number", "unknown snapshot"))
         ):
             raise LostRace(_line(error)) from error
+        # PyIceberg cannot remove a property that someone else has just removed: a turn, which needs no snapshot.
+        if isinstance(error, KeyError) and error.args == (names.TURN,):
+            raise LostRace(f"{names.TURN} was given back meanwhile") from error
         if isinstance(error, SQLAlchemyError | RESTError | OSError):
             raise Unclear(f"{type(error).__name__}: {_line(error)}") from error
 

@@ -27,12 +27,20 @@ POINTS = (
     "gate.intended",
     "gate.asked",
     "files.part_written",
+    "lake.part_written",
     "gate.moved",
     "files.manifest_written",
     "files.manifest_linked",
     "files.file_visible",
     "files.link_swapped",
     "files.all_visible",
+    "lake.turn_taken",
+    "lake.restamped",
+    "lake.prepared",
+    "lake.staged",
+    "lake.merged",
+    "lake.lost_race",
+    "lake.landed",
     "gate.unclear",
     "gate.committed",
     "gate.advanced",
@@ -41,20 +49,38 @@ POINTS = (
     "engine.reset_wanted",
     "engine.recovering",
     "files.files_withdrawn",
+    "lake.stamped",
+    "lake.stamp_lost_race",
+    "lake.stamp_landed",
+    "lake.compacted",
+    "lake.compaction_lost_race",
+    "lake.expired",
+    "lake.purge_prepared",
+    "lake.purged",
+    "lake.retained",
+    "lake.upkeep_lost_race",
+    "lake.upkeep_turn_taken",
 )
-#: what a run of a keyset stream, without conflict, passes through
-RUN_POINTS = tuple(
+#: what a run passes through, whatever its sink, without conflict
+_EVERY_RUN = tuple(
     point
     for point in POINTS
-    if point
-    not in (
-        "files.link_swapped",
-        "gate.unclear",
-        "engine.reset_wanted",
-        "engine.recovering",
-        "files.files_withdrawn",
-    )
+    if point.startswith(("engine.", "gate."))
+    and point not in ("gate.unclear", "engine.reset_wanted", "engine.recovering")
 )
+_IN_FILES = ("files.part_written", "files.manifest_written", "files.manifest_linked", "files.file_visible")
+_IN_LOG = ("lake.part_written", "lake.prepared", "lake.landed")
+
+
+def _in_order(*points: str) -> tuple[str, ...]:
+    return tuple(point for point in POINTS if point in points)
+
+
+#: what a run of a keyset stream into files passes through
+RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_FILES, "files.all_visible")
+#: the same into a log and into a keyed table of the lake
+LAKE_RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_LOG)
+MERGE_RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_LOG, "lake.staged", "lake.merged")
 #: a command that does not end or reach its point in this many seconds hangs
 PATIENCE = 180.0
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+from penstock.core.sizes import size
 
 MIB = 1 << 20
 
@@ -28,7 +30,7 @@ class Options(BaseModel):
     compression: Literal["none", "gzip", "zstd", "snappy"] | None = Field(
         default=None, description="parquet: zstd unless said otherwise; csv and ndjson: none, gzip or zstd"
     )
-    target_file_size: int = Field(
+    target_file_size: Annotated[int, BeforeValidator(size)] = Field(
         default=128 * MIB, ge=64 * 1024, description="begin another file once one has reached this size"
     )
 

@@ -25,6 +25,7 @@ from penstock.sinks.lake.options import Options, StreamOptions
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
 
     from penstock.lake.landing import Landed
     from penstock.lake.parquet import Shape
@@ -119,14 +120,21 @@ class LakeSink:
 
     # ------------------------------------------------------------ one slice
 
+    def _made(self, slice_: Slice) -> Table:
+        """The stream's table, such that the slice's rows fit."""
+        from penstock.sinks.lake.making import made
+
+        options = self.stream_options(slice_.stream)
+        return made(self.place, self.table(slice_.stream), slice_, options, self.key(slice_.stream))
+
     def writer(self, slice_: Slice, attempt: str) -> Writer:
         from penstock.lake.tables import standing_of
         from penstock.lake.writing import LakeWriter
-        from penstock.sinks.lake.making import made, shape_of
+        from penstock.sinks.lake.making import shape_of
 
-        options = self.stream_options(slice_.stream)
-        table = made(self.place, self.table(slice_.stream), slice_, options, self.key(slice_.stream))
-        shape = shape_of(table, self.options, self.key(slice_.stream) if options.mode == "merge" else ())
+        table = self._made(slice_)
+        keyed = self.stream_options(slice_.stream).mode == "merge"
+        shape = shape_of(table, self.options, self.key(slice_.stream) if keyed else ())
         standing = standing_of(table)
         self._aside[attempt] = (shape, standing.uuid)
         return LakeWriter(
@@ -142,6 +150,9 @@ class LakeSink:
     def commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> None:
         from penstock.lake.landing import Landing
 
+        if not slice_.kind.moves and not slice_.previous:
+            # A stream that begins without rows, at a place that is not the beginning: nobody has asked for a writer.
+            self._made(slice_)
         landed = self._landed(slice_, attempt, receipts)
         landing = Landing(self.place, self.table(slice_.stream), slice_, attempt, self.context.probe)
         if self.stream_options(slice_.stream).mode == "merge" and landed.files:

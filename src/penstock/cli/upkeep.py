@@ -1,0 +1,191 @@
+"""`penstock upkeep`: keep lake tables small, quick and within their bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.parameters import File, Json, Yes
+from penstock.cli.report import reported
+
+if TYPE_CHECKING:
+    from penstock.cli.upkeep_report import Report
+    from penstock.cli.upkeep_targets import Target
+    from penstock.config import File as PipelineFile
+    from penstock.lake.upkeep.work import Work
+    from penstock.wiring import Hands
+
+
+def upkeep(
+    file: File,
+    pipelines: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PIPELINE", help="Pipelines of the file; all by default.", show_default=False),
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option("--table", "-t", metavar="T", help="Only this table; may be repeated."),
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--only",
+            metavar="STEPS",
+            help="Only these steps, parted by commas: retention, tombstones, compaction, expiry, orphans.",
+        ),
+    ] = None,
+    abandon: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--abandon",
+            metavar="PIPELINE/STREAM",
+            help="First declare a reader abandoned: it holds nothing back any more. May be repeated.",
+        ),
+    ] = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Pass readers that are behind, and take orphans younger than a day. Asks first."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Compact the lake tables that the pipelines write, expire their snapshots, remove what is too old or orphaned.
+
+    \b
+    Examples:
+      penstock upkeep shop.yaml
+      penstock upkeep shop.yaml shop --table orders --only compaction,expiry
+      penstock upkeep shop.yaml --dry-run
+      penstock upkeep shop.yaml --abandon export/orders
+
+    Runs beside writers and readers, as often as you like; needs no lease, and starts Spark only where files
+    must be rewritten. Never removes a row that a registered reader has not read, unless forced: then it says
+    first how many rows each reader loses. How long things are kept is said under `upkeep` of the lake sink.
+
+    The exit code is 1 if a step failed; the other steps and tables went on.
+    """
+    with reported(file, as_json=as_json):
+        raise typer.Exit(_upkeep(file, pipelines, table, only, abandon, force, dry_run, yes, as_json))
+
+
+def _upkeep(
+    path: str,
+    pipelines: list[str] | None,
+    tables: list[str] | None,
+    only: str | None,
+    abandon: list[str] | None,
+    force: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    import gc
+
+    from penstock import wiring
+    from penstock.cli.pipelines import chosen
+    from penstock.cli.signals import Signals
+    from penstock.cli.upkeep_report import Report
+    from penstock.cli.upkeep_targets import narrowed, steps_of, targets_of
+
+    steps = steps_of(only)
+    with Signals():
+        file = wiring.load(path)
+        targets = narrowed(file, targets_of(file, chosen(file, pipelines)), tables)
+        report = Report(file.path, as_json=as_json)
+        gc.freeze()
+        gc.enable()
+        if abandon:
+            _abandon(targets, abandon, report, dry_run)
+        if force and not dry_run:
+            _ask(file, targets, steps, yes, as_json)
+        _each(file, targets, lambda work: report.keep(work, steps), force=force, dry_run=dry_run)
+        return report.end()
+
+
+def _each(
+    file: PipelineFile, targets: Sequence[Target], act: Callable[[Work], None], *, force: bool, dry_run: bool
+) -> None:
+    """Every table's work; those of one lake share a Spark, which ends with the last of them."""
+    from itertools import groupby
+
+    from penstock import wiring
+    from penstock.errors import Interrupted
+
+    for settings, group in groupby(targets, key=lambda target: target.place.spark_settings()):
+        hands = wiring.hands_for(file)
+        try:
+            for target in group:
+                hands.spark.needs(settings, target.place.spark_packages())
+                act(_work(target, hands, force=force, dry_run=dry_run))
+        except Interrupted:
+            hands.cancel()
+            raise
+        finally:
+            hands.close()
+
+
+def _work(target: Target, hands: Hands, *, force: bool, dry_run: bool) -> Work:
+    from penstock import wiring
+    from penstock.lake.upkeep.work import Work
+
+    return Work(
+        place=target.place,
+        table=target.table,
+        options=target.options,
+        spark=hands.spark,
+        mover=lambda: hands,
+        probe=wiring.make_probe(),
+        now=wiring.SystemClock().now(),
+        force=force,
+        dry_run=dry_run,
+    )
+
+
+def _abandon(targets: Sequence[Target], wanted: Sequence[str], report: Report, dry_run: bool) -> None:
+    """Declare readers abandoned, in every table that knows them."""
+    from penstock.cli.pipelines import UNTOUCHED
+    from penstock.config.mistakes import suggest
+    from penstock.errors import InputError
+    from penstock.lake.peek import peek
+    from penstock.lake.upkeep.work import Done
+
+    known: dict[str, list[Target]] = {}
+    for target in targets:
+        standing = peek(target.place, target.table)
+        for reader in standing.readers() if standing else ():
+            known.setdefault(f"{reader.pipeline}/{reader.stream}", []).append(target)
+    for name in wanted:
+        if name not in known:
+            raise InputError(
+                f"no table has a reader '{name}'; {suggest(name, list(known), 'readers')}",
+                safe=UNTOUCHED,
+                next_step="give it as PIPELINE/STREAM, as the reader's own pipeline file names them",
+            )
+    for name in wanted:
+        pipeline, _, stream = name.partition("/")
+        for target in known[name]:
+            if dry_run:
+                text = f"would declare {name} abandoned"
+            else:
+                from penstock.lake.readers import abandon
+
+                text = abandon(target.place, target.table, pipeline, stream)
+            report.done(target.name, Done("readers", text))
+
+
+def _ask(file: PipelineFile, targets: Sequence[Target], steps: Sequence[str], yes: bool, as_json: bool) -> None:
+    """Say what a forced upkeep removes, and go on only if the user wants it."""
+    from penstock.cli.asking import agreed
+    from penstock.lake.upkeep.run import keep
+
+    told: list[str] = []
+    removing = [step for step in steps if step in ("retention", "tombstones", "orphans")]
+
+    def tell(work: Work) -> None:
+        told.extend(f"{work.name}: {done.step}: {done.text}" for done in keep(work, removing))
+
+    _each(file, targets, tell, force=True, dry_run=True)
+    agreed(told, yes=yes, to_stderr=as_json)
