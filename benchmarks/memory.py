@@ -1,7 +1,8 @@
-"""The memory of a whole run: five million orders into Parquet files, every process that it starts counted.
+"""The memory of whole runs, every process that they start counted: five million orders into Parquet files, the same
+into the lake, and twenty million out of the lake into files.
 
 Summed is the PSS (a page shared by n processes counts for 1/n in each) of the command, its JVM and the Python
-workers; Postgres is not part of it. The peak must stay below 2 GiB: memory follows from the byte budgets, not from
+workers; Postgres is not part of it. Each peak must stay below 2 GiB: memory follows from the byte budgets, not from
 the table. Beside it: where the time went.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -28,6 +30,23 @@ BOUND_MIB = 2048
 #: seconds between two looks
 LOOK = 0.2
 MIB = 1 << 20
+#: landings that make the table in the lake
+LANDINGS = 200
+
+LAKE = """\
+pipelines:
+  lake:
+    source: {type: postgres, url: "${DATABASE_URL}"}
+    sink: {type: lake}
+    streams:
+      orders: {cursor: updated_at, tiebreaker: id}
+"""
+EXPORT = """\
+pipelines:
+  export:
+    source: {type: lake, namespace: many}
+    sink: {type: files, directory: exported}
+"""
 
 
 @dataclass
@@ -97,43 +116,77 @@ def phases(messages: list[dict[str, str]], begun: float, ended: float) -> dict[s
     return spent
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=5_000_000, help="rows of the table")
-    chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="penstock-memory-") as name, PostgresServer() as server:
-        folder = Path(name)
-        url = server.database("shop")
-        orders.make_orders(url, chosen.rows)
-        file = orders.write_pipeline(folder)
-        begun = time.time()
-        with subprocess.Popen(
-            [orders.COMMAND, "run", str(file), "--json"],
-            env=orders.environment(url),
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process:
-            assert process.stdout is not None
-            with watching(process.pid) as peak:
-                messages = [json.loads(line) for line in process.stdout]
-                code = process.wait()
-        ended = time.time()
-        if code != 0:
-            raise SystemExit(f"the run ended with {code}: {messages[-1:]}")
-        if orders.rows_in(folder / "out") != chosen.rows:
-            raise SystemExit(f"{orders.rows_in(folder / 'out'):,} rows arrived of {chosen.rows:,}")
+def measured(name: str, folder: Path, env: dict[str, str]) -> int:
+    """Run one pipeline file to its end; the peak in MiB. SystemExit with what it said if it fails."""
+    begun = time.time()
+    with subprocess.Popen(
+        [orders.COMMAND, "run", f"{name}.yaml", "--json"],
+        env=env,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        with watching(process.pid) as peak:
+            messages = [json.loads(line) for line in process.stdout]
+            code = process.wait()
+    ended = time.time()
+    if code != 0:
+        raise SystemExit(f"the run of {name} ended with {code}: {messages[-2:]}")
     slices = sum(message["type"] == "state" for message in messages)
-    print(f"{chosen.rows:,} rows in {slices} slices, {ended - begun:.1f} s, {peak.looks} looks at the processes")
+    print(f"{name}: {slices} slices, {ended - begun:.1f} s, {peak.looks} looks at the processes")
     for step, seconds in phases(messages, begun, ended).items():
         print(f"  {step:<30} {seconds:6.2f} s")
-    print(f"peak {peak.bytes / MIB:,.0f} MiB (below {BOUND_MIB:,}):")
+    print(f"  peak {peak.bytes / MIB:,.0f} MiB (below {BOUND_MIB:,}):")
     for part, size in peak.parts.items():
-        print(f"  {part:<30} {size / MIB:6.0f} MiB")
-    mib = round(peak.bytes / MIB)
-    print(json.dumps({"files_peak_mib": mib}))
-    if mib >= BOUND_MIB:
+        print(f"    {part:<28} {size / MIB:6.0f} MiB", flush=True)
+    return round(peak.bytes / MIB)
+
+
+def from_postgres(folder: Path, rows: int) -> dict[str, int]:
+    """The peaks of one table's way into files and into the lake."""
+    with PostgresServer() as server:
+        url = server.database("shop")
+        orders.make_orders(url, rows)
+        env = orders.environment(url)
+        orders.write_pipeline(folder)
+        (folder / "lake.yaml").write_text(LAKE)
+        files = measured("shop", folder, env)
+        arrived(folder / "out", rows)
+        lake = measured("lake", folder, env)
+        arrived(folder / "lake", rows)
+    return {"files_peak_mib": files, "lake_peak_mib": lake}
+
+
+def from_lake(folder: Path, rows: int) -> dict[str, int]:
+    """The peak of an export of a table in many files."""
+    from benchmarks import _lake
+
+    _lake.fill(_lake.Lander(folder, "many"), rows=rows, landings=LANDINGS)
+    (folder / "export.yaml").write_text(EXPORT)
+    peak = measured("export", folder, orders.environment(""))
+    arrived(folder / "exported", rows)
+    return {"export_peak_mib": peak}
+
+
+def arrived(folder: Path, rows: int) -> None:
+    """SystemExit if a folder's files do not hold all rows; then they go, to make room."""
+    found = orders.rows_in(folder)
+    if found != rows:
+        raise SystemExit(f"{found:,} rows arrived in {folder.name} of {rows:,}")
+    shutil.rmtree(folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=5_000_000, help="rows of the table in Postgres")
+    parser.add_argument("--export-rows", type=int, default=20_000_000, help="rows of the table in the lake")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="penstock-memory-") as name:
+        peaks = from_postgres(Path(name), chosen.rows) | from_lake(Path(name), chosen.export_rows)
+    print(json.dumps(peaks))
+    if max(peaks.values()) >= BOUND_MIB:
         raise SystemExit(1)
 
 

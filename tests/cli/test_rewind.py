@@ -69,7 +69,7 @@ def test_it_says_from_where_to_where_and_goes_there(rows: dict[str, Rows]) -> No
     done = penstock("rewind", "shop.yaml", "--to", "2", "--stream", "orders", "--yes")
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout == (
-        f"shop/orders: from place 5 back to place 2; what lies between is read again\n{STAYS}"
+        f"shop/orders: from place 5 to place 2; the next run reads on from there\n{STAYS}"
         "shop: 1 stream: orders\n"
         "shop/orders: rewound; mark: place 2; the next run reads on from there\n"
     )
@@ -82,8 +82,8 @@ def test_without_a_stream_all_that_are_synced(rows: dict[str, Rows]) -> None:
     done = penstock("rewind", "shop.yaml", "--to", "0", "--yes")
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.splitlines()[:2] == [
-        "shop/orders: from place 5 back to the beginning; what lies between is read again",
-        "shop/items: from place 3 back to the beginning; what lies between is read again",
+        "shop/orders: from place 5 to the beginning; the next run reads on from there",
+        "shop/items: from place 3 to the beginning; the next run reads on from there",
     ]
     assert standing() == {"items": "the beginning", "orders": "the beginning"}
     again = penstock("rewind", "shop.yaml", "--to", "0", "--yes", "--stream", "items", "--stream", "items")
@@ -104,7 +104,7 @@ def test_a_place_where_it_stands(rows: dict[str, Rows]) -> None:
 def test_without_a_terminal_it_needs_yes_and_changes_nothing(rows: dict[str, Rows]) -> None:
     done = penstock("rewind", "shop.yaml", "--to", "2", "--stream", "orders")
     assert done.exit_code == 2
-    assert done.stdout == f"shop/orders: from place 5 back to place 2; what lies between is read again\n{STAYS}"
+    assert done.stdout == f"shop/orders: from place 5 to place 2; the next run reads on from there\n{STAYS}"
     assert done.stderr == (
         "error: this must be confirmed, and there is no terminal to ask on\nNothing was read or written.\n"
         "Next: add --yes to the command\n"
@@ -137,7 +137,7 @@ def test_a_stream_that_is_not_there(rows: dict[str, Rows], name: str) -> None:
 def test_for_machines(rows: dict[str, Rows]) -> None:
     done = penstock("rewind", "shop.yaml", "--to", "2", "--stream", "orders", "--yes", "--json")
     assert done.exit_code == 0
-    assert done.stderr == f"shop/orders: from place 5 back to place 2; what lies between is read again\n{STAYS}"
+    assert done.stderr == f"shop/orders: from place 5 to place 2; the next run reads on from there\n{STAYS}"
     messages = [json.loads(line) for line in done.stdout.splitlines()]
     assert [message["type"] for message in messages] == ["catalog", *["progress"] * 3, "state", "eof"]
     assert (messages[-2]["reason"], messages[-2]["mark"]) == ("rewind", '{"place":2}')

@@ -96,8 +96,8 @@ class Keyed(dict[str, lake.StreamOptions]):
     """Every stream, whatever its name, is merged by its id."""
 
     def get(self, name: str, default: Any = None) -> lake.StreamOptions:
-        table = TABLES[name].table if name in TABLES else None
-        return lake.StreamOptions(mode="merge", key=("id",), table=table)
+        table = TABLES[name].into if name in TABLES else None
+        return lake.StreamOptions(mode="merge", key=("id",), into=table)
 
 
 class Lake:

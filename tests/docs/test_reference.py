@@ -16,6 +16,13 @@ from penstock.config.models import FileKeys, PipelineKeys, Spark
 from penstock.core.sizes import size
 from penstock.errors import ConnectionFailed, InputError, LeaseLost, PipelineHeld, StreamFailed
 from penstock.lake.options import CatalogOptions
+from penstock.lake.upkeep.options import (
+    OrphanOptions,
+    RetentionOptions,
+    SnapshotOptions,
+    TombstoneOptions,
+    UpkeepOptions,
+)
 from penstock.sinks import files
 from penstock.sinks import lake as lake_sink
 from penstock.sinks.files.options import PartitionBy
@@ -39,6 +46,11 @@ MODELS: dict[str, type[BaseModel]] = {
     "Sink lake": lake_sink.Options,
     "Streams into lake": lake_sink.StreamOptions,
     "catalog": CatalogOptions,
+    "upkeep": UpkeepOptions,
+    "upkeep.snapshots": SnapshotOptions,
+    "upkeep.orphans": OrphanOptions,
+    "upkeep.retention": RetentionOptions,
+    "upkeep.tombstones": TombstoneOptions,
 }
 
 

@@ -12,30 +12,38 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from penstock.testing.memory_store import Contents
 from penstock.testing.processes import Process
+from tests.engine.files_world import FilesWorld
 from tests.engine.world import World, Wrong
 
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 #: points worth going to at once, so that two processes meet where it matters
-POINTS = (
+GATE_POINTS = (
     "gate.greeted",
     "gate.settled",
     "gate.planned",
     "gate.intended",
     "gate.asked",
     "gate.moved",
-    "files.manifest_written",
-    "files.manifest_linked",
     "gate.committed",
     "gate.advanced",
 )
-#: after the sink was asked and before the commit takes effect
-BETWEEN = ("gate.asked", "gate.moved", "files.manifest_written")
-#: the points at which a commit has taken effect although its caller may not learn so
-COMMITTED = ("files.manifest_linked", "files.all_visible")
+
+
+def one_of(name: str) -> st.SearchStrategy[str]:
+    """One of the points that the machine at hand lists under a name."""
+    return st.runner().flatmap(lambda machine: st.sampled_from(getattr(machine, name)))
 
 
 class GateMachine(RuleBasedStateMachine):
     """Crash, freeze, wake, lost answer, take-over, restored and lost store, restored sink, reset, rewind, recover."""
+
+    points: tuple[str, ...] = GATE_POINTS
+    #: after the sink was asked and before the commit takes effect
+    between: tuple[str, ...] = ("gate.asked", "gate.moved")
+    #: the points at which a commit has taken effect although its caller may not learn so
+    landed: tuple[str, ...] = ()
+    #: faults in one history, and processes
+    most_faults, most_starts, most_rows = 4, 12, 10
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,10 +51,13 @@ class GateMachine(RuleBasedStateMachine):
         self.sync = mock.patch("os.fsync", return_value=None)
         self.sync.start()
         self.folder = tempfile.mkdtemp(prefix="gate-", dir=MEMORY)
-        self.world = World(self.folder)
+        self.world = self.made_world()
         self.faults = 0
         self.store_copy: Contents | None = None
-        self.sink_copy: str | None = None
+        self.sink_copy: object = None
+
+    def made_world(self) -> World:
+        raise NotImplementedError
 
     @initialize(rows=st.integers(1, 3))
     def first_rows(self, rows: int) -> None:
@@ -55,19 +66,23 @@ class GateMachine(RuleBasedStateMachine):
 
     def fault(self) -> bool:
         self.faults += 1
-        return self.faults <= 4
+        return self.faults <= self.most_faults
 
     @rule()
     def row_arrives(self) -> None:
-        if self.world.rows.arrived < 10:
+        if self.world.rows.arrived < self.most_rows:
             self.world.rows.arrive(self.world.rows.arrived + 1)
 
-    @precondition(lambda self: len(self.world.processes) < 2 and not self.world.stopped and self.world.starts < 12)
+    @precondition(
+        lambda self: len(self.world.processes) < 2 and not self.world.stopped and self.world.starts < self.most_starts
+    )
     @rule(verb=st.sampled_from(["run", "run", "run", "reset"]), steps=st.integers(0, 24))
     def start(self, verb: str, steps: int) -> None:
         self.go(self.world.start(verb), steps)
 
-    @precondition(lambda self: len(self.world.processes) < 2 and not self.world.stopped and self.world.starts < 12)
+    @precondition(
+        lambda self: len(self.world.processes) < 2 and not self.world.stopped and self.world.starts < self.most_starts
+    )
     @precondition(lambda self: self.mark())
     @rule(back=st.integers(1, 3), steps=st.integers(0, 24))
     def rewind(self, back: int, steps: int) -> None:
@@ -79,12 +94,14 @@ class GateMachine(RuleBasedStateMachine):
         self.go(self.chosen(which), steps)
 
     @precondition(lambda self: self.world.processes)
-    @rule(which=st.integers(0, 1), point=st.sampled_from(POINTS))
+    @rule(which=st.integers(0, 1), point=one_of("points"))
     def step_to(self, which: int, point: str) -> None:
         self.go_to(self.chosen(which), point)
 
-    @precondition(lambda self: len(self.world.processes) < 2 and not self.world.stopped and self.world.starts < 12)
-    @rule(point=st.sampled_from(POINTS))
+    @precondition(
+        lambda self: len(self.world.processes) < 2 and not self.world.stopped and self.world.starts < self.most_starts
+    )
+    @rule(point=one_of("points"))
     def start_to(self, point: str) -> None:
         self.go_to(self.world.start(), point)
 
@@ -103,7 +120,7 @@ class GateMachine(RuleBasedStateMachine):
             self.world.check()
 
     @precondition(lambda self: self.world.processes)
-    @rule(which=st.integers(0, 1), point=st.sampled_from(COMMITTED), steps=st.integers(0, 24))
+    @rule(which=st.integers(0, 1), point=one_of("landed"), steps=st.integers(0, 24))
     def answer_is_lost(self, which: int, point: str, steps: int) -> None:
         process = self.chosen(which)
         self.go_to(process, point)
@@ -111,7 +128,7 @@ class GateMachine(RuleBasedStateMachine):
             process.lose_answer()
         self.go(process, steps)
 
-    @precondition(lambda self: self.world.rows.arrived < 10)
+    @precondition(lambda self: self.world.rows.arrived < self.most_rows)
     @rule(back=st.integers(0, 2))
     def row_is_updated(self, back: int) -> None:
         last = self.world.store.state("p", "s").last
@@ -134,8 +151,10 @@ class GateMachine(RuleBasedStateMachine):
             self.world.store.restore(self.store_copy)
             self.world.tampered_store = True
 
-    @precondition(lambda self: not self.world.processes and not self.world.stopped and self.world.starts < 12)
-    @rule(at=st.sampled_from(BETWEEN), point=st.sampled_from(BETWEEN), then_finish=st.booleans())
+    @precondition(
+        lambda self: not self.world.processes and not self.world.stopped and self.world.starts < self.most_starts
+    )
+    @rule(at=one_of("between"), point=one_of("between"), then_finish=st.booleans())
     def old_store_comes_back(self, at: str, point: str, then_finish: bool) -> None:
         """While one process is at work, a copy of the store from before is used by another, and a row has come."""
         copy = self.world.store.copy()
@@ -166,13 +185,6 @@ class GateMachine(RuleBasedStateMachine):
         if sure and self.fault():
             assert self.sink_copy is not None
             self.world.restore_sink(self.sink_copy)
-
-    @precondition(lambda self: self.world.visible_files())
-    @rule(newest=st.booleans(), sure=st.integers(0, 3))
-    def file_is_deleted(self, newest: bool, sure: int) -> None:
-        if sure == 0 and self.fault():
-            files = sorted(self.world.visible_files())
-            self.world.delete(files[-1] if newest else files[0])
 
     @precondition(lambda self: self.world.stopped)
     @rule(then_run=st.booleans())
@@ -216,3 +228,22 @@ class GateMachine(RuleBasedStateMachine):
             self.world.end()
             self.sync.stop()
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class FilesMachine(GateMachine):
+    """Beside a folder of files."""
+
+    world: FilesWorld
+    points = (*GATE_POINTS, "files.manifest_written", "files.manifest_linked")
+    between = ("gate.asked", "gate.moved", "files.manifest_written")
+    landed = ("files.manifest_linked", "files.all_visible")
+
+    def made_world(self) -> FilesWorld:
+        return FilesWorld(self.folder)
+
+    @precondition(lambda self: self.world.visible_files())
+    @rule(newest=st.booleans(), sure=st.integers(0, 3))
+    def file_is_deleted(self, newest: bool, sure: int) -> None:
+        if sure == 0 and self.fault():
+            files = sorted(self.world.visible_files())
+            self.world.delete(files[-1] if newest else files[0])

@@ -254,8 +254,12 @@ def _() -> Iterator[None]:
 
 @mutant("chain kept under a uid born in the store")
 def _() -> Iterator[None]:
-    lose, chain = MemoryStore.lose, FilesSink.chain
+    make, lose, chain = MemoryStore.__init__, MemoryStore.lose, FilesSink.chain
     uid = [0]
+
+    def born(self: MemoryStore) -> None:
+        uid[0] = 0  # an example must not depend on the one before
+        make(self)
 
     def reborn(self: MemoryStore) -> None:
         uid[0] += 1
@@ -265,7 +269,7 @@ def _() -> Iterator[None]:
         made = chain(self, stream)
         return replace(made, layout=_Uid(made.layout.pipeline, made.layout.stream, uid[0]))
 
-    with patched((MemoryStore, "lose", reborn), (FilesSink, "chain", of_uid)):
+    with patched((MemoryStore, "__init__", born), (MemoryStore, "lose", reborn), (FilesSink, "chain", of_uid)):
         yield
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.testing.faults import RUN_POINTS
 from penstock.testing.processes import Process
+from tests.engine.files_world import FilesWorld
 from tests.engine.machine import MEMORY
 from tests.engine.world import World
 
@@ -41,7 +42,7 @@ BEFORE = REWIND_POINTS[: REWIND_POINTS.index("gate.intended")]
 @pytest.fixture
 def world() -> Iterator[World]:
     folder = tempfile.mkdtemp(prefix="matrix-", dir=MEMORY)
-    made = World(folder)
+    made = FilesWorld(folder)
     yield made
     made.end()
     shutil.rmtree(folder)

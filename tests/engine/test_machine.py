@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.engine.machine import GateMachine
+from tests.engine.machine import FilesMachine
 from tests.engine.mutants import MUTANTS
 
 LONG_ENOUGH = settings(
@@ -19,10 +19,10 @@ SEARCH = settings(LONG_ENOUGH, max_examples=2000, database=None, phases=[Phase.g
 
 
 def test_properties_hold() -> None:
-    run_state_machine_as_test(GateMachine, settings=LONG_ENOUGH)
+    run_state_machine_as_test(FilesMachine, settings=LONG_ENOUGH)
 
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_mistake_is_caught(name: str) -> None:
     with MUTANTS[name](), pytest.raises(AssertionError):
-        run_state_machine_as_test(seed(1)(GateMachine), settings=SEARCH)
+        run_state_machine_as_test(seed(1)(FilesMachine), settings=SEARCH)

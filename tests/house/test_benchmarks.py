@@ -16,6 +16,7 @@ import psutil
 import pytest
 from benchmarks import _orders as orders
 from benchmarks import memory, noop
+from benchmarks._opens import Opens
 
 RUN = """
 import json, sys
@@ -81,6 +82,48 @@ def test_a_started_java_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     done = subprocess.run([found, "-version"], env=env, capture_output=True, text=True, check=True)
     assert "version" in done.stderr
     assert watch.starts() == 1
+
+
+def test_an_opened_file_is_noticed(tmp_path: Path) -> None:
+    """From another process, once however often it is opened, and without what is only listed or looked at."""
+    for name in ("a", "b", "c"):
+        (tmp_path / name).touch()
+    script = "import os, sys; [open(sys.argv[1]).close() for _ in range(3)]; os.stat(sys.argv[2]); os.listdir('.')"
+    with Opens(tmp_path) as opens:
+        subprocess.run([sys.executable, "-c", script, "a", "b"], cwd=tmp_path, check=True)
+    assert opens.names == {"a"}
+    (tmp_path / "c").read_bytes()
+    assert opens.names == {"a"}, "only what happens inside counts"
+    (tmp_path / "below").mkdir()
+    with pytest.raises(SystemExit, match="folders"), Opens(tmp_path):
+        pass
+
+
+def test_a_tick_on_the_lake_opens_what_is_new() -> None:
+    """The benchmark on a small table: what it says of files and of a run with nothing new holds at any size."""
+    command = [sys.executable, "-m", "benchmarks.lake_tick", "--untimed"]
+    done = subprocess.run(
+        [*command, "--rows", "200000", "--files", "20", "--keyed-rows", "0"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert list(found) == [
+        "files_total",
+        "files_new",
+        "files_opened",
+        "files_opened_compacted",
+        "jvm_started_idle",
+        "tick_s",
+        "merge_tick_s",
+    ]
+    assert (found["files_total"], found["files_new"]) == (20, 1)
+    assert 1 <= found["files_opened"] <= found["files_new"]
+    assert 1 <= found["files_opened_compacted"] <= found["files_new"] + 1
+    assert found["jvm_started_idle"] is False
 
 
 def test_a_child_counts(tmp_path: Path) -> None:

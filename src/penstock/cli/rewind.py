@@ -117,4 +117,4 @@ def _told(source: Source, stream: str, state: StreamState, to: str) -> str:
     mark = source.rewound(stream, content, last, to)
     if mark == last.mark:
         return f"{first}it is at that place: {source.describe(mark)}"
-    return f"{first}from {source.describe(last.mark)} back to {source.describe(mark)}; what lies between is read again"
+    return f"{first}from {source.describe(last.mark)} to {source.describe(mark)}; the next run reads on from there"

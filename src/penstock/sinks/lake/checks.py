@@ -68,8 +68,8 @@ class Checks:
             if not self.options.into_existing:
                 self._refuse(
                     f"the table {self._name} is there already, and penstock did not make it",
-                    "set `into_existing: true` on the stream to land in it (it gets the column _ingest_seq), or another "
-                    "`into`",
+                    "set `into_existing: true` on the stream to land in it (it gets the column _ingest_seq), or name "
+                    "another table with `into`",
                 )
             return
         if standing.mode != self.options.mode:
