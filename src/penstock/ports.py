@@ -142,6 +142,13 @@ class Source(Protocol):
         """
         ...
 
+    def reached(self, stream: str, last: Position) -> None:
+        """A run that has moved something has nothing left: the source may let go of what lies below.
+
+        Under the lease. Missing it, by a kill or a limit, only keeps more until the next run settles.
+        """
+        ...
+
     def ceiling(self, stream: str, content: Document, run: str) -> Document | None:
         """The highest place this run will read to, frozen for the run; None: there is nothing to read."""
         ...

@@ -84,6 +84,13 @@ def test_the_source_settles_once_and_is_then_asked_anew(one: Pipeline) -> None:
     ]
 
 
+def test_a_source_learns_when_a_run_that_moved_something_has_nothing_left(one: Pipeline) -> None:
+    one.open().run()
+    assert one.source.let_go == [("a", at(5))]
+    one.open().run()
+    assert one.source.let_go == [("a", at(5))], "nothing moved"
+
+
 def test_a_look_settles_nothing(one: Pipeline) -> None:
     one.run()
     one.source = source = Telling(one.rows)

@@ -72,6 +72,8 @@ class Gate:
     row_bytes: float | None = None
     #: whether the source has put in order what this run needs
     settled: bool = False
+    #: whether this run has taken a slice of it through
+    moved: bool = False
 
     @property
     def stream(self) -> str:
@@ -86,10 +88,13 @@ class Gate:
             self.greet(state)
             slice_ = self.next_slice(state)
             if slice_ is None:
+                if self.moved and state.last:
+                    self.source.reached(self.stream, state.last)
                 return Turn.NOTHING
         else:
             self.say(StepDone(stream=self.stream, step="intend", number=slice_.number, resumed=True))
         self.pass_through(state, slice_)
+        self.moved = True
         return Turn.MOVED
 
     def rewind(self, to: str) -> Turn:

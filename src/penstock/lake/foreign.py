@@ -149,6 +149,15 @@ class _Stamping:
                 jobs.append(_Job(task, all=True))
             elif _unnumbered(task, seq) or (maker is not None and _highest(task, seq) > standing.head):
                 jobs.append(_Job(task, all=False))
+        for job in jobs:
+            if job.task.file.spec_id != table.metadata.default_spec_id:
+                # PyIceberg would write the new file down under the partitioning of today, whatever it holds.
+                raise self._stopped(
+                    f"rows without a place in the order lie in {job.task.file.file_path}, which was written under an "
+                    "older partitioning of the table",
+                    "rewrite such files first, in Spark SQL: call system.rewrite_data_files(table => '…', "
+                    "options => map('rewrite-all', 'true')); then run again",
+                )
         # As they came in: of two versions of a row the later one gets the higher number.
         return sorted(jobs, key=lambda job: (since[job.task.file.file_path], job.task.file.file_path))
 

@@ -106,6 +106,8 @@ class MemorySource:
         self.streams, self.most, self.identity = streams, most, identity
         #: the stream and the mark of every `settle`
         self.settled: list[tuple[str, Mark | None]] = []
+        #: the same of every `reached`
+        self.let_go: list[tuple[str, Mark | None]] = []
 
     def connect(self) -> None:
         return None
@@ -124,6 +126,9 @@ class MemorySource:
     def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
         self.settled.append((stream, last.mark if last else None))
         return ()
+
+    def reached(self, stream: str, last: Position) -> None:
+        self.let_go.append((stream, last.mark))
 
     def ceiling(self, stream: str, content: Document, run: str) -> Document | None:
         return {"place": self.streams[stream].arrived} if self.streams[stream].arrived else None

@@ -76,3 +76,12 @@ def test_from_now_into_another_table(tmp_path: Path) -> None:
     run(tmp_path)
     rows = lake.catalog().load_table("out.orders").scan().to_arrow()
     assert sorted(rows.column("id").to_pylist()) == [101, 102, 103]
+
+
+def test_a_reader_that_has_read_everything_says_so_at_once(tmp_path: Path) -> None:
+    """Retention would otherwise wait, at the mark before, until the next row comes."""
+    lake = Lake(tmp_path)
+    lake.land(orders(1, 100))
+    (tmp_path / "out.yaml").write_text(FILE % "{type: files, directory: out}")
+    run(tmp_path)
+    assert [reader.mark for reader in lake.standing().readers()] == [lake.standing().head]

@@ -209,6 +209,13 @@ class LakeSource:
             return standing.head
         return int(content.start) if content.start.isdigit() else 0
 
+    def reached(self, stream: str, last: Position) -> None:
+        """Tell the table now: retention should not wait for the next row."""
+        from penstock.lake.readers import must_tell, tell
+
+        if last.mark and must_tell(self._standing(stream), self.pipeline, stream, seq_of(last.mark)):
+            tell(self.place, self.table(stream), self.pipeline, stream, seq_of(last.mark))
+
     def ceiling(self, stream: str, content: Document, run: str) -> Document | None:
         standing = self._standing(stream)
         unsettled = standing.main is not None and not (standing.ours and standing.orderly)

@@ -133,6 +133,9 @@ class PostgresSource:
     def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
         return ()
 
+    def reached(self, stream: str, last: Position) -> None:
+        return None
+
     def ceiling(self, stream: str, content: Document, run: str) -> Document | None:
         read = Content.read(content)
         if read.mode == "refresh":

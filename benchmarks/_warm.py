@@ -1,0 +1,108 @@
+"""A process that is kept warm: it runs pipelines of one file as often as it is told to, on one Spark session.
+
+Run by `Warm`, which tells it the pipelines' names, one a line; it answers each with one line of JSON. What it does
+can be watched from outside, by the process that tells it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from benchmarks import _orders as orders
+
+from penstock import wiring
+from penstock.config import File
+
+
+class Warm:
+    """The process, from outside. Leaving the `with` ends it and its JVM."""
+
+    def __init__(self, file: Path, env: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [orders.PYTHON, "-m", "benchmarks._warm", str(file)],
+            env=env,
+            cwd=Path(__file__).parent.parent,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self._process.pid
+
+    def run(self, pipeline: str) -> dict[str, Any]:
+        """One run: its `seconds` and `rows`, and the seconds up to each of its `steps`. SystemExit if it fails."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{pipeline}\n")
+        self._process.stdin.flush()
+        said = self._process.stdout.readline()
+        answer: dict[str, Any] = json.loads(said or '{"status": "the process has ended"}')
+        if answer["status"] != "complete":
+            raise SystemExit(f"the run of {pipeline} was to complete: {answer}")
+        return answer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._process:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+
+
+class Kept(wiring.Hands):
+    """Spark that outlives the engines it is lent to."""
+
+    def close(self) -> None:
+        return None
+
+    def end(self) -> None:
+        super().close()
+
+
+def run(path: str, pipeline: str) -> dict[str, Any]:
+    """One run from the store's opening to its closing, as the command does it."""
+    said: list[tuple[float, Any]] = []
+    begun = time.perf_counter()
+    file = wiring.load(path)
+    with closing(wiring.open_store(file)) as store:
+        engine = wiring.assemble(
+            file, pipeline, store=store, emit=lambda message: said.append((time.perf_counter(), message))
+        )
+        eof = engine.run()
+    seconds = time.perf_counter() - begun
+    steps = [
+        [getattr(message, "step", None) or type(message).__name__, round(moment - begun, 3)] for moment, message in said
+    ]
+    return {"status": eof.status, "rows": eof.request_progress["rows"], "seconds": seconds, "steps": steps} | (
+        {"why": [str(message) for _, message in said]} if eof.status != "complete" else {}
+    )
+
+
+def main() -> None:
+    path = sys.argv[1]
+    kept = Kept(wiring.hands_for(wiring.load(path)).spark)
+
+    def lend(file: File, begins: Callable[[], object] = lambda: None) -> wiring.Hands:
+        del file, begins  # there is one file, and Spark is ended here
+        return kept
+
+    wiring.hands_for = lend
+    try:
+        for line in sys.stdin:
+            print(json.dumps(run(path, line.strip())), flush=True)
+    finally:
+        kept.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Plain Spark SQL into a table of ours: rows of another penstock table get new numbers and are exported once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.lake.lanes import STREAM, Lane, rows
+
+from penstock.core.messages import Eof, Log, Message
+from penstock.engine import Engine, Settings
+from penstock.lake import names
+from penstock.links.spark import SparkHouse
+from penstock.ports import Context, Owner, Quiet
+from penstock.sinks import files
+from penstock.sources import lake
+from penstock.testing.doubles import Clock, LoopMover
+from penstock.testing.memory_store import MemoryStore
+
+# pyspark's own: `collect` leaves the socket it reads the result from to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+class Export:
+    """A pipeline from a lake table into files."""
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane, self.store, self.clock, self.runs = lane, MemoryStore(), Clock(), 0
+        self.said: list[str] = []
+
+    def run(self) -> Eof:
+        self.runs += 1
+        context = Context("export", str(self.lane.folder), Quiet(), mover=LoopMover)
+
+        def hear(message: Message) -> None:
+            if isinstance(message, Log):
+                self.said.append(message.text)
+
+        return Engine(
+            "export",
+            source=lake.build(lake.Options(namespace=self.lane.namespace), {}, context),
+            sink=files.build(files.Options(directory=f"out-{self.lane.namespace}", format="ndjson"), {}, context),
+            store=self.store,
+            mover=LoopMover,
+            clock=self.clock,
+            probe=Quiet(),
+            owner=Owner(f"run {self.runs}", "here", 1),
+            gone=lambda _: True,
+            emit=hear,
+            settings=Settings(heartbeat=False),
+        ).run()
+
+    def exported(self) -> list[int]:
+        assert self.run().exit_code == 0
+        found = (self.lane.folder / f"out-{self.lane.namespace}" / STREAM).glob("*.ndjson*")
+        return sorted(json.loads(line)["id"] for path in found for line in path.read_text().splitlines())
+
+
+@pytest.fixture(scope="module")
+def house() -> Iterator[SparkHouse]:
+    house = SparkHouse()
+    yield house
+    house.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("foreign")
+
+
+def test_rows_selected_from_another_table_of_ours(house: SparkHouse, folder: Path) -> None:
+    """Their numbers lie below what a reader has passed: without new ones they would never be exported."""
+    b = Lane(folder, "b", "other", spark=house)
+    b.deliver(rows(101, 102), rows(103))
+    a = Lane(folder, "a", "mine", spark=house)
+    a.deliver(rows(1), rows(2))
+    export = Export(a)
+    assert export.exported() == [1, 2]
+    sql = house.session().sql
+    into, from_ = a.place.spark_table(STREAM), b.place.spark_table(STREAM)
+    sql(f"insert into {into} select * from {from_}")
+    copied = {number for number, id_, _ in a.table_rows() if id_ > 100}
+    assert min(copied) <= a.standing.head, "numbers of the other table"
+    a.deliver(rows(3))
+    assert export.exported() == [1, 2, 3, 101, 102, 103]
+    assert any("gave 3 rows that others had put into mine.orders their place in the order" in s for s in export.said)
+    assert [id_ for _, id_, _ in a.seen()] == [1, 2, 3, 101, 102, 103]
+    sql(f"insert into {into} select * from {from_}")
+    assert export.exported() == [1, 2, 3, 101, 101, 102, 102, 103, 103], "inserted twice, exported twice"
+    before = a.standing.main
+    assert export.exported() == [1, 2, 3, 101, 101, 102, 102, 103, 103]
+    assert a.standing.main == before, "nothing is stamped again"
+    a.deliver(rows(4))
+    assert export.exported() == [1, 2, 3, 4, 101, 101, 102, 102, 103, 103]
+
+
+def test_an_insert_without_the_column_fails_in_spark(house: SparkHouse, folder: Path) -> None:
+    from pyspark.errors import PySparkException
+
+    lane = Lane(folder, "c", "strict", spark=house)
+    lane.deliver(rows(1))
+    into = lane.place.spark_table(STREAM)
+    with pytest.raises(PySparkException, match=names.SEQ):
+        house.session().sql(f"insert into {into} (id, text) values (9, 'nine')")
+    assert lane.ids() == [1]

@@ -1,0 +1,26 @@
+"""Numbers for rows of others, where the table itself stands in the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.transforms import IdentityTransform
+from tests.sources.lake.lakes import Lake, orders
+
+from penstock.errors import StreamStopped
+
+
+def test_files_of_an_older_partitioning_are_not_written_down_under_the_new_one(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.make(orders(1, 3))
+    lake.append(orders(1, 3))
+    with lake.catalog().load_table("shop.orders").update_spec() as update:
+        update.add_field("id", IdentityTransform(), "id")
+    before = sorted(lake.catalog().load_table("shop.orders").scan().to_arrow()["id"].to_pylist())
+    with pytest.raises(StreamStopped, match="older partitioning of the table") as stopped:
+        lake.reader(adopt=True).ids()
+    assert "rewrite_data_files" in stopped.value.next_step
+    after: pa.Table = lake.catalog().load_table("shop.orders").scan().to_arrow()
+    assert sorted(after["id"].to_pylist()) == before == [1, 2, 3]

@@ -1,0 +1,35 @@
+"""One lake and one Spark for each module: a session cannot move to another catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.lake.upkeep.kept import Kept, house_for
+
+_NUMBERS = count(1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lake")
+
+
+@pytest.fixture(scope="module")
+def spark(folder: Path) -> Iterator[Any]:
+    house = house_for(folder)
+    yield house
+    house.close()
+
+
+@pytest.fixture
+def kept(folder: Path) -> Callable[..., Kept]:
+    """Makes a table in a namespace of its own."""
+
+    def make(**options: Any) -> Kept:
+        return Kept(folder, f"shop{next(_NUMBERS)}", **options)
+
+    return make

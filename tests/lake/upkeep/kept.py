@@ -1,0 +1,187 @@
+"""Tables made through the lake sink, for the tests of their upkeep: a source in memory, a lake in one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.table import Table
+
+from penstock.core.documents import Document, canonical, parse
+from penstock.core.messages import Eof, Message
+from penstock.core.slices import Part, Slice
+from penstock.engine import Engine, Settings
+from penstock.lake import names, tables
+from penstock.lake.options import LakeOptions
+from penstock.lake.peek import peek
+from penstock.lake.place import Place
+from penstock.lake.standing import Standing
+from penstock.lake.upkeep.options import UpkeepOptions
+from penstock.lake.upkeep.work import Work
+from penstock.links.spark import SparkHouse
+from penstock.ports import Context, NoSpark, Owner, Probe, Quiet, Reading, Sink, Source, Spark
+from penstock.sinks import files as files_sink
+from penstock.sinks import lake as lake_sink
+from penstock.sources import lake as lake_source
+from penstock.testing.doubles import Clock, LoopMover, MemorySource, Rows
+from penstock.testing.memory_store import MemoryStore
+
+#: a version that says that a key is gone
+GONE = -1
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Rows of one part, with their change."""
+
+    rows: Rows
+
+    def open(self, part: Part) -> pa.RecordBatchReader:
+        terms = parse(part.terms)
+        found = self.rows.between(terms["after"], terms["upto"])
+        columns: list[Sequence[Any]] = [[row[i] for row in found] for i in range(3)]
+        changes = ["delete" if row[2] == GONE else "upsert" for row in found]
+        batch = pa.record_batch(
+            [*(pa.array(column, pa.int64()) for column in columns), pa.array(changes, pa.string())],
+            names=["place", "key", "version", "_change"],
+        )
+        return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+
+
+class Changes(MemorySource):
+    """The source in memory, with columns that a table can be made from, and deletes."""
+
+    def __init__(self, rows: Rows, most: int) -> None:
+        super().__init__({"s": rows}, most=most)
+
+    def content(self, stream: str) -> Document:
+        columns = [{"name": name, "arrow": "int64"} for name in ("place", "key", "version")]
+        return {**super().content(stream), "columns": columns, "changes": True}
+
+    @contextmanager
+    def reading(self, slice_: Slice) -> Iterator[Reading]:
+        with super().reading(slice_) as reading:
+            parts = reading.parts
+            if len(parts) > 20:
+                ends = {"after": parse(parts[0].terms)["after"], "upto": parse(parts[-1].terms)["upto"]}
+                parts = [Part(0, canonical(ends))]
+            yield Reading(_Reader(self.streams["s"]), parts)
+
+
+@dataclass
+class Kept:
+    """One pipeline into one table `s` of a namespace of its own, and readers of it."""
+
+    folder: Path
+    name: str
+    spark: Spark = field(default_factory=NoSpark)
+    stream: lake_sink.StreamOptions = field(default_factory=lake_sink.StreamOptions)
+    rows: Rows = field(default_factory=Rows)
+    store: MemoryStore = field(default_factory=MemoryStore)
+    runs: int = 0
+
+    @property
+    def place(self) -> Place:
+        return Place.of(LakeOptions(), folder=str(self.folder), pipeline=self.name)
+
+    def context(self, pipeline: str, probe: Probe | None = None) -> Context:
+        return Context(pipeline, str(self.folder), probe or Quiet(), spark=self.spark, mover=LoopMover)
+
+    def sink(self, probe: Probe | None = None) -> Sink:
+        return lake_sink.build(lake_sink.Options(), {"s": self.stream}, self.context(self.name, probe))
+
+    def land(self, *keys: int, version: int = 0, most: int = 2, probe: Probe | None = None) -> Eof:
+        """Rows for these keys arrive and are landed, `most` of them a slice, each in a file of its own."""
+        for key in keys:
+            self.rows.arrive(key, version)
+        return self.run(self.name, Changes(self.rows, most), self.sink(probe), probe)
+
+    def read(self, reader: str, most: int | None = None) -> Eof:
+        """A pipeline from the table into files; `most` rows at a time."""
+        options = lake_source.Options(namespace=self.name)
+        source = lake_source.build(options, {"s": lake_source.StreamOptions()}, self.context(reader))
+        out = files_sink.Options(directory=f"{self.name}-{reader}", format="ndjson")
+        sink = files_sink.build(out, {"s": files_sink.StreamOptions()}, self.context(reader))
+        from penstock.core.limits import Limits
+
+        return self.run(reader, source, sink, limits=Limits(most, None))
+
+    def run(self, name: str, source: Source, sink: Sink, probe: Probe | None = None, limits: Any = None) -> Eof:
+        self.runs += 1
+        said: list[Message] = []
+        engine = Engine(
+            name,
+            source=source,
+            sink=sink,
+            store=self.store,
+            mover=LoopMover,
+            clock=Clock(),
+            probe=probe or Quiet(),
+            owner=Owner(f"{name}-{self.runs}", "here", 1),
+            gone=lambda _: True,
+            emit=said.append,
+            settings=Settings(heartbeat=False),
+        )
+        eof = engine.run(limits) if limits else engine.run()
+        self.said = said
+        return eof
+
+    def seen(self, reader: str) -> list[dict[str, Any]]:
+        """Every row that a reader has written, in the order in which it did."""
+        import json
+
+        found = []
+        for path in sorted((self.folder / f"{self.name}-{reader}" / "s").rglob("*.ndjson")):
+            found += [json.loads(line) for line in path.read_text().splitlines()]
+        return found
+
+    # ------------------------------------------------------------ the table
+
+    @property
+    def standing(self) -> Standing:
+        found = peek(self.place, "s")
+        assert found is not None
+        return found
+
+    @property
+    def table(self) -> Table:
+        found = tables.load(self.place, "s")
+        assert found is not None
+        return found
+
+    def rows_in(self) -> list[tuple[Any, ...]]:
+        """Every row with its number, in order."""
+        found = self.table.scan().to_arrow().sort_by(names.SEQ)
+        columns = [found.column(name).to_pylist() for name in ("place", "key", "version", names.SEQ)]
+        return list(zip(*columns, strict=True))
+
+    def work(self, *, now: datetime | None = None, spark: Spark | None = None, **options: Any) -> Work:
+        chosen = {key: options.pop(key) for key in ("force", "dry_run", "probe") if key in options}
+        return Work(
+            place=self.place,
+            table="s",
+            options=UpkeepOptions(**options),
+            spark=spark or self.spark,
+            mover=LoopMover,
+            probe=chosen.pop("probe", Quiet()),
+            now=now or datetime.now(UTC),
+            **chosen,
+        )
+
+    def paths(self) -> list[Path]:
+        """Every file in the table's folder."""
+        folder = Path(self.standing.location.removeprefix("file://"))
+        return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def house_for(folder: Path) -> SparkHouse:
+    """Spark for every namespace of the lake in a folder."""
+    house = SparkHouse()
+    place = Place.of(LakeOptions(), folder=str(folder), pipeline="any")
+    house.needs(place.spark_settings(), place.spark_packages())
+    return house
