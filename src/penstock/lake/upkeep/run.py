@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator
 
 from penstock.errors import StreamFailed, StreamStopped
@@ -11,6 +12,9 @@ from penstock.lake.upkeep.work import Done, Work
 
 #: in their order: what is dropped need not be compacted, and what compaction replaces need not be kept
 STEPS = ("retention", "tombstones", "compaction", "expiry", "orphans")
+
+#: how often a step is begun
+LOOKS = 5
 
 
 def keep(work: Work, only: Collection[str] = STEPS) -> Iterator[Done]:
@@ -30,11 +34,22 @@ def keep(work: Work, only: Collection[str] = STEPS) -> Iterator[Done]:
     for name in STEPS:
         if name in only:
             try:
-                yield from _step(name)(work)
+                yield from _done(name, work)
             except StreamStopped:
                 raise
             except StreamFailed as error:
                 yield Done(name, error.what, error=error)
+
+
+def _done(name: str, work: Work) -> list[Done]:
+    """One step; begun again where another upkeep has meanwhile removed a file that it was about to look at."""
+    for _ in range(LOOKS):
+        with contextlib.suppress(FileNotFoundError):
+            return _step(name)(work)
+    raise work.failed(
+        f"{name}: files of the table went away {LOOKS} times while they were looked at",
+        "see who else removes them, then run the upkeep again",
+    )
 
 
 def _numbered(work: Work) -> Iterator[Done]:
