@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +51,9 @@ DEFAULTS = {
 
 #: looks at a catalog whose document is removed, by those who commit meanwhile, before it can be read
 _LOOKS = 5
+
+# PyIceberg logs that it could not remove an old document where another process just did: no news for a user.
+logging.getLogger("pyiceberg").addHandler(logging.NullHandler())
 
 _catalogs: dict[Any, Catalog] = {}
 
