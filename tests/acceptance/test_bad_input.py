@@ -24,7 +24,7 @@ EXPECTED = {
     "unknown source type": (
         2,
         "error: shop.yaml:5: pipelines.shop.source.type: unknown source type 'postgre'; did you mean 'postgres'? "
-        f"Known: postgres\n{FILE}",
+        f"Known: lake, postgres\n{FILE}",
     ),
     "missing environment variable": (
         2,
