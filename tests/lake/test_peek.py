@@ -186,3 +186,24 @@ def test_a_peek_imports_neither_pyiceberg_nor_arrow(world: World) -> None:
     standing = peek(world.place, "s")
     assert standing is not None
     assert said.stdout == f"{standing.head} []\n"
+
+
+def test_a_catalog_that_a_process_was_killed_while_writing(world: World) -> None:
+    """Its journal is still there, and must be taken back before anyone can read: one who only reads may not."""
+    before = located(world)
+    program = (
+        "import os, signal, sqlite3, sys\n"
+        "db = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "db.execute('pragma cache_size = 5')\n"
+        "db.execute('begin')\n"
+        "db.execute('update iceberg_tables set metadata_location = ?', ('half',))\n"
+        "db.execute('create table junk (x)')\n"
+        "db.executemany('insert into junk values (?)', [('x' * 4000,)] * 200)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", program, world.place.uri], check=False)
+    assert killed.returncode == -9
+    assert Path(f"{world.place.uri}-journal").exists()
+    assert tables_in(world.place) == ["s"]
+    assert located(world) == before
+    assert peek(world.place, "s") is not None

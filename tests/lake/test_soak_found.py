@@ -48,6 +48,32 @@ def test_an_upkeep_beside_another_is_not_stopped_by_states_that_the_other_has_ex
     assert lake.rows_in() == rows
 
 
+def test_an_upkeep_beside_another_forgets_what_the_other_has_just_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same, a moment later: the files were looked at, and main has not moved."""
+    lake = Kept(tmp_path, "shop")
+    lake.land(*range(6))
+    rows, soon = lake.rows_in(), datetime.now(UTC) + timedelta(minutes=1)
+    look = expiry._only_theirs
+    beside: list[Done] = []
+    began: list[bool] = []
+
+    def late(table: Table, gone: Any) -> Any:
+        found = look(table, gone)
+        if not began:
+            began.append(True)
+            beside.extend(keep(lake.work(now=soon, **NOW), ["expiry"]))
+        return found
+
+    monkeypatch.setattr(expiry, "_only_theirs", late)
+    done = list(keep(lake.work(now=soon, **NOW), ["expiry"]))
+
+    assert [each.error for each in [*beside, *done]] == [None, None]
+    assert len(lake.standing.snapshots) == 1
+    assert lake.rows_in() == rows
+
+
 def test_a_table_is_loaded_while_others_commit_so_fast_that_its_document_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

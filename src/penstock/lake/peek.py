@@ -77,9 +77,13 @@ def _ask_sqlite(place: Place, ask: str, given: tuple[str, ...]) -> list[tuple[st
     if not os.path.exists(place.uri):
         return []
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{urllib.parse.quote(place.uri)}?mode=ro", uri=True)) as db:
-            db.execute(f"pragma busy_timeout = {PATIENCE * 1000}")
-            return db.execute(ask, given).fetchall()
+        try:
+            return _rows(place, "ro", ask, given)
+        except sqlite3.OperationalError as error:
+            if "readonly database" not in str(error):
+                raise
+            # A process was killed in its write, and only one that may write can take back what it left.
+            return _rows(place, "rw", ask, given)
     except sqlite3.OperationalError as error:
         if "no such table" in str(error):
             return []
@@ -89,6 +93,13 @@ def _ask_sqlite(place: Place, ask: str, given: tuple[str, ...]) -> list[tuple[st
             f"the catalog {place.uri} cannot be read: {error}",
             next_step="put the catalog's file back from a copy, or name another one with catalog.uri",
         ) from error
+
+
+def _rows(place: Place, mode: str, ask: str, given: tuple[str, ...]) -> list[tuple[str]]:
+    at = f"file:{urllib.parse.quote(place.uri)}?mode={mode}"
+    with contextlib.closing(sqlite3.connect(at, uri=True)) as db:
+        db.execute(f"pragma busy_timeout = {PATIENCE * 1000}")
+        return db.execute(ask, given).fetchall()
 
 
 def _ask_postgres(place: Place, ask: str, given: tuple[str, ...]) -> list[tuple[str]]:

@@ -206,10 +206,10 @@ class translated:
         if isinstance(error, CommitStateUnknownException):
             raise Unclear(_line(error)) from error
         # After a rollback the format's own sequence numbers refuse a stale commit, with a ValueError; so does PyIceberg
-        # if the snapshot that a branch is to begin at has expired.
+        # if a snapshot that a branch is to begin at, or that is to be expired, has expired meanwhile.
         if isinstance(error, CommitFailedException) or (
             isinstance(error, ValueError)
-            and any(said in str(error) for said in ("sequence number", "unknown snapshot"))
+            and any(said in str(error) for said in ("sequence number", "unknown snapshot", "Snapshot with snapshot id"))
         ):
             raise LostRace(_line(error)) from error
         # PyIceberg cannot remove a property that someone else has just removed: a turn, which needs no snapshot.
