@@ -117,7 +117,7 @@ def _worked(pid: int) -> float:
     """Seconds of a processor that a process has had; many, if it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return float("inf")
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
