@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -10,6 +11,7 @@ from pyiceberg.transforms import IdentityTransform
 from tests.sources.lake.lakes import Lake, orders
 
 from penstock.errors import StreamStopped
+from penstock.lake.stamping import _as_stored
 
 
 def test_files_of_an_older_partitioning_are_not_written_down_under_the_new_one(tmp_path: Path) -> None:
@@ -24,3 +26,13 @@ def test_files_of_an_older_partitioning_are_not_written_down_under_the_new_one(t
     assert "rewrite_data_files" in stopped.value.next_step
     after: pa.Table = lake.catalog().load_table("shop.orders").scan().to_arrow()
     assert sorted(after["id"].to_pylist()) == before == [1, 2, 3]
+
+
+@pytest.mark.parametrize("stored", [pa.binary(16), pa.uuid()])
+def test_uuids_are_stored_as_they_were(stored: pa.DataType) -> None:
+    ids = [uuid4(), None, uuid4()]
+    travelling = pa.array([None if each is None else str(each) for each in ids])
+    found = _as_stored(travelling, stored)
+    assert found.type == stored
+    plain = found.storage if isinstance(found, pa.ExtensionArray) else found
+    assert plain.to_pylist() == [None if each is None else each.bytes for each in ids]

@@ -15,7 +15,7 @@ from penstock.errors import StreamFailed
 from penstock.lake import names
 from penstock.lake.landing import Landed, Landing
 from penstock.lake.standing import Standing
-from penstock.lake.tables import LostRace, Planted, commit, load, standing_of, translated
+from penstock.lake.tables import LostRace, Planted, commit, load, standing_of, translated, undone
 from penstock.links.spark.house import telling
 from penstock.ports import Spark
 
@@ -125,6 +125,8 @@ class Merging:
             self.landing.must_follow(standing_of(table))
         if table is None or self.branch not in table.metadata.refs:
             return LostRace(f"the branch {self.branch} is gone")
+        if undone(str(error)):
+            return LostRace("others committed while Spark merged")
         return StreamFailed(
             f"the MERGE into {self.landing.table} failed: {telling(str(error)) or type(error).__name__}",
             next_step="run again; the slice is still open",

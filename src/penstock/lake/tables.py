@@ -58,6 +58,15 @@ logging.getLogger("pyiceberg").addHandler(logging.NullHandler())
 _catalogs: dict[Any, Catalog] = {}
 
 
+#: what Spark says of a commit that others' commits have undone
+_UNDONE = ("conflicted with another concurrent", "CommitFailedException", "ValidationException")
+
+
+def undone(said: str) -> bool:
+    """Whether a failure of Spark's is a race that it lost: nothing of ours happened."""
+    return any(sign in said for sign in _UNDONE)
+
+
 class LostRace(Exception):
     """Someone else committed first: nothing of ours happened."""
 

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import StreamFailed
+from penstock.lake.tables import undone
 from penstock.lake.upkeep.work import UNHARMED, Work
-
-#: what Spark says of a commit that others' commits have undone
-_CONFLICTS = ("conflicted with another concurrent", "CommitFailedException", "ValidationException")
 
 
 class Conflict(Exception):
@@ -27,7 +25,7 @@ def ask(work: Work, sql: str) -> Mapping[str, Any]:
         text = str(error)
         lines = text.splitlines() or [type(error).__name__]
         line = next((line.strip(": ") for line in lines if "Exception" in line), lines[0])
-        if any(sign in text for sign in _CONFLICTS):
+        if undone(text):
             raise Conflict(line) from error
         raise StreamFailed(
             f"{work.name}: Spark failed: {line}", next_step="run the upkeep again", safe=UNHARMED

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import Document
@@ -67,13 +67,7 @@ class LakeSink:
     # ------------------------------------------------------------ before anything moves
 
     def connect(self) -> None:
-        twice = [t for t, n in Counter(self.table(stream) for stream in self.streams).items() if n > 1]
-        if twice:
-            raise InputError(
-                f"two streams would land in one table {twice[0]!r}",
-                next_step="give one of them another `into`",
-                pipeline=self.pipeline,
-            )
+        self._must_be_apart(self.streams)
         folder = self.place.folder
         if folder is None:
             from penstock.lake.bucket import reach
@@ -93,7 +87,10 @@ class LakeSink:
 
     def expect(self, streams: Sequence[StreamInfo]) -> None:
         self._infos = {info.name: info for info in streams}
-        twice = [t for t, n in Counter(self.table(info.name) for info in streams).items() if n > 1]
+        self._must_be_apart(self._infos)
+
+    def _must_be_apart(self, streams: Iterable[str]) -> None:
+        twice = [t for t, n in Counter(self.table(stream) for stream in streams).items() if n > 1]
         if twice:
             raise InputError(
                 f"two streams would land in one table {twice[0]!r}",
