@@ -107,9 +107,18 @@ class Member:
         assert self.process.pid is not None
         return self.process.pid
 
+    def signal(self, number: int) -> bool:
+        """Send it a signal; False: it has ended, perhaps without its parent's having heard of it yet."""
+        if not self.process.is_alive():
+            return False  # its number may be another's by now
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
     def kill(self) -> None:
-        if self.process.is_alive():
-            os.kill(self.pid, signal.SIGKILL)
+        self.signal(signal.SIGKILL)
         self.process.join()
 
 
@@ -154,17 +163,15 @@ class Crew:
         for entry in list(self.frozen):
             member, wake, end = entry
             if now >= wake:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(member.pid, signal.SIGCONT)
+                member.signal(signal.SIGCONT)
             if now >= end:
                 member.kill()
                 self.frozen.remove(entry)
 
     def _end(self, member: Member, now: float) -> None:
-        if not member.process.is_alive():
+        if not member.signal(0):
             self._buried(member)
-        elif member.role not in HEAVY and self.chance.random() < FROZEN:
-            os.kill(member.pid, signal.SIGSTOP)
+        elif member.role not in HEAVY and self.chance.random() < FROZEN and member.signal(signal.SIGSTOP):
             wake = now + self.chance.uniform(*FREEZE)
             self.frozen.append((member, wake, wake + self.chance.uniform(0.1, 2.0)))
             self.count["freezes"] += 1
