@@ -19,9 +19,16 @@ The number is the exit code of a run that ends with the error.
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 NOTHING_LOST = "Nothing was lost: the mark has not moved."
+UNTOUCHED = "Nothing was read or written."
+
+
+def filled(next_step: str, file: str) -> str:
+    """A next step with the pipeline file's own path where it says FILE."""
+    return re.sub(r"\bFILE\b", lambda _: file, next_step)
 
 
 class PenstockError(Exception):

@@ -104,6 +104,51 @@ class Reading:
     parts: Sequence[Part]
 
 
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something that holds for a stream, or does not, and that its user should know before trusting it."""
+
+    #: guarantee: it holds; gap: it does not; advice: what would make it better or quicker
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What lies between a stream's mark and the run's ceiling, and what lies above it for the time being."""
+
+    #: rows; None: nobody knows without counting
+    rows: int | None
+    #: counted, not estimated
+    exact: bool = False
+    #: rows that are there but may not be read yet; None: not known
+    held_back: int | None = None
+    #: who or what keeps them from being read, in words
+    blocker: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """Something that a source could give as a stream, and how it would best be read."""
+
+    #: the stream's name
+    name: str
+    #: table, view, partitioned table, …
+    what: str
+    #: (name, type in the source's own words), in order
+    columns: tuple[tuple[str, str], ...]
+    primary_key: tuple[str, ...] = ()
+    #: by statistics, not counted; None: never counted
+    rows: int | None = None
+    bytes: int | None = None
+    #: the stream's options that are proposed, as a pipeline file has them
+    options: Mapping[str, Any] = field(default_factory=dict)
+    #: why these, and what would be better, in words
+    reasons: tuple[str, ...] = ()
+    #: why it cannot be read, with what to do about it; None: it can
+    refused: str | None = None
+
+
 class Source(Protocol):
     """Where rows come from. Knows nothing of sinks."""
 
@@ -115,6 +160,13 @@ class Source(Protocol):
         """The streams to sync, by configuration or discovery; a configured one is listed even if broken.
 
         InputError if the configuration names a place that is not there (a schema).
+        """
+        ...
+
+    def offers(self) -> Sequence[Offered]:
+        """Everything the source could give, configured or not, with a proposal for each. Reads no rows, writes nothing.
+
+        Each proposal, written into a pipeline file as it is, is accepted by `content`.
         """
         ...
 
@@ -157,6 +209,14 @@ class Source(Protocol):
         self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
         """The next slice after a mark, within ceiling and budget; None: nothing new. Writes nothing."""
+        ...
+
+    def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
+        """What a run still has before it after a mark. Cheap: estimated where counting would read rows."""
+        ...
+
+    def explain(self, stream: str, content: Document) -> Sequence[Remark]:
+        """What holds for this stream as it is configured, what does not, and what would be better."""
         ...
 
     def reading(self, slice_: Slice) -> AbstractContextManager[Reading]:
@@ -210,6 +270,10 @@ class Sink(Protocol):
 
     def check(self, stream: StreamInfo, content: Document) -> None:
         """StreamRefused if this sink cannot take the stream as configured (a partition column that is missing)."""
+        ...
+
+    def explain(self, stream: StreamInfo, content: Document) -> Sequence[Remark]:
+        """Where the stream lands and what holds there, what does not, and what would be better."""
         ...
 
     def held(self, stream: str) -> Held | None:
@@ -310,7 +374,7 @@ class Change:
 
     version: int
     at: datetime
-    #: advance, refresh, reset, rewind, recover
+    #: advance, refresh, reset, rewind, undo, recover
     reason: str
     position: Position | None
     rows: int

@@ -17,6 +17,7 @@ from penstock.core.messages import (
     Eof,
     Log,
     Message,
+    Remaining,
     StateChanged,
     Status,
     StepDone,
@@ -120,6 +121,15 @@ messages: st.SearchStrategy[Message] = st.one_of(
         parts=st.none() | counts,
         resumed=st.booleans(),
     ),
+    st.builds(
+        Remaining,
+        ts=moments,
+        stream=names,
+        rows=st.none() | counts,
+        exact=st.booleans(),
+        held_back=st.none() | counts,
+        blocker=maybe,
+    ),
     state_changes,
     st.builds(Log, ts=moments, level=texts, text=texts, stream=maybe),
     st.builds(
@@ -134,5 +144,6 @@ messages: st.SearchStrategy[Message] = st.one_of(
         ending_state=jsons,
         run_progress=jsons,
         request_progress=jsons,
+        cpu_seconds=st.none() | st.floats(0, 1e9),
     ),
 )

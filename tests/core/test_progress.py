@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
-from tests.core.strategies import given, messages
+from tests.core.strategies import counts, given, messages
 
 from penstock.core.messages import (
     Catalog,
@@ -17,6 +17,7 @@ from penstock.core.messages import (
     Eof,
     Message,
     MessageRefused,
+    Remaining,
     StateChanged,
     Status,
     StepDone,
@@ -158,7 +159,8 @@ def test_a_slice_on_its_way() -> None:
 
 
 def test_the_whole_document() -> None:
-    progress = fold([catalog("s"), moved("s", 1, 10, seconds=2)])
+    before = Remaining(ts=NOON, stream="s", rows=15, exact=True, held_back=2, blocker="pid 7")
+    progress = fold([catalog("s"), before, moved("s", 1, 10, seconds=2)])
     assert progress.elapsed == 2.0
     assert progress.document() == {
         "pipeline": "p",
@@ -178,6 +180,10 @@ def test_the_whole_document() -> None:
                 "number": 1,
                 "step": "advance",
                 "expected": None,
+                "left": 5,
+                "left_exact": True,
+                "held_back": 2,
+                "blocker": "pid 7",
                 "mark": '{"at":1}',
                 "version": 1,
                 "error": None,
@@ -185,6 +191,56 @@ def test_the_whole_document() -> None:
             }
         },
     }
+
+
+# ---------------------------------------------------------------- what is left
+
+
+def remaining(rows: int | None, exact: bool = True, **more: Any) -> Remaining:
+    return Remaining(ts=NOON, stream="s", rows=rows, exact=exact, **more)
+
+
+@given(st.lists(messages, max_size=12))
+def test_what_is_left_is_never_less_than_nothing(said: list[Message]) -> None:
+    for stream in fold(said).streams.values():
+        assert stream.left is None or stream.left >= 0
+
+
+@given(st.lists(messages, max_size=8), messages)
+def test_a_stream_that_is_complete_has_nothing_left(said: list[Message], last: Message) -> None:
+    for name in {message.stream for message in (*said, last) if hasattr(message, "stream") and message.stream}:
+        stream = fold([*said, last, status(name, Status.COMPLETE)]).streams[name]
+        assert (stream.left, stream.left_exact) == (0, True)
+
+
+@given(st.integers(0, 10**6), st.lists(st.integers(0, 1000), min_size=1, max_size=8), st.data())
+def test_a_slice_is_subtracted_once_however_often_it_is_told(left: int, rows: list[int], data: st.DataObject) -> None:
+    history = [moved("s", version, count) for version, count in enumerate(rows, 1)]
+    heard: list[Message] = []
+    for at, message in enumerate(history, 1):
+        again = data.draw(st.lists(st.integers(0, at - 1), max_size=2))
+        heard += [message, *(history[index] for index in again)]
+    assert fold([remaining(left), *heard]).streams["s"].left == max(0, left - sum(rows))
+
+
+@given(st.lists(st.integers(0, 1000), max_size=4), st.none() | counts, st.booleans())
+def test_a_new_count_takes_the_place_of_the_old_one(rows: list[int], left: int | None, exact: bool) -> None:
+    history = [moved("s", version, count) for version, count in enumerate(rows, 1)]
+    stream = fold([remaining(10**9), *history, remaining(left, exact)]).streams["s"]
+    assert (stream.left, stream.left_exact) == (left, exact)
+
+
+def test_what_nobody_knows_stays_unknown() -> None:
+    assert fold([catalog("s"), moved("s", 1)]).streams["s"].left is None
+    assert fold([remaining(None), moved("s", 1)]).streams["s"].left is None
+
+
+def test_rows_that_are_held_back_have_their_blocker_until_it_is_gone() -> None:
+    said: list[Message] = [remaining(9, held_back=4, blocker="pid 7 (ann)"), moved("s", 1)]
+    stream = fold(said).streams["s"]
+    assert (stream.held_back, stream.blocker) == (4, "pid 7 (ann)")
+    stream = fold([*said, remaining(9)]).streams["s"]
+    assert (stream.held_back, stream.blocker) == (None, None)
 
 
 # ---------------------------------------------------------------- continuations

@@ -109,6 +109,22 @@ class StepDone(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Remaining(Message):
+    """What a stream has before it at this moment, the slice at hand included."""
+
+    type: ClassVar[str] = "remaining"
+    stream: str
+    #: rows up to the run's ceiling; None: nobody knows
+    rows: int | None
+    #: counted, not estimated
+    exact: bool = False
+    #: rows above the ceiling that may not be read yet
+    held_back: int | None = None
+    #: who or what keeps them from being read, in words
+    blocker: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class StateChanged(Message):
     """A stream's mark moved."""
 
@@ -120,7 +136,7 @@ class StateChanged(Message):
     slice_id: str
     #: the mark's canonical JSON; None: the beginning
     mark: str | None
-    #: advance, refresh, reset, rewind, recover
+    #: advance, refresh, reset, rewind, undo, recover
     reason: str
     rows: int = 0
     bytes: int = 0
@@ -155,10 +171,12 @@ class Eof(Message):
     run_progress: dict[str, Any] = field(default_factory=dict)
     #: this execution alone
     request_progress: dict[str, Any] = field(default_factory=dict)
+    #: processor time of this execution, with what it has started; None: not measured
+    cpu_seconds: float | None = None
 
 
 TYPES: dict[str, type[Message]] = {
-    kind.type: kind for kind in (Catalog, StreamStatus, ConnectionStatus, StepDone, StateChanged, Log, Eof)
+    kind.type: kind for kind in (Catalog, StreamStatus, ConnectionStatus, StepDone, Remaining, StateChanged, Log, Eof)
 }
 
 

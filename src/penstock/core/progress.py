@@ -17,6 +17,7 @@ from penstock.core.messages import (
     Eof,
     Message,
     MessageRefused,
+    Remaining,
     StateChanged,
     Status,
     StepDone,
@@ -40,6 +41,13 @@ class StreamProgress:
     step: str | None = None
     #: rows expected in the slice at hand
     expected: int | None = None
+    #: rows up to the run's ceiling that are not done; None: not known
+    left: int | None = None
+    #: whether they were counted, not estimated
+    left_exact: bool = False
+    #: rows above the ceiling that may not be read yet, and who or what keeps them from being read
+    held_back: int | None = None
+    blocker: str | None = None
     #: the newest mark
     mark: str | None = None
     #: the highest version of the mark that was counted: a replayed message is not counted twice
@@ -61,6 +69,9 @@ class Progress:
     #: set by the last message
     ended: str | None = None
     has_more: bool = False
+    #: why it ended before everything was done, and what to do about it
+    reason: str | None = None
+    next_step: str | None = None
 
     @property
     def rows(self) -> int:
@@ -167,12 +178,17 @@ def _(message: Catalog, progress: Progress) -> Progress:
 
 @_apply.register
 def _(message: StreamStatus, progress: Progress) -> Progress:
-    return _with(progress, message.stream, status=message.status, error=message.reason, next_step=message.next_step)
+    new: dict[str, Any] = {"status": message.status, "error": message.reason, "next_step": message.next_step}
+    if message.status is Status.COMPLETE:
+        new |= {"left": 0, "left_exact": True}
+    return _with(progress, message.stream, **new)
 
 
 @_apply.register
 def _(message: ConnectionStatus, progress: Progress) -> Progress:
-    return progress if message.connected else replace(progress, disconnected=f"{message.side}: {message.reason}")
+    if message.connected:
+        return progress
+    return replace(progress, disconnected=f"{message.side}: {message.reason}", next_step=message.next_step)
 
 
 @_apply.register
@@ -181,6 +197,18 @@ def _(message: StepDone, progress: Progress) -> Progress:
     if message.step == "intend":
         new["expected"] = message.rows
     return _with(progress, message.stream, **new)
+
+
+@_apply.register
+def _(message: Remaining, progress: Progress) -> Progress:
+    return _with(
+        progress,
+        message.stream,
+        left=message.rows,
+        left_exact=message.exact,
+        held_back=message.held_back,
+        blocker=message.blocker,
+    )
 
 
 @_apply.register
@@ -197,6 +225,7 @@ def _(message: StateChanged, progress: Progress) -> Progress:
         number=message.number,
         step="advance",
         expected=None,
+        left=None if known.left is None else max(0, known.left - message.rows),
         mark=message.mark,
         version=message.version,
     )
@@ -204,4 +233,10 @@ def _(message: StateChanged, progress: Progress) -> Progress:
 
 @_apply.register
 def _(message: Eof, progress: Progress) -> Progress:
-    return replace(progress, ended=message.status, has_more=message.has_more)
+    return replace(
+        progress,
+        ended=message.status,
+        has_more=message.has_more,
+        reason=message.reason,
+        next_step=message.next_step or progress.next_step,
+    )

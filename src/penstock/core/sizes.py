@@ -6,6 +6,10 @@ import re
 from datetime import timedelta
 from typing import Any
 
+#: how sizes and durations are spelt, as regular expressions for those who check a text before it is read
+SIZE_PATTERN = r"^[0-9]{1,15}(\.[0-9]{1,6})? ?([bB]|[kKmMgGtT][iI]?[bB])?$"
+DURATION_PATTERN = r"^(?=[0-9])([0-9]{1,6}d)?([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,9}s)?$"
+
 _UNITS = {"": 1, "b": 1} | {
     f"{letter}{ending}": base**power
     for power, letter in enumerate("kmgt", start=1)

@@ -18,6 +18,7 @@ class Kind(enum.StrEnum):
     REFRESH = "refresh"  # its rows take the place of all before them
     RESET = "reset"  # no rows; the mark goes back to the beginning
     REWIND = "rewind"  # no rows; the mark goes to another place
+    UNDO = "undo"  # no rows; the mark goes back to where it was before a change of it
 
     @property
     def moves(self) -> bool:

@@ -48,16 +48,24 @@ class CatalogOptions(BaseModel):
 
     type: Literal["sqlite", "jdbc", "rest", "glue", "hive"] = Field(
         default="sqlite",
-        description="sqlite, jdbc (Postgres), rest, glue or hive; several machines need one that is not sqlite",
+        description="`sqlite`, `jdbc` (Postgres), `rest`, `glue` or `hive`; several machines need one that is not "
+        "`sqlite`; `hadoop` is refused, because it loses commits",
     )
-    name: str = Field(default="lake", description="the catalog's name; Spark and others use it to find the tables")
+    name: str = Field(
+        default="lake", description="the catalog's name: a part of what it knows tables by, and what Spark calls it"
+    )
     uri: str | None = Field(
         default=None,
-        description="sqlite: a path, catalog.db in the warehouse unless given; jdbc: postgresql://…; rest, hive: a URL",
+        description="sqlite: a path, needed when the warehouse is on S3; jdbc: `postgresql://…`; rest: `https://…`; "
+        "hive: `thrift://…`; default: sqlite: `catalog.db` in the warehouse",
+        examples=["lake/catalog.db"],
         repr=False,
     )
     properties: dict[str, str] = Field(
-        default_factory=dict, description="any property of the catalog, as PyIceberg spells it", repr=False
+        default_factory=dict,
+        description="any property of the catalog, as PyIceberg spells it, such as `s3.endpoint`; default: none",
+        examples=[{"s3.endpoint": "http://localhost:9000"}],
+        repr=False,
     )
 
     @field_validator("type", mode="before")
@@ -95,11 +103,15 @@ class LakeOptions(BaseModel):
 
     warehouse: str = Field(
         default="lake",
-        description="where the tables' files lie: a folder, relative to the pipeline file, or s3://bucket/path",
+        description="where the tables' files lie: a folder, relative to the pipeline file, or `s3://bucket/path`",
     )
-    catalog: CatalogOptions = Field(default_factory=CatalogOptions, description="who keeps the list of tables")
+    catalog: CatalogOptions = Field(
+        default_factory=CatalogOptions, description="who keeps the list of tables; default: SQLite, in the warehouse"
+    )
     namespace: str | None = Field(
-        default=None, description="the tables' namespace; the pipeline's name unless said otherwise"
+        default=None,
+        description="the tables' namespace: letters, digits and underscores; default: the pipeline's name",
+        examples=["shop"],
     )
 
     @field_validator("namespace")

@@ -52,6 +52,13 @@ class Piece:
         """Whether it may hold rows of a range."""
         return (self.low is None or self.low <= upto) and (self.high is None or self.high > after)
 
+    def rows_within(self, after: int, upto: int) -> int:
+        """About how many of its rows lie in a range, as if its numbers were spread evenly."""
+        if self.low is None or self.high is None:
+            return self.rows
+        shared = min(self.high, upto) - max(self.low - 1, after)
+        return self.rows * max(0, shared) // (self.high - self.low + 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Span:

@@ -58,7 +58,6 @@ def pieces(table: Table, snapshot: int | None, after: int, upto: int) -> list[Pi
 
 
 def piece_of(table: Table, file: DataFile, deletes: Iterable[DataFile]) -> Piece:
-    """What a worker must know of a file; StreamRefused if it is none that we read."""
     """A data file as workers know it; StreamRefused if it, or one of its deletes, cannot be read."""
     paths = []
     for each in (file, *deletes):

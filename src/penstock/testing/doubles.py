@@ -13,7 +13,7 @@ from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Part, Receipt, Slice
 from penstock.errors import PenstockError, StreamFailed, StreamRefused
 from penstock.links.pipe import carry
-from penstock.ports import Budget, Planned, Reader, Reading, StreamInfo, Writer
+from penstock.ports import Budget, Left, Offered, Planned, Reader, Reading, Remark, StreamInfo, Writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,6 +115,10 @@ class MemorySource:
     def catalog(self) -> Sequence[StreamInfo]:
         return [StreamInfo(name, Kind.ROWS, ("key",), ("place",)) for name in self.streams]
 
+    def offers(self) -> Sequence[Offered]:
+        columns = tuple((name, "int64") for name in ("place", "key", "version"))
+        return [Offered(name, "list", columns, ("key",), rows.arrived) for name, rows in self.streams.items()]
+
     def content(self, stream: str) -> Document:
         columns = [{"name": name, "arrow": "int64"} for name in ("place", "key", "version")]
         return {"identity": self.identity, "columns": columns}
@@ -140,6 +144,14 @@ class MemorySource:
         assert isinstance(top, int)
         upto = min(top, at + self.most, at + (budget.rows if budget.rows is not None else self.most))
         return Planned(Mark.of({"place": upto}), rows=upto - at) if upto > at else None
+
+    def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
+        top = ceiling["place"]
+        assert isinstance(top, int)
+        return Left(top - _place(after), exact=True)
+
+    def explain(self, stream: str, content: Document) -> Sequence[Remark]:
+        return [Remark("guarantee", "every place is read once, in order")]
 
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:

@@ -68,6 +68,16 @@ class SinkContract:
         for kind in (Kind.ROWS, Kind.REFRESH):
             sink.check(StreamInfo(STREAM, kind), CONTENT)
 
+    def test_it_says_where_a_stream_lands_and_what_holds_there(self, sink: Sink, destination: Destination) -> None:
+        for kind in (Kind.ROWS, Kind.REFRESH):
+            remarks = sink.explain(StreamInfo(STREAM, kind, ("id",), ("id",)), CONTENT)
+            assert remarks[0].kind == "guarantee"
+            assert "lands in" in remarks[0].text
+            assert {remark.kind for remark in remarks} <= {"guarantee", "gap", "advice"}
+            assert all(remark.text and "\n" not in remark.text for remark in remarks)
+        assert sink.held(STREAM) is None
+        assert (destination.rows(STREAM), destination.aside()) == ([], 0)
+
     def test_nothing_is_visible_before_the_commit(
         self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]
     ) -> None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
@@ -38,6 +38,10 @@ class Origin(Protocol):
         """Another source on the same rows, built from the same configuration; not connected yet."""
         ...
 
+    def open_with(self, stream: str, options: Mapping[str, Any]) -> Source:
+        """A source on the same rows with one stream, of these options and no others; not connected yet."""
+        ...
+
     def arrive(self, count: int) -> None:
         """Add rows that come after all others; where the source knows ties, mostly tied ones."""
         ...
@@ -48,6 +52,10 @@ class Origin(Protocol):
 
     def tell(self, batch: pa.RecordBatch) -> Sequence[Hashable]:
         """The same for the rows of a batch."""
+        ...
+
+    def traces(self) -> Hashable:
+        """All in which a write to the origin would leave a trace."""
         ...
 
 
@@ -254,6 +262,55 @@ class SourceContract:
         assert source.describe(None) != source.describe(upto)
         assert "{" not in source.describe(upto)
 
+    # ------------------------------------------------------------ for those who only look
+
+    def test_what_it_offers_is_accepted_as_it_is(self, source: Source, origin: Origin) -> None:
+        origin.arrive(10)
+        offers = [offered for offered in source.offers() if offered.refused is None]
+        assert origin.stream in [offered.name for offered in offers]
+        for offered in offers:
+            assert offered.columns
+            assert offered.reasons
+            assert all(reason and "\n" not in reason and "://" not in reason for reason in offered.reasons)
+            other = origin.open_with(offered.name, offered.options)
+            other.connect()
+            described = other.content(offered.name)["columns"]
+            assert isinstance(described, list)
+            assert {column["name"] for column in described} <= {name for name, _ in offered.columns}
+            assert [info.skipped for info in other.catalog() if info.name == offered.name] == [None]
+            other.close()
+
+    def test_what_is_left_is_all_at_first_and_nothing_at_the_end(self, source: Source, origin: Origin) -> None:
+        origin.arrive(1000)
+        content, ceiling = begin(source, origin, None, "run")
+        assert ceiling is not None
+        before = source.left(origin.stream, content, None, ceiling)
+        assert before.rows is None or 100 <= before.rows <= 10_000
+        assert not before.exact or before.rows == 1000
+        last = drain(source, origin)[-1].slice.upto
+        after = source.left(origin.stream, content, last, ceiling)
+        assert after.rows in (None, 0)
+
+    def test_it_says_what_holds_and_what_does_not(self, source: Source, origin: Origin) -> None:
+        remarks = source.explain(origin.stream, source.content(origin.stream))
+        assert "guarantee" in {remark.kind for remark in remarks}
+        assert {remark.kind for remark in remarks} <= {"guarantee", "gap", "advice"}
+        assert all(remark.text and "\n" not in remark.text for remark in remarks)
+
+    def test_looking_leaves_no_trace(self, source: Source, origin: Origin) -> None:
+        origin.arrive(100)
+        content, ceiling = begin(source, origin, None, "run")
+        assert ceiling is not None
+        before = origin.traces()
+        source.catalog()
+        source.offers()
+        source.explain(origin.stream, content)
+        planned = source.plan(origin.stream, content, None, ceiling, SMALL)
+        assert planned is not None
+        source.left(origin.stream, content, None, ceiling)
+        source.left(origin.stream, content, planned.upto, ceiling)
+        assert origin.traces() == before
+
     def test_secrets_are_not_in_what_is_printed(self, source: Source, origin: Origin) -> None:
         origin.arrive(1)
         slice_ = drain(source, origin)[0].slice
@@ -275,6 +332,18 @@ class IncrementalContract(SourceContract):
             assert bool(found) == bool(arrived)
             moved = drain(source, origin, last)
             last = moved[-1].slice.position if moved else last
+
+    def test_what_is_left_becomes_less_by_what_was_read(self, source: Source, origin: Origin) -> None:
+        origin.arrive(1000)
+        content, ceiling = begin(source, origin, None, "run")
+        assert ceiling is not None
+        mark: Mark | None = None
+        read = 0
+        for moved in drain(source, origin, budget=Budget(bytes=1 << 30, rows=200, workers=2)):
+            left = source.left(origin.stream, content, mark, ceiling)
+            assert left.rows is not None
+            assert abs(left.rows - (1000 - read)) <= (0 if left.exact else 100)
+            mark, read = moved.slice.upto, read + len(moved.rows)
 
     def test_without_rows_there_is_nothing_to_read(self, source: Source, origin: Origin) -> None:
         assert drain(source, origin) == []

@@ -306,11 +306,12 @@ class StoreContract:
         assert at.mark is None
         assert deliver(store, lease, after(at, 1)).number == 3
 
-    def test_a_rewind_leads_back_and_keeps_what_was_counted(self, store: Store, reopen: Open) -> None:
+    @pytest.mark.parametrize("kind", [Kind.REWIND, Kind.UNDO])
+    def test_a_rewind_leads_back_and_keeps_what_was_counted(self, store: Store, reopen: Open, kind: Kind) -> None:
         lease = take(store)
         first = deliver(store, lease, after(None, 1))
         second = deliver(store, lease, after(first, 2))
-        rewind = after(second, 1, kind=Kind.REWIND)
+        rewind = after(second, 1, kind=kind)
         store.intend(lease, rewind, now=NOW, run="r")
         assert reopen().state("shop", "orders").intent == rewind
         assert store.advance(lease, rewind, rows=0, bytes_=0, now=later(1), run="r") == 3
@@ -318,7 +319,10 @@ class StoreContract:
             last=rewind.position, version=3, rows=20, bytes=2000, last_rows=10, moved_at=later(1)
         )
         assert rewind.upto == first.mark
-        assert store.history("shop", "orders")[0].reason == "rewind"
+        (newest, *_, oldest) = store.history("shop", "orders")
+        assert (newest.reason, newest.position, newest.rows) == (kind.value, rewind.position, 0)
+        # An undo goes back by what is kept here: the mark, what it was made of, and the rows it brought.
+        assert (oldest.reason, oldest.position, oldest.rows) == ("advance", first, 10)
         again = deliver(store, lease, after(rewind.position, 2))
         assert (again.number, again.mark) == (4, second.mark)
         assert store.state("shop", "orders").rows == 30
