@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -46,10 +46,10 @@ class PostgresStream(Frozen):
     unique: bool = False
     lag: float | None = None
 
-    @field_validator("tiebreaker", mode="before")
+    @field_validator("tiebreaker", mode="before", json_schema_input_type=str | tuple[str, ...])
     @classmethod
     def _one_or_more(cls, value: object) -> object:
-        return (value,) if isinstance(value, str) else value
+        return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
 class PartitionBy(Frozen):
@@ -88,8 +88,9 @@ SINKS: Registry = Fake({"files": SimpleNamespace(Options=FilesOptions, StreamOpt
 URL = "postgresql://ann:hunter2@db/shop"
 
 
-def load(text: str | bytes, folder: Path, **environment: str) -> File:
+def load(text: str | bytes, folder: Path, sets: Sequence[str] = (), **environment: str) -> File:
     """Load a text as `shop.yaml`."""
     path = folder / "shop.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return config.load(path, environment={"DATABASE_URL": URL} | environment, sources=SOURCES, sinks=SINKS)
+    variables = {"DATABASE_URL": URL} | environment
+    return config.load(path, environment=variables, sources=SOURCES, sinks=SINKS, sets=sets)

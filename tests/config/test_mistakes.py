@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from tests.config.fakes import SINKS, SOURCES, load
+from tests.config.fakes import SINKS, SOURCES, Fake, PostgresOptions, PostgresStream, load
 
 from penstock import config
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, StreamRefused
 
 #: line 1 is `pipelines:`, line 3 the source, line 4 the sink, line 5 whatever the test is about
 FILE = """pipelines:
@@ -78,8 +79,11 @@ KEYS = [
         "5: pipelines.shop.streams.orders.partition_by.column: required key is missing",
     ),
     ("spark: {mastr: x}\n" + file(), "1: spark.mastr: unknown key; did you mean 'master'?"),
-    ("store: x\n", "1: pipelines: required key is missing"),
-    ("pipelines:\n  shop:\n    source: " + SOURCE, "2: pipelines.shop.sink: required key is missing"),
+    ("store: x\n", "1: pipelines: required key is missing; pipelines are written below it, each below its name"),
+    (
+        "pipelines:\n  shop:\n    source: " + SOURCE,
+        "2: pipelines.shop.sink: required key is missing; known types: files",
+    ),
     (
         file("lease_seconds: 5\n    lease_seconds: 6"),
         "6: pipelines.shop.lease_seconds: duplicate key; the first is on line 5",
@@ -97,21 +101,24 @@ TYPES = [
     ),
     (file(sink="{type: kafka}"), "4: pipelines.shop.sink.type: unknown sink type 'kafka'. Known: files"),
     (file(sink="{directory: x}"), "4: pipelines.shop.sink.type: required key is missing; known types: files"),
-    (file(sink="{type: 5}"), "4: pipelines.shop.sink.type: expected text, not 5"),
+    (file(sink="{type: 5}"), '4: pipelines.shop.sink.type: expected text, not 5; put it in quotes: "5"'),
     (
         file(sink='{type: "${DATABASE_URL}"}'),
         "4: pipelines.shop.sink.type: unknown sink type the value of ${DATABASE_URL}. Known: files",
     ),
 ]
 VALUES = [
-    ("pipelines: 5\n", "1: pipelines: expected a mapping, not 5"),
-    ("pipelines: [a]\n", "1: pipelines: expected a mapping, not a list"),
+    ("pipelines: 5\n", "1: pipelines: expected a mapping, not 5; write it as 'key: value'"),
+    ("pipelines: [a]\n", "1: pipelines: expected a mapping, not a list; write 'a:' instead of '- a'"),
     ("pipelines: {}\n", "1: pipelines: no pipeline is named"),
-    ("pipelines:\n", "1: pipelines: expected a mapping, not nothing"),
-    ("pipelines: {shop: }\n", "1: pipelines.shop: expected a mapping, not nothing"),
-    ("hello\n", "1: expected a mapping, not 'hello'"),
-    ("- a\n", "1: expected a mapping, not a list"),
-    ("store: 5\n" + file(), "1: store: expected text, not 5"),
+    ("pipelines:\n", "1: pipelines: expected a mapping, not nothing; what belongs to it is written below it, indented"),
+    (
+        "pipelines: {shop: }\n",
+        "1: pipelines.shop: expected a mapping, not nothing; what belongs to it is written below it, indented",
+    ),
+    ("hello\n", "1: expected a mapping, not 'hello'; write it as 'key: value'"),
+    ("- a\n", "1: expected a mapping, not a list; write it as 'key: value'"),
+    ("store: 5\n" + file(), '1: store: expected text, not 5; put it in quotes: "5"'),
     ("store: ''\n" + file(), "1: store: must not be empty"),
     ("store: mysql://h/d\n" + file(), "1: store: expected a path, sqlite:///PATH or postgresql://…"),
     (
@@ -126,16 +133,22 @@ VALUES = [
     (file("slice_bytes: 0"), "5: pipelines.shop.slice_bytes: expected more than 0, not 0"),
     (file("slice_bytes: 1.5"), "5: pipelines.shop.slice_bytes: expected a whole number, not 1.5"),
     (file("lease_seconds: soon"), "5: pipelines.shop.lease_seconds: expected a number, not 'soon'"),
-    (file("lease_seconds: '30'"), "5: pipelines.shop.lease_seconds: expected a number, not '30'"),
+    (
+        file("lease_seconds: '30'"),
+        "5: pipelines.shop.lease_seconds: expected a number, not '30'; write it without quotes",
+    ),
     (file("lease_seconds: true"), "5: pipelines.shop.lease_seconds: expected a number, not true"),
-    (file(sink="{type: files, directory: 5}"), "4: pipelines.shop.sink.directory: expected text, not 5"),
+    (
+        file(sink="{type: files, directory: 5}"),
+        '4: pipelines.shop.sink.directory: expected text, not 5; put it in quotes: "5"',
+    ),
     (
         file(sink="{type: files, directory: x, format: parqet}"),
         "4: pipelines.shop.sink.format: expected 'parquet', 'csv' or 'ndjson', not 'parqet'; did you mean 'parquet'?",
     ),
     (
         file(source='{type: postgres, url: "${DATABASE_URL}", verify: yes}'),
-        "3: pipelines.shop.source.verify: expected true or false, not 'yes'",
+        "3: pipelines.shop.source.verify: expected true or false, not 'yes'; did you mean true?",
     ),
     (
         file(source='{type: postgres, url: "${DATABASE_URL}", timeout: 0}'),
@@ -143,17 +156,23 @@ VALUES = [
     ),
     (
         file(source='{type: postgres, url: "${DATABASE_URL}", exclude: [a, 5]}'),
-        "3: pipelines.shop.source.exclude[1]: expected text, not 5",
+        '3: pipelines.shop.source.exclude[1]: expected text, not 5; put it in quotes: "5"',
     ),
     (
         file("streams: {}"),
         "5: pipelines.shop.streams: no stream is named; leave 'streams' out to sync all that the source finds",
     ),
-    (file("streams: [orders]"), "5: pipelines.shop.streams: expected a mapping, not a list"),
-    (file("streams: {orders: id}"), "5: pipelines.shop.streams.orders: expected a mapping, not 'id'"),
+    (
+        file("streams: [orders]"),
+        "5: pipelines.shop.streams: expected a mapping, not a list; write 'orders:' instead of '- orders'",
+    ),
+    (
+        file("streams: {orders: id}"),
+        "5: pipelines.shop.streams.orders: expected a mapping, not 'id'; write it as 'key: value'",
+    ),
     (
         file("streams: {orders: {partition_by: 5}}"),
-        "5: pipelines.shop.streams.orders.partition_by: expected a mapping or 'none', not 5",
+        "5: pipelines.shop.streams.orders.partition_by: expected a mapping or 'none', not 5; its keys: column, by",
     ),
 ]
 NAMES = [
@@ -169,12 +188,14 @@ SYNTAX: list[tuple[str | bytes, str]] = [
     ("# only a comment\n", "1: the file is empty; it must at least say 'pipelines:'"),
     (
         "pipelines:\n  shop: {source: ${X}}\n",
-        "2: not valid YAML at column 19: while parsing a flow mapping, did not find expected ',' or '}'",
+        '2: pipelines.shop: a variable between brackets needs quotes: "${NAME}"',
     ),
-    ("a: b: c\n", "1: not valid YAML at column 5: mapping values are not allowed in this context"),
+    ("a: b: c\n", "1: a: ': ' at column 5 is inside a value; put the value in quotes"),
+    ("1" * 5000 + ": x\n", "1: " + "1" * 59 + "…: a key of more than 1000 characters"),
+    (": : x\n", "1: not valid YAML at column 1: while parsing a block mapping, did not find expected key"),
     ("a: 1\n---\nb: 2\n", "2: a second document ('---'); a pipeline file holds one"),
-    ("a: *b\n", "1: alias *b has no anchor &b that ends before it"),
-    ("a: &b [*b]\n", "1: alias *b has no anchor &b that ends before it"),
+    ("a: *b\n", "1: a: alias *b has no anchor &b that ends before it; a text is put in quotes"),
+    ("a: &b [*b]\n", "1: a: alias *b has no anchor &b that ends before it; a text is put in quotes"),
     ("a: 1\nb: \x00\n", "2: not valid YAML: control characters are not allowed"),
     (b"a: 1\nb: \xff\n", "2: not UTF-8 text"),
     ("[" * 200_000, "1: nested more than 20 levels deep"),
@@ -185,7 +206,10 @@ SYNTAX: list[tuple[str | bytes, str]] = [
     ),
     ("pipelines: !secret x\n", "1: pipelines: tag !secret is not known here; remove it"),
     ("pipelines: {<<: 5}\n", "1: pipelines: '<<' takes over mappings only"),
-    ("? [a]\n: b\npipelines: 5\n", "1: a key must be text, not a list or a mapping"),
+    (
+        "? [a]\n: b\npipelines: 5\n",
+        "1: a key must be text, not a list or a mapping; a value that begins with a bracket is put in quotes",
+    ),
 ]
 
 
@@ -236,8 +260,8 @@ pipelines:
         "6: pipelines.shop.lease_seconds: expected a number, not 'soon'",
         "7: pipelines.shop.streams.\"a/b\": a stream's name must not contain '/'",
         "9: pipelines.other.source.timeout: expected a whole number, not 'x'",
-        "10: pipelines.other.sink.directory: expected text, not 5",
-        "11: pipelines.other.streams.orders.cursor: expected text, not 2",
+        '10: pipelines.other.sink.directory: expected text, not 5; put it in quotes: "5"',
+        '11: pipelines.other.streams.orders.cursor: expected text, not 2; put it in quotes: "2"',
         "11: pipelines.other.streams.orders.unique: expected true or false, not 1",
     ]
 
@@ -249,12 +273,19 @@ def test_a_missing_variable_is_one_mistake_although_its_field_is_required(tmp_pa
     )
 
 
-@pytest.mark.parametrize("written", ["${", "${}", "${1}", "${A B}", "${A", "${A-b}"])
+HOW = "write ${NAME}, ${NAME:-default} or ${file:PATH}; $${ stands for a plain ${"
+
+
+@pytest.mark.parametrize("written", ["${}", "${1}", "${A B}", "${A-b}", "${file:}", "${FILE:x}"])
 def test_a_variable_that_is_none(tmp_path: Path, written: str) -> None:
     text = file(sink=f'{{type: files, directory: "{written}"}}')
-    assert mistake(text, tmp_path) == (
-        "4: pipelines.shop.sink.directory: '${' must begin ${NAME} or ${NAME:-default}; write $${ for a plain ${"
-    )
+    assert mistake(text, tmp_path) == f"4: pipelines.shop.sink.directory: '${{' begins no variable; {HOW}"
+
+
+@pytest.mark.parametrize("written", ["${", "${A", "a${A:-b", "${file:x"])
+def test_a_variable_that_is_not_closed(tmp_path: Path, written: str) -> None:
+    text = file(sink=f'{{type: files, directory: "{written}"}}')
+    assert mistake(text, tmp_path) == f"4: pipelines.shop.sink.directory: '${{' has no '}}' that ends it; {HOW}"
 
 
 def test_what_a_variable_holds_is_never_shown(tmp_path: Path) -> None:
@@ -283,6 +314,28 @@ def test_secrets_in_the_file_are_not_shown_either(tmp_path: Path) -> None:
 def test_a_validator_over_several_fields_does_not_show_them(tmp_path: Path) -> None:
     text = file(source='{type: postgres, url: "${DATABASE_URL}", exclude: [public]}')
     assert mistake(text, tmp_path) == "3: pipelines.shop.source: the schema public is excluded; url is ***"
+
+
+def together(stream: str, options: PostgresStream) -> None:
+    if options.tiebreaker and not options.cursor:
+        raise StreamRefused(
+            f"`tiebreaker` ({options.tiebreaker[0]}) is set, but no `cursor`", next_step="add it", stream=stream
+        )
+
+
+def test_what_a_source_says_of_a_stream_s_options_together(tmp_path: Path) -> None:
+    """A source or sink may offer `check_options`; a stream with other mistakes is not asked about."""
+    module = SimpleNamespace(Options=PostgresOptions, StreamOptions=PostgresStream, check_options=together)
+    streams = "{a: {tiebreaker: '${T}'}, b: {tiebreaker: id, cursor: n}, c: {tiebreaker: id, zzz: 1}}"
+    path = tmp_path / "shop.yaml"
+    path.write_text(file(f"streams: {streams}", source="{type: postgres, url: 'postgresql://h/d'}"))
+    with pytest.raises(ConfigError) as caught:
+        config.load(path, environment={"T": "hidden"}, sources=Fake({"postgres": module}), sinks=SINKS)
+    assert caught.value.what.splitlines()[1:] == [
+        f"{path}:5: pipelines.shop.streams.a: `tiebreaker` (***) is set, but no `cursor`; add it",
+        f"{path}:5: pipelines.shop.streams.c.zzz: unknown key; "
+        "valid keys: cursor, lag, partition_by, tiebreaker, unique",
+    ]
 
 
 def test_text_that_is_not_unicode(tmp_path: Path) -> None:

@@ -16,6 +16,15 @@ Pipeline = Annotated[
     str | None,
     typer.Option("--pipeline", "-p", metavar="P", help="The pipeline; needed if the file has several."),
 ]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a key of the file, as in source.schema=sales; may be repeated.",
+        show_default=False,
+    ),
+]
 
 
 def rows(text: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import unicodedata
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any, Protocol, TypeVar
@@ -16,6 +16,9 @@ from penstock.config import syntax, words
 from penstock.config.document import Document, build, resolve
 from penstock.config.mistakes import UNKNOWN, Mistake, Path, config_error, nearest, suggest
 from penstock.config.models import File, FileKeys, Pipeline, PipelineKeys
+from penstock.config.overrides import override
+from penstock.config.variables import Variables
+from penstock.errors import InputError
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -27,18 +30,34 @@ class Registry(Protocol):
     def TYPES(self) -> Collection[str]: ...
 
     def load(self, type_: str, /) -> Any:
-        """The module of a type, with `Options` and `StreamOptions`."""
+        """The module of a type, with `Options` and `StreamOptions`.
+
+        It may offer `check_options(stream, options)`, which raises InputError where keys do not go together.
+        """
         ...
 
 
-def load(path: str | FilePath, *, environment: Mapping[str, str], sources: Registry, sinks: Registry) -> File:
-    """Read a pipeline file; ConfigError lists every mistake with its line."""
+def load(
+    path: str | FilePath,
+    *,
+    environment: Mapping[str, str],
+    sources: Registry,
+    sinks: Registry,
+    sets: Sequence[str] = (),
+) -> File:
+    """Read a pipeline file; ConfigError lists every mistake with its line.
+
+    `sets` are overrides, `KEY=VALUE`, merged onto the file before it is validated.
+    """
     file = str(path)
     root = syntax.parse(syntax.read(FilePath(path)), file)
     if root is None:
         raise config_error(file, [Mistake(1, (), "the file is empty; it must at least say 'pipelines:'")])
-    document = build(root, environment)
-    found = _Check(document, sources, sinks).file(file)
+    folder = os.path.dirname(os.path.abspath(file))
+    variables = Variables(environment, folder)
+    document = build(root, variables)
+    override(document, sets, variables)
+    found = _Check(document, sources, sinks).file(file, folder)
     if found is None or document.mistakes:
         raise config_error(file, document.mistakes)
     return found
@@ -63,8 +82,9 @@ class _Check:
         self._sources = sources
         self._sinks = sinks
 
-    def file(self, file: str) -> File | None:
+    def file(self, file: str, folder: str) -> File | None:
         data = self._document.data
+        self._lost(data)
         keys = self._keys(FileKeys, data, ())
         written = data.get("pipelines") if isinstance(data, dict) else None
         if not isinstance(written, dict):
@@ -75,11 +95,24 @@ class _Check:
         whole = {pipeline.name: pipeline for pipeline in pipelines if pipeline is not None}
         if keys is None or len(whole) < len(pipelines):
             return None
-        folder = os.path.dirname(os.path.abspath(file))
         return File(file, folder, keys.store, keys.spark, whole)
+
+    def _lost(self, data: Any) -> None:
+        """Pipelines at the top of the file: said once, and not again by an empty `pipelines`."""
+        if not isinstance(data, dict) or data.get("pipelines") is not None:
+            return
+        from penstock.config.elsewhere import looks_like_a_pipeline
+
+        if any(key not in names_of(FileKeys) and looks_like_a_pipeline(value) for key, value in data.items()):
+            self._document.broken.add(("pipelines",))
 
     def _pipeline(self, name: str, body: Any) -> Pipeline | None:
         path: Path = ("pipelines", name)
+        if name in names_of(PipelineKeys) and not (isinstance(body, dict) and {"source", "sink"} <= body.keys()):
+            self._complain(
+                path, "is a key of a pipeline, not the name of one; write it below a pipeline's name, indented"
+            )
+            return None
         self._name(path, "pipeline")
         keys = self._keys(PipelineKeys, body, path)
         if not isinstance(body, dict):
@@ -111,7 +144,11 @@ class _Check:
         type_, known = options.get("type"), sorted(registry.TYPES)
         place = (*path, "type")
         if "type" not in options:
-            self._complain(place, f"required key is missing; known types: {', '.join(known)}")
+            near = nearest("type", options)
+            if near is not None and nearest(near, ["type"]):
+                self._complain((*path, near), f"{UNKNOWN}; did you mean 'type'?")
+            else:
+                self._complain(place, f"{words.MISSING}; known types: {', '.join(known)}")
             return None
         if not isinstance(type_, str):
             self._complain(place, words.expected("text", type_, self._document, place))
@@ -151,6 +188,8 @@ class _Check:
                 whole = False  # said already, by the pipeline's own keys
                 continue
             parts = self._stream(models, options or {}, (*path, name))
+            if all(key in names_of(models[0]) | names_of(models[1]) for key in options or {}):
+                self._agree(zip((source.module, sink.module), parts, strict=True), (*path, name))
             for known, part in zip(split, parts, strict=True):
                 if part is None:
                     whole = False
@@ -161,12 +200,24 @@ class _Check:
     def _stream(
         self, models: tuple[type[BaseModel], type[BaseModel]], options: dict[str, Any], path: Path
     ) -> list[BaseModel | None]:
-        names = [_names(model) for model in models]
+        names = [names_of(model) for model in models]
         self._unknown(options, {*names[0], *names[1]}, path)
         return [
             self._keys(model, {k: v for k, v in options.items() if k in own}, path)
             for model, own in zip(models, names, strict=True)
         ]
+
+    def _agree(self, sides: Iterable[tuple[Any, BaseModel | None]], path: Path) -> None:
+        """What a source or sink has to say of a stream's options together, if it says anything."""
+        for module, options in sides:
+            check = getattr(module, "check_options", None)
+            if check is None or options is None:
+                continue
+            try:
+                check(str(path[-1]), options)
+            except InputError as error:
+                text = f"{error.what}; {error.next_step}"
+                self._complain(path, words.without_secrets(text, self._document, path))
 
     # ------------------------------------------------------------ one mapping
 
@@ -175,7 +226,7 @@ class _Check:
         if not isinstance(data, dict):
             self._complain(path, words.expected("a mapping", data, self._document, path))
             return None
-        known = _names(model)
+        known = names_of(model)
         unknown = self._unknown(data, {*known, *more}, path)
         mine = {key: value for key, value in data.items() if key in known}
         try:
@@ -199,8 +250,18 @@ class _Check:
                 self._complain(place, text)
         for place, text in found:
             if text == words.MISSING and not self._misspelt(place):
-                self._complain(place, text)
+                self._complain(place, text + self._example(model, place))
         return None
+
+    def _example(self, model: type[BaseModel], missing: Path) -> str:
+        """What to write for a required key."""
+        match missing:
+            case ("pipelines",):
+                return "; pipelines are written below it, each below its name"
+            case ("pipelines", _, "source" | "sink" as side):
+                registry = self._sources if side == "source" else self._sinks
+                return f"; known types: {', '.join(sorted(registry.TYPES))}"
+        return words.example(model, missing)
 
     def _misspelt(self, missing: Path) -> bool:
         """Whether a required key is there under a wrong name: that is one mistake, not two."""
@@ -215,8 +276,23 @@ class _Check:
     def _unknown(self, data: dict[str, Any], known: Collection[str], path: Path) -> list[str]:
         unknown = [key for key in data if key not in known]
         for key in unknown:
-            self._complain((*path, key), f"{UNKNOWN}; {suggest(key, known, 'valid keys')}")
+            name, colon, value = key.partition(":")
+            if colon and value and name in known:
+                # What follows was meant as a value, so it is not shown.
+                at = self._document.place((*path, key))
+                self._document.mistake((*path, f"{name}:…"), f"{UNKNOWN}; a space is missing after '{name}:'", at=at)
+            else:
+                self._complain((*path, key), f"{UNKNOWN}; {self._meant(key, data[key], known, path)}")
         return unknown
+
+    def _meant(self, key: str, value: Any, known: Collection[str], path: Path) -> str:
+        from penstock.config.elsewhere import belongs, looks_like_a_pipeline
+
+        if not path and looks_like_a_pipeline(value):
+            return "if it is a pipeline, indent it below 'pipelines:'"
+        if where := belongs(key, path, self._document.data, self._sources, self._sinks):
+            return f"it belongs to {where}"
+        return suggest(key, known, "valid keys")
 
     def _name(self, path: Path, what: str) -> None:
         name = str(path[-1])
@@ -237,7 +313,8 @@ class _Check:
             self._document.mistake(path, text)
 
 
-def _names(model: type[BaseModel]) -> set[str]:
+def names_of(model: type[BaseModel]) -> set[str]:
+    """A model's keys as the file spells them."""
     return {field.alias or name for name, field in model.model_fields.items()}
 
 

@@ -12,6 +12,21 @@ from penstock.errors import ConfigError
 Path = tuple[str | int, ...]
 
 UNKNOWN = "unknown key"
+#: what other tools call the same thing
+_ALSO = {
+    "url": ("host", "hostname", "dsn", "uri", "connection", "connection_string", "database", "dbname", "address"),
+    "directory": ("path", "folder", "location", "output"),
+    "cursor": ("incremental_column", "replication_key", "watermark", "updated_at", "order_by", "incremental"),
+    "slice_bytes": ("batch_size", "chunk_size", "batch_bytes", "fetch_size"),
+    "columns": ("select", "fields"),
+    "exclude": ("ignore", "skip"),
+    "tiebreaker": ("primary_key", "pk", "tie_breaker"),
+    "lake": ("iceberg", "warehouse", "catalog"),
+    "files": ("parquet", "csv", "json", "ndjson", "jsonl", "local", "folder", "directory"),
+    "postgres": ("pg", "psql", "database"),
+    "true": ("yes", "on", "y"),
+    "false": ("no", "off", "n"),
+}
 _PLAIN = re.compile(r"[\w-]+")
 
 
@@ -19,12 +34,14 @@ _PLAIN = re.compile(r"[\w-]+")
 class Mistake:
     """One thing that is wrong."""
 
-    #: the line it is on, counted from 1
+    #: the line it is on, counted from 1; of an override, which one it is
     line: int
     #: which value it is about
     path: Path
     #: what is wrong, and what would be right
     text: str
+    #: the override it comes from, as it may be shown: `--set source.schema=…`; None: the file
+    override: str | None = None
 
     def __str__(self) -> str:
         return f"{dotted(self.path)}: {self.text}" if self.path else self.text
@@ -37,7 +54,7 @@ def dotted(path: Path) -> str:
         if isinstance(step, int):
             words += f"[{step}]"
         else:
-            plain = step if _PLAIN.fullmatch(step) else f'"{visible(step)}"'
+            plain = visible(step) if _PLAIN.fullmatch(step) else f'"{visible(step)}"'
             words += f".{plain}" if words else plain
     return words
 
@@ -48,13 +65,15 @@ def visible(text: str, most: int = 60) -> str:
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
-def nearest(wrong: str, valid: Iterable[str]) -> str | None:
+def nearest(wrong: str, valid: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The valid name that was most likely meant; None: none is near."""
     # A few milliseconds that only a mistake has to pay.
     from difflib import get_close_matches
 
     lower = {name.lower(): name for name in sorted(valid, reverse=True)}
-    found = get_close_matches(wrong.lower(), lower, n=1, cutoff=0.6)
+    found = get_close_matches(wrong.lower(), lower, n=1, cutoff=cutoff)
+    if not found:
+        found = [name for name, others in _ALSO.items() if name in lower and wrong.lower() in others]
     return lower[found[0]] if found else None
 
 
@@ -68,16 +87,19 @@ def suggest(wrong: str, valid: Iterable[str], several: str) -> str:
 
 
 def config_error(file: str, mistakes: Iterable[Mistake]) -> ConfigError:
-    """Every mistake of a file, in the order of its lines."""
-    lines = [f"{file}:{mistake.line}: {mistake}" for mistake in sorted(set(mistakes), key=_order)]
-    head = [] if len(lines) == 1 else [f"{len(lines)} mistakes in {file}"]
-    return ConfigError(
-        "\n".join(head + lines),
-        safe="Nothing was read or written.",
-        next_step="correct the file, then run the same command again",
-    )
+    """Every mistake of a file in the order of its lines, then those of the overrides."""
+    found = sorted(set(mistakes), key=_order)
+    lines = [f"{mistake.override or f'{file}:{mistake.line}'}: {mistake}" for mistake in found]
+    wrong = {mistake.override is None for mistake in found}
+    where = " and ".join([file] * (True in wrong) + ["--set"] * (False in wrong))
+    head = [] if len(lines) == 1 else [f"{len(lines)} mistakes in {where}"]
+    if False not in wrong:
+        next_step = "correct the file, then run the same command again"
+    else:
+        next_step = "correct the file and --set, then run again" if True in wrong else "correct --set, then run again"
+    return ConfigError("\n".join(head + lines), safe="Nothing was read or written.", next_step=next_step)
 
 
-def _order(mistake: Mistake) -> tuple[int, str, str]:
+def _order(mistake: Mistake) -> tuple[bool, int, str, str]:
     # Paths mix texts and numbers, which do not compare.
-    return (mistake.line, dotted(mistake.path), mistake.text)
+    return (mistake.override is not None, mistake.line, dotted(mistake.path), mistake.text)

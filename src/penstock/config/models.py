@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from penstock.core.sizes import size
+from penstock.core.sizes import SIZE_PATTERN, size
 
 
 def _spelt(value: Any) -> Any:
@@ -22,7 +22,9 @@ def _spelt(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
-Size = Annotated[int, BeforeValidator(size), Field(gt=0)]
+SizeText = Annotated[str, Field(pattern=SIZE_PATTERN, json_schema_extra={"format": "size"})]
+Size = Annotated[int, BeforeValidator(size, json_schema_input_type=int | SizeText), Field(gt=0)]
+Spelt = Annotated[str, BeforeValidator(_spelt, json_schema_input_type=str | float | bool)]
 
 
 class Keys(BaseModel):
@@ -34,12 +36,19 @@ class Keys(BaseModel):
 class Spark(Keys):
     """How rows are moved."""
 
-    #: where Spark runs; `local[2,3]`: two workers, a part is tried three times; None: all of this machine
-    master: str | None = Field(default=None, min_length=1)
-    #: the driver's heap, in Java's spelling
-    memory: str = "1g"
-    #: any of Spark's own settings
-    config: dict[str, Annotated[str, BeforeValidator(_spelt)]] = Field(default_factory=dict)
+    master: str | None = Field(
+        default=None,
+        min_length=1,
+        description="where Spark runs; `local[2,3]`: two workers, a part is tried three times (`local[2]` would never "
+        "try again); default: `local[N,3]`, N the number of processors, at most 4",
+        examples=["local[2,3]"],
+    )
+    memory: str = Field(default="1g", description="the JVM's heap, in Java's spelling; rows never enter it")
+    config: dict[str, Spelt] = Field(
+        default_factory=dict,
+        description="any of Spark's own settings, by name",
+        examples=[{"spark.ui.enabled": True}],
+    )
 
     @field_validator("memory")
     @classmethod
@@ -52,9 +61,13 @@ class Spark(Keys):
 class FileKeys(Keys):
     """The top of the file."""
 
-    store: str = Field(default=".penstock/store.db", min_length=1)
-    spark: Spark = Spark()
-    pipelines: dict[str, Any]
+    store: str = Field(
+        default=".penstock/store.db",
+        min_length=1,
+        description="where marks live: a path, `sqlite:///PATH` or `postgresql://…`",
+    )
+    spark: Spark = Field(default=Spark(), description="how rows are moved; default: all defaults")
+    pipelines: dict[str, Any] = Field(description="pipelines by name; the name is part of what the sink remembers")
 
     @field_validator("store")
     @classmethod
@@ -68,11 +81,23 @@ class FileKeys(Keys):
 class PipelineKeys(Keys):
     """A pipeline's own keys."""
 
-    source: dict[str, Any]
-    sink: dict[str, Any]
-    slice_bytes: Size = 256 * 1024 * 1024
-    lease_seconds: float = Field(default=30.0, gt=0, allow_inf_nan=False)
-    streams: dict[str, dict[str, Any] | None] | None = None
+    source: dict[str, Any] = Field(description="where rows come from: `type` and the keys of that source")
+    sink: dict[str, Any] = Field(description="where they go: `type` and the keys of that sink")
+    slice_bytes: Size = Field(
+        default=256 * 1024 * 1024,
+        description="Arrow bytes to aim for in one slice: a number, or with a unit (`64MiB`, `1.5GB`)",
+    )
+    lease_seconds: float = Field(
+        default=30.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="a run that has not been heard of for so long may be replaced",
+    )
+    streams: dict[str, dict[str, Any] | None] | None = Field(
+        default=None,
+        description="streams by name; each has the keys of the source's streams and of the sink's streams together; "
+        "default: all that discovery finds",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ ends the process, and it cannot tell `!!str 5` from `5`. What the values mean is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path as FilePath
@@ -13,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from penstock.config.mistakes import Mistake, config_error, nearest
+from penstock.config.mistakes import Mistake, Path, config_error, nearest
 from penstock.errors import ConfigError
 
 #: a file beyond this is not a pipeline file, whatever its name
@@ -28,6 +29,8 @@ class Scalar:
     #: written without quotes
     plain: bool
     tag: str | None
+    #: ` #` follows at once: perhaps it was meant as a part of the value
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +72,26 @@ def read(file: FilePath) -> str:
 
 
 def parse(text: str, file: str) -> Node | None:
+    """The tree of a file's text; None: there is nothing in it."""
+    try:
+        return tree(text)
+    except Refused as refused:
+        raise config_error(file, [Mistake(refused.line, refused.path, refused.text)]) from None
+
+
+def tree(text: str) -> Node | None:
     """The tree of the one document in a text; None: there is nothing in it."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return _Tree(yaml.parse(text, Loader=loader)).document()
+        return _Tree(yaml.parse(text, Loader=loader), text.split("\n")).document()
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        words = ", ".join(part for part in (error.context, error.problem) if part)
-        raise config_error(file, [Mistake(line, (), f"not valid YAML at column {column}: {words}")]) from None
+        from penstock.config.explained import explained, way  # only a mistake has to pay for it
+
+        line, words = explained(error, text)
+        raise Refused(line, words, way(text.split("\n"), line)) from None
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n") + 1
-        raise config_error(file, [Mistake(line, (), f"not valid YAML: {error.reason}")]) from None
-    except _Refused as refused:
-        raise config_error(file, [Mistake(refused.line, (), refused.text)]) from None
+        raise Refused(line, f"not valid YAML: {error.reason}") from None
 
 
 def _unreadable(what: str) -> ConfigError:
@@ -98,18 +107,23 @@ def _other_name(file: FilePath) -> str:
     return f"; did you mean '{file.parent / near}'?" if near else ""
 
 
-class _Refused(Exception):
-    def __init__(self, line: int, text: str) -> None:
+class Refused(Exception):
+    """A text that is no tree."""
+
+    def __init__(self, line: int, text: str, path: Path = ()) -> None:
         super().__init__(text)
         self.line = line
         self.text = text
+        #: the keys around it, as far as they can be told
+        self.path = path
 
 
 class _Tree:
     """Events to nodes."""
 
-    def __init__(self, events: Iterator[Any]) -> None:
+    def __init__(self, events: Iterator[Any], lines: list[str]) -> None:
         self._events = events
+        self._lines = lines
         self._anchors: dict[str, Node] = {}
 
     def document(self) -> Node | None:
@@ -119,7 +133,7 @@ class _Tree:
                 continue
             if node is not None:
                 line = event.start_mark.line + 1 if event.start_mark else 1
-                raise _Refused(line, "a second document ('---'); a pipeline file holds one")
+                raise Refused(line, "a second document ('---'); a pipeline file holds one")
             node = self._node(next(self._events), depth=0)
         return node
 
@@ -127,10 +141,13 @@ class _Tree:
         line = event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchors:
-                raise _Refused(line, f"alias *{event.anchor} has no anchor &{event.anchor} that ends before it")
+                from penstock.config.explained import way
+
+                missing = f"alias *{event.anchor} has no anchor &{event.anchor} that ends before it"
+                raise Refused(line, f"{missing}; a text is put in quotes", way(self._lines, line))
             return self._anchors[event.anchor]
         if depth > DEEPEST:
-            raise _Refused(line, f"nested more than {DEEPEST} levels deep")
+            raise Refused(line, f"nested more than {DEEPEST} levels deep")
         node = self._fresh(event, line, depth)
         if event.anchor is not None:
             # Only now: an alias inside its own anchor would have no end.
@@ -139,7 +156,7 @@ class _Tree:
 
     def _fresh(self, event: Any, line: int, depth: int) -> Node:
         if isinstance(event, yaml.ScalarEvent):
-            return Scalar(line, event.value, not event.style, event.tag)
+            return Scalar(line, event.value, not event.style, event.tag, self._is_cut(event.end_mark))
         if isinstance(event, yaml.SequenceStartEvent):
             return Sequence(line, tuple(self._until(yaml.SequenceEndEvent, depth)), event.tag)
         nodes = self._until(yaml.MappingEndEvent, depth)
@@ -151,3 +168,7 @@ class _Tree:
             if isinstance(event, end):
                 return
             yield self._node(event, depth + 1)
+
+    def _is_cut(self, end: Any) -> bool:
+        line = self._lines[end.line] if end.line < len(self._lines) else ""
+        return re.match(r"\s+#\S", line[end.column :]) is not None

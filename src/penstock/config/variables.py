@@ -1,13 +1,24 @@
-"""`${NAME}` and `${NAME:-default}` in a text, from the environment; `$${` stands for a plain `${`."""
+"""Variables in a text: `${NAME}` from the environment, `${file:PATH}` from a file, both with `:-default`.
+
+`$${` stands for a plain `${`. What a variable holds may be a secret: no message here repeats it.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from penstock.config.mistakes import nearest, visible
+
+#: a file beyond this holds something else than a secret
+LARGEST = 64 * 1024
 
 _PLACE = re.compile(r"\$\$\{|\$\{(?P<inside>[^}]*)(?P<end>\}?)")
-_INSIDE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
+_NAME = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
+_FILE = re.compile(r"file:(?P<path>.+?)(?::-(?P<default>.*))?", re.DOTALL)
+_HOW = "write ${NAME}, ${NAME:-default} or ${file:PATH}; $${ stands for a plain ${"
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,34 +26,100 @@ class Expanded:
     """A text with its variables filled in."""
 
     text: str
-    #: the variables that were named
+    #: the variables that were named, files as `file:PATH`
     names: tuple[str, ...] = ()
     #: why it cannot be used
     problems: tuple[str, ...] = ()
 
 
-def expand(text: str, environment: Mapping[str, str]) -> Expanded:
-    """Fill in every variable; as in a shell, a default also takes the place of an empty value."""
-    if "${" not in text:
-        return Expanded(text)
-    names: list[str] = []
-    problems: list[str] = []
+class _Problem(Exception):
+    """Why a variable has no value."""
 
-    def value_of(place: re.Match[str]) -> str:
-        if place["inside"] is None:
-            return "${"
-        inside = _INSIDE.fullmatch(place["inside"])
-        if inside is None or not place["end"]:
-            problems.append("'${' must begin ${NAME} or ${NAME:-default}; write $${ for a plain ${")
-            return ""
-        name, default = inside["name"], inside["default"]
-        names.append(name)
-        value = environment.get(name)
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """Where variables are looked up."""
+
+    environment: Mapping[str, str]
+    #: where relative paths of files start
+    folder: str = "."
+    #: contents by path: each file is read once, so that two values of one file agree
+    _read: dict[str, str | None] = field(default_factory=dict)
+
+    def expand(self, text: str) -> Expanded:
+        """Fill in every variable; as in a shell, a default also takes the place of an empty value."""
+        if "${" not in text:
+            return Expanded(text)
+        names: list[str] = []
+        problems: list[str] = []
+
+        def value_of(place: re.Match[str]) -> str:
+            if place["inside"] is None:
+                return "${"
+            try:
+                return self._value(place["inside"], closed=bool(place["end"]), names=names)
+            except _Problem as problem:
+                problems.append(str(problem))
+                return ""
+
+        filled = _PLACE.sub(value_of, text)
+        return Expanded(filled, tuple(dict.fromkeys(names)), tuple(dict.fromkeys(problems)))
+
+    def _value(self, inside: str, *, closed: bool, names: list[str]) -> str:
+        if not closed:
+            raise _Problem(f"'${{' has no '}}' that ends it; {_HOW}")
+        if found := _NAME.fullmatch(inside):
+            names.append(found["name"])
+            return self._of_environment(found["name"], found["default"])
+        if found := _FILE.fullmatch(inside):
+            if "${" in found["path"]:
+                raise _Problem("a variable cannot be part of another")
+            names.append(f"file:{visible(found['path'])}")
+            return self._of_file(found["path"], found["default"])
+        raise _Problem(f"'${{' begins no variable; {_HOW}")
+
+    def _of_environment(self, name: str, default: str | None) -> str:
+        value = self.environment.get(name)
         if default is not None:
             return value or default
         if value is None:
-            problems.append(f"environment variable {name} is not set; set it, or write ${{{name}:-default}}")
-        return value or ""
+            near = nearest(name, self.environment, cutoff=0.8)
+            meant = f"did you mean ${{{near}}}?" if near else f"set it, or write ${{{name}:-default}}"
+            raise _Problem(f"environment variable {name} is not set; {meant}")
+        return value
 
-    filled = _PLACE.sub(value_of, text)
-    return Expanded(filled, tuple(dict.fromkeys(names)), tuple(dict.fromkeys(problems)))
+    def _of_file(self, path: str, default: str | None) -> str:
+        whole = os.path.join(self.folder, path)
+        if whole not in self._read:
+            self._read[whole] = _contents(whole)
+        value = self._read[whole]
+        if default is not None:
+            return value or default
+        if not value:
+            wrong = f"file {visible(whole, most=400)} " + ("does not exist" if value is None else "is empty")
+            raise _Problem(f"{wrong}; put the value into it, or write ${{file:{visible(path)}:-default}}")
+        return value
+
+
+def _contents(path: str) -> str | None:
+    """A file's text without the newline at its end; None: there is no such file."""
+    shown = visible(path, most=400)
+    try:
+        with open(path, "rb") as stream:
+            raw = stream.read(LARGEST + 1)
+    except FileNotFoundError:
+        return None
+    except IsADirectoryError:
+        raise _Problem(f"{shown} is a folder, not a file") from None
+    except (OSError, ValueError) as error:
+        raise _Problem(f"file {shown} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(raw) > LARGEST:
+        raise _Problem(f"file {shown} is larger than {LARGEST // 1024} KiB: hardly the value that is meant")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise _Problem(f"file {shown} is not UTF-8 text") from None
+    if "\0" in text:
+        raise _Problem(f"file {shown} is not text: it holds a zero byte")
+    # One newline, because editors and `echo` put it there; more would be part of the value.
+    return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, SecretBytes, SecretStr
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from penstock.config.document import Document
+from penstock.config.document import Document, resolve
 from penstock.config.mistakes import UNKNOWN, Path, nearest, suggest, visible
 
 #: what was expected, by Pydantic's name for the error
@@ -42,6 +44,12 @@ _BOUNDS = {
 }
 _CHOICES = re.compile(r"'((?:[^'\\]|\\.)*)'")
 MISSING = "required key is missing"
+_NUMBERS = {"a whole number", "a number"}
+#: variables as others write them, and quotes as word processors do
+_OTHER_VARIABLES = re.compile(r"\$[A-Za-z_]\w*|%\w+%|.?\{\{.*\}\}")
+_OTHER_QUOTES = tuple("\u2018\u2019\u201c\u201d\u00ab\u201e")
+#: parts of an address that everybody's has
+_NO_SECRETS = {"postgresql", "postgres", "jdbc", "5432"}
 
 
 def mistakes_of(
@@ -60,7 +68,7 @@ def mistakes_of(
     for path, at_path in found.items():
         whole = root + path
         if not _repeats(whole, at_path, document):
-            described = _Described(document, whole, _value(data, path), _hides(model, path))
+            described = _Described(document, whole, _value(data, path), _hides(model, path), _fields(model, path))
             result.append((whole, described.words(at_path, _fields(model, path[:-1]))))
     return result
 
@@ -80,6 +88,28 @@ def shown(value: Any, document: Document, path: Path) -> str:
     return _Described(document, path, value, hidden=False).shown()
 
 
+def without_secrets(text: str, document: Document, path: Path) -> str:
+    """Somebody else's words about a value, without what came from variables."""
+    return _Described(document, path, None, hidden=False).without_secrets(text)
+
+
+def example(model: type[BaseModel], path: Path) -> str:
+    """What to write for a key that is missing; empty: the model has no example."""
+    for field in (model.model_fields.get(str(path[-1])), *_named(model, str(path[-1]))):
+        if field is not None and field.examples:
+            from penstock.config.annotated import spelt
+
+            return f"; for example {path[-1]}: {spelt(field.examples[0])}"
+    return ""
+
+
+def _named(model: type[BaseModel], name: str) -> list[FieldInfo]:
+    """The fields of a name in the mappings inside of a model."""
+    inner = [i for f in model.model_fields.values() for i in _members(f.annotation)]
+    models = [i for i in inner if isinstance(i, type) and issubclass(i, BaseModel)]
+    return [field for m in models for key, field in m.model_fields.items() if (field.alias or key) == name]
+
+
 def _repeats(path: Path, errors: list[ErrorDetails], document: Document) -> bool:
     if path in document.broken:
         return True
@@ -97,23 +127,69 @@ def _wanted(error: ErrorDetails) -> str | None:
 class _Described:
     """One value, and how to speak of it."""
 
-    def __init__(self, document: Document, path: Path, value: Any, hidden: bool) -> None:
+    def __init__(self, document: Document, path: Path, value: Any, hidden: bool, keys: Sequence[str] = ()) -> None:
         self._document = document
         self._path = path
         self._value = value
         self._hidden = hidden
+        #: those of the mapping that should be here
+        self._keys = keys
 
     def words(self, errors: list[ErrorDetails], siblings: Iterable[str]) -> str:
         wanted = list(dict.fromkeys(filter(None, map(_wanted, errors))))
-        if not wanted:
-            return self._one(errors[0], siblings)
-        near = None
-        if isinstance(self._value, str) and not self._secret:
-            near = nearest(self._value, _CHOICES.findall(" ".join(wanted)))
-        return self.expected(wanted) + (f"; did you mean '{near}'?" if near else "")
+        said = self.expected(wanted) if wanted else self._one(errors[0], siblings)
+        return said + self._spelling()
 
     def expected(self, wanted: list[str]) -> str:
-        return f"expected {' or '.join(wanted)}, not {self.shown()}"
+        hint = self._hint(wanted)
+        return f"expected {' or '.join(wanted)}, not {self.shown()}" + (f"; {hint}" if hint else "")
+
+    def _hint(self, wanted: list[str]) -> str | None:
+        """What to write instead, where it can be told."""
+        if "a mapping" in wanted:
+            return self._mapping_hint()
+        if self._value is None:
+            return "give it a value"
+        if self._secret:
+            return None
+        match self._value:
+            case dict() if "a list" in wanted:
+                return "write a list: [a, b]"
+            case bool() | int() | float() if "text" in wanted:
+                return f'put it in quotes: "{self.shown()}"'
+            case str() if "a list" in wanted and wanted[0] == "a list":
+                return f"write a list: {json.dumps([visible(self._value)], ensure_ascii=False)}"
+            case str() if _NUMBERS & {*wanted} and isinstance(resolve(self._value), int | float):
+                return "write it without quotes"
+            case str() if "true or false" in wanted:
+                near = nearest(self._value, ["true", "false"])
+                return f"did you mean {near}?" if near else None
+            case str():
+                near = nearest(self._value, _CHOICES.findall(" ".join(wanted)))
+                return f"did you mean '{near}'?" if near else None
+        return None
+
+    def _mapping_hint(self) -> str | None:
+        first = self._value[0] if isinstance(self._value, list) and self._value else None
+        named = first.get("name") if isinstance(first, dict) else first
+        if isinstance(named, str) and self._path and self._path[-1] in ("pipelines", "streams"):
+            name = visible(named)
+            return f"write '{name}:' instead of '- {'name: ' * isinstance(first, dict)}{name}'"
+        if self._value is None:
+            return "what belongs to it is written below it, indented"
+        return f"its keys: {', '.join(self._keys)}" if self._keys else "write it as 'key: value'"
+
+    def _spelling(self) -> str:
+        """What may be behind a mistake in a text."""
+        place = self._document.places.get(self._path)
+        if place and place.cut:
+            return "; ' #' begins a comment: put the value in quotes if it is a part of it"
+        if not isinstance(self._value, str):
+            return ""
+        if self._value[:1] in _OTHER_QUOTES:
+            return "; quotes are written \" or '"
+        other = _OTHER_VARIABLES.fullmatch(self._value) and not self._document.variables(self._path)
+        return "; a variable is written ${NAME}" if other else ""
 
     def _one(self, error: ErrorDetails, siblings: Iterable[str]) -> str:
         kind, context = error["type"], error.get("ctx", {})
@@ -129,8 +205,8 @@ class _Described:
         if kind in ("string_too_short", "too_short") and context.get("min_length") == 1:
             return "must not be empty"
         if kind in ("value_error", "assertion_error"):
-            return self._without_secrets(str(context["error"]))
-        return self._without_secrets(error["msg"][:1].lower() + error["msg"][1:])
+            return self.without_secrets(str(context["error"]))
+        return self.without_secrets(error["msg"][:1].lower() + error["msg"][1:])
 
     @property
     def _secret(self) -> bool:
@@ -144,7 +220,11 @@ class _Described:
             case None:
                 return "nothing"
             case dict():
-                return "a mapping"
+                place = self._document.places.get(self._path)
+                quoted = (
+                    f' (a name with dots needs quotes: "{visible(place.implied)}")' if place and place.implied else ""
+                )
+                return f"a mapping{quoted}"
             case list():
                 return "a list"
             case bool():
@@ -154,7 +234,7 @@ class _Described:
             case _:
                 return "this text" if self._hidden else f"'{visible(str(self._value))}'"
 
-    def _without_secrets(self, text: str) -> str:
+    def without_secrets(self, text: str) -> str:
         """A validator's own words. It was told the values, so whatever came from a variable is struck out."""
         hidden = {
             value
@@ -163,7 +243,7 @@ class _Described:
         }
         if self._secret:
             # Of the value itself its pieces too: a validator may quote the password in a URL.
-            hidden |= {str(self._value), *re.findall(r"[^\s:/@?&=,;]{3,}", str(self._value))}
+            hidden |= {str(self._value), *re.findall(r"[^\s:/@?&=,;]{3,}", str(self._value))} - _NO_SECRETS
         hidden |= {repr(value)[1:-1] for value in hidden}
         for value in sorted(filter(None, hidden), key=len, reverse=True):
             text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "***", text)

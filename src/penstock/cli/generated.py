@@ -1,0 +1,39 @@
+"""`python -m penstock.cli.generated [FOLDER]`: writes what the documentation has from the models.
+
+That is the JSON Schema, the annotated example and the tables of the configuration page. FOLDER is the top of the
+repository, here unless it is given.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from penstock.cli.schema import example_text, schema_text
+
+SCHEMA = "docs/penstock.schema.json"
+EXAMPLE = "examples/annotated.yaml"
+PAGE = "docs/configuration.md"
+COMMAND = "python -m penstock.cli.generated"
+
+
+def texts(top: Path) -> dict[str, str]:
+    """Each file as it should be, by its path."""
+    from penstock import sinks, sources
+    from penstock.config.keys import models
+    from penstock.config.tables import filled
+
+    page = filled((top / PAGE).read_text(), models(sources, sinks))
+    return {SCHEMA: schema_text(), EXAMPLE: example_text(), PAGE: page}
+
+
+def main(top: Path) -> None:
+    """Write those that have changed."""
+    for path, text in texts(top).items():
+        if not (top / path).exists() or (top / path).read_text() != text:
+            (top / path).write_text(text)
+            print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path())

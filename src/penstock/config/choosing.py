@@ -1,0 +1,34 @@
+"""Which of a file's pipelines someone means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.config.mistakes import suggest
+from penstock.config.models import File
+from penstock.errors import UNTOUCHED, InputError
+
+
+def chosen(file: File, names: Sequence[str] | None) -> list[str]:
+    """The pipelines that were named; all if none was."""
+    known = list(file.pipelines)
+    for name in names or ():
+        if name not in known:
+            raise InputError(
+                f"there is no pipeline '{name}' in {file.path}; {suggest(name, known, 'pipelines')}",
+                safe=UNTOUCHED,
+                next_step="name one of the file's pipelines",
+            )
+    return list(dict.fromkeys(names)) if names else known
+
+
+def only(file: File, name: str | None, how: str) -> str:
+    """The one pipeline that a command is about. `how`: how to name it."""
+    names = chosen(file, [name] if name else None)
+    if len(names) > 1:
+        raise InputError(
+            f"{file.path} has {len(names)} pipelines: {', '.join(names)}",
+            safe=UNTOUCHED,
+            next_step=f"name one of them: {how}",
+        )
+    return names[0]

@@ -1,0 +1,59 @@
+"""Where a key belongs that is not valid where it stands: asked only after a mistake was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.config.load import Registry, names_of
+from penstock.config.mistakes import Path
+from penstock.config.models import FileKeys, PipelineKeys
+
+
+def belongs(key: str, path: Path, data: Any, sources: Registry, sinks: Registry) -> str | None:
+    """What a key of the mapping at a path should be a part of; None: there is no such key anywhere."""
+    if key == "type":
+        return None  # of all sources and sinks; and where it may stand, it is known
+    return next((where for where, names in _places(path, data, sources, sinks) if key in names), None)
+
+
+def looks_like_a_pipeline(value: Any) -> bool:
+    return isinstance(value, dict) and bool({"source", "sink"} & value.keys())
+
+
+def _places(path: Path, data: Any, sources: Registry, sinks: Registry) -> Iterator[tuple[str, set[str]]]:
+    """What has keys of its own, the nearest first. Nothing is said of mappings inside of options."""
+    top, pipeline = ("the top of the file", names_of(FileKeys)), ("a pipeline", names_of(PipelineKeys))
+    match path:
+        case ():
+            yield pipeline
+        case ("pipelines", name):
+            yield top
+            yield from _sides(data["pipelines"][name], sources, sinks)
+        case ("pipelines", name, "source" | "sink" as side):
+            yield pipeline
+            yield top
+            yield from (
+                (where, keys) for where, keys in _sides(data["pipelines"][name], sources, sinks) if where != f"'{side}'"
+            )
+        case ("pipelines", name, "streams", _):
+            yield from _sides(data["pipelines"][name], sources, sinks)
+            yield pipeline
+            for registry, word in ((sources, "from"), (sinks, "into")):
+                for type_ in sorted(registry.TYPES):
+                    yield f"streams {word} {type_}", names_of(registry.load(type_).StreamOptions)
+
+
+def _sides(body: Any, sources: Registry, sinks: Registry) -> Iterator[tuple[str, set[str]]]:
+    modules = []
+    for side, registry in (("source", sources), ("sink", sinks)):
+        options = body.get(side) if isinstance(body, dict) else None
+        type_ = options.get("type") if isinstance(options, dict) else None
+        try:
+            modules.append((side, registry.load(str(type_))))
+        except KeyError:
+            continue
+    for side, module in modules:
+        yield f"'{side}'", names_of(module.Options)
+    for _, module in modules:
+        yield "a stream", names_of(module.StreamOptions)

@@ -1,0 +1,45 @@
+"""Tables of keys for the reference page, made from the models and put between markers.
+
+A marker names a mapping as `keys.models` does: `<!-- keys: sink lake upkeep -->` … `<!-- end of keys -->`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+
+from pydantic import BaseModel
+
+from penstock.config.keys import Key, keys
+
+_MARKED = re.compile(r"(?P<begin><!-- keys: (?P<name>[^>]+?) -->\n).*?(?P<end><!-- end of keys -->\n)", re.DOTALL)
+
+
+def marked(page: str) -> list[str]:
+    """The mappings whose tables a page has."""
+    return [found["name"] for found in _MARKED.finditer(page)]
+
+
+def filled(page: str, models: Mapping[str, type[BaseModel]]) -> str:
+    """The page with its tables as the models have them; KeyError if a marker names no mapping."""
+    return _MARKED.sub(lambda found: found["begin"] + table(models[found["name"]]) + found["end"], page)
+
+
+def table(model: type[BaseModel]) -> str:
+    """A model's keys as a table in Markdown."""
+    rows = [f"| `{key.name}` | {_default(key)} | {key.meaning} |\n" for key in keys(model)]
+    return "\n| key | default | meaning |\n|---|---|---|\n" + "".join(rows) + "\n"
+
+
+def _default(key: Key) -> str:
+    if key.required:
+        return "required"
+    if key.default_in_words:
+        return key.default_in_words
+    if isinstance(key.field.default, timedelta):
+        days = key.field.default / timedelta(days=1)
+        return f"{days:g} days"
+    if key.default is None:
+        return "none"
+    return f"`{str(key.default).lower() if isinstance(key.default, bool) else key.default}`"
