@@ -9,9 +9,9 @@ import sys
 import pytest
 import typer
 
-from penstock.cli.exits import worst
 from penstock.cli.parameters import duration
-from penstock.cli.report import filled
+from penstock.core.exits import worst
+from penstock.errors import filled
 
 
 @pytest.mark.parametrize(

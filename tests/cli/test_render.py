@@ -152,10 +152,13 @@ def test_a_signal() -> None:
     )
 
 
-def test_reset_rewind_and_recover() -> None:
+def test_reset_rewind_undo_and_recover() -> None:
     nothing = StateChanged(stream="a", version=9, number=0, slice_id="", mark=None, reason="recover")
     assert texts(moved(2, rows=0, reason="rewind")) == [
         "shop/orders: rewound; mark: <m2>; the next run reads on from there"
+    ]
+    assert texts(moved(2, rows=0, reason="undo")) == [
+        "shop/orders: undone; mark: <m2>; the next run reads on from there"
     ]
     assert texts(moved(3, rows=0, reason="reset"), moved(4, rows=0, reason="recover"), nothing) == [
         "shop/orders: reset: the next run reads it from the beginning",

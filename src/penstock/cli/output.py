@@ -1,23 +1,46 @@
-"""Where a pipeline's messages go: lines for people or JSON for machines; errors to standard error."""
+"""Where a pipeline's messages go: lines for people or JSON for machines; errors to standard error.
+
+On a terminal `run` shows them as a picture instead: `display.live`.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
 
+from penstock.cli.cost import Cost
 from penstock.cli.render import Line, lines
-from penstock.cli.report import TRACEBACK, filled, say
-from penstock.core.messages import ConnectionStatus, Eof, Message, StreamStatus, encode
+from penstock.cli.report import TRACEBACK, say
+from penstock.cli.silence import PATIENCE, Silence, still
+from penstock.core.messages import ConnectionStatus, Eof, Message, StepDone, StreamStatus, encode
 from penstock.core.progress import Progress, apply
+from penstock.errors import filled
+
+
+def live_wanted(*, plain: bool, as_json: bool) -> bool:
+    """Whether people look at a terminal that can show a picture."""
+    capable = os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+    return capable and not plain and not as_json and sys.stdout.isatty()
 
 
 class Output:
     """Prints the messages of one pipeline as they come."""
 
     def __init__(
-        self, file: str, pipeline: str, *, as_json: bool, closing: bool = True, broken: Callable[[], None]
+        self,
+        file: str,
+        pipeline: str,
+        *,
+        as_json: bool,
+        closing: bool = True,
+        broken: Callable[[], None],
+        patience: float = PATIENCE,
     ) -> None:
         self._file = file
         self._pipeline = pipeline
@@ -27,19 +50,38 @@ class Output:
         #: called when nobody reads our output any more
         self._broken = broken
         self._progress = Progress()
+        self._cost = Cost()
+        self._began = datetime.now(UTC)
+        self._silence = Silence(self._speak_up, patience)
+        self._printing = threading.Lock()
         #: says a mark in words; the source's own, once there is one
         self.words: Callable[[str | None], str] = str
+
+    def __enter__(self) -> Self:
+        if not self._as_json:
+            self._silence.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._as_json:
+            self._silence.stop()
 
     def emit(self, message: Message) -> None:
         """Print a message; the engine's `emit`."""
         if isinstance(message, StreamStatus | ConnectionStatus | Eof) and message.next_step:
             message = replace(message, next_step=filled(message.next_step, self._file))
+        if isinstance(message, Eof):
+            message = replace(message, cpu_seconds=self._cost.seconds())
+        elif isinstance(message, StepDone):
+            self._cost.look()
         self._progress = apply(self._progress, message)
+        self._show(message)
+
+    def _show(self, message: Message) -> None:
         for line in self._lines(message):
-            if line.error:
-                say(line.text)
-            elif not self._as_json:
-                self._print(line.text)
+            self._tell(line)
         if self._as_json:
             self._print(encode(message))
 
@@ -49,10 +91,21 @@ class Output:
         debug = bool(os.environ.get(TRACEBACK))
         return lines(message, self._progress, pipeline=self._pipeline, words=self.words, debug=debug)
 
+    def _tell(self, line: Line) -> None:
+        self._silence.heard()
+        if line.error:
+            say(line.text)
+        elif not self._as_json:
+            self._print(line.text)
+
+    def _speak_up(self) -> None:
+        self._print(still(self._progress, datetime.now(UTC), self._began, self._pipeline))
+
     def _print(self, text: str) -> None:
-        try:
-            print(text, flush=True)
-        except BrokenPipeError:
-            # Go on to a clean end, saying nothing; Python itself would complain once more at its own end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            self._broken()
+        with self._printing:
+            try:
+                print(text, flush=True)
+            except BrokenPipeError:
+                # Go on to a clean end, saying nothing; Python itself would complain once more at its own end.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                self._broken()

@@ -1,51 +1,22 @@
-"""Which pipelines a command is about, and how an engine is driven for one."""
+"""How an engine is driven for a pipeline, and heard."""
 
 from __future__ import annotations
 
 import gc
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock import wiring
 from penstock.cli.output import Output
 from penstock.cli.signals import Signals
-from penstock.config.mistakes import suggest
 from penstock.core.marks import Mark
-from penstock.errors import InputError
 
 if TYPE_CHECKING:
     from penstock.config import File
     from penstock.core.messages import Eof
     from penstock.engine import Engine
     from penstock.ports import Source, Store
-
-UNTOUCHED = "Nothing was read or written."
-
-
-def chosen(file: File, names: Sequence[str] | None) -> list[str]:
-    """The pipelines that were named; all if none was."""
-    known = list(file.pipelines)
-    for name in names or ():
-        if name not in known:
-            raise InputError(
-                f"there is no pipeline '{name}' in {file.path}; {suggest(name, known, 'pipelines')}",
-                safe=UNTOUCHED,
-                next_step="name one of the file's pipelines",
-            )
-    return list(dict.fromkeys(names)) if names else known
-
-
-def only(file: File, name: str | None, how: str) -> str:
-    """The one pipeline that a command is about. `how`: how to name it."""
-    names = chosen(file, [name] if name else None)
-    if len(names) > 1:
-        raise InputError(
-            f"{file.path} has {len(names)} pipelines: {', '.join(names)}",
-            safe=UNTOUCHED,
-            next_step=f"name one of them: {how}",
-        )
-    return names[0]
 
 
 def in_words(source: Source) -> Callable[[str | None], str]:
@@ -62,19 +33,26 @@ def drive(
     *,
     as_json: bool,
     closing: bool = True,
+    live: bool = False,
 ) -> int:
-    """Let an engine work on a pipeline while its messages are printed; the exit code."""
-    output = Output(
-        file.path,
-        pipeline,
-        as_json=as_json,
-        closing=closing,
-        broken=lambda: signals.stop(signal.SIGPIPE),
-    )
+    """Let an engine work on a pipeline while its messages are shown, as a picture if `live`; the exit code."""
+    output = _output(file.path, pipeline, signals, as_json=as_json, closing=closing, live=live)
     engine = wiring.assemble(file, pipeline, store=store, emit=output.emit)
     output.words = in_words(engine.source)
     signals.watch(engine)
     # From here on it may take hours; what is there by now stays, and need not be gone through.
     gc.freeze()
     gc.enable()
-    return work(engine).exit_code
+    with output:
+        return work(engine).exit_code
+
+
+def _output(file: str, pipeline: str, signals: Signals, *, as_json: bool, closing: bool, live: bool) -> Output:
+    def broken() -> None:
+        signals.stop(signal.SIGPIPE)
+
+    if not live:
+        return Output(file, pipeline, as_json=as_json, closing=closing, broken=broken)
+    from penstock.cli.display.live import LiveOutput
+
+    return LiveOutput(file, pipeline, stopping=lambda: signals.number is not None, broken=broken)

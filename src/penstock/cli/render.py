@@ -112,8 +112,9 @@ def _catalog(message: Catalog, pipeline: str) -> list[Line]:
 def _changed(message: StateChanged, words: Callable[[str | None], str]) -> str:
     if message.reason == "reset":
         return "reset: the next run reads it from the beginning"
-    if message.reason == "rewind":
-        return f"rewound; mark: {words(message.mark)}; the next run reads on from there"
+    if message.reason in ("rewind", "undo"):
+        done = "rewound" if message.reason == "rewind" else "undone"
+        return f"{done}; mark: {words(message.mark)}; the next run reads on from there"
     if message.reason == "recover":
         if not message.number:
             return "recovered: the sink holds nothing, so the next run begins at the beginning"

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
 
-from penstock.errors import Interrupted, PenstockError
+from penstock.errors import Interrupted, PenstockError, filled
 
 TRACEBACK = "PENSTOCK_TRACEBACK"
-
-
-def filled(next_step: str, file: str) -> str:
-    """A next step with the pipeline file's own path where it says FILE."""
-    return re.sub(r"\bFILE\b", lambda _: file, next_step)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.parameters import File, Json, duration, rows
+from penstock.cli.parameters import File, Json, Set, duration, rows
 from penstock.cli.report import reported
 
 
@@ -32,6 +32,10 @@ def run(
             help="Begin no slice after this time: 90, 10m, 1h30m.",
         ),
     ] = None,
+    set_: Set = None,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Lines instead of the live display; so it is without a terminal.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Move what is new, exactly once; killed anywhere, the next run resumes from where it stood.
@@ -41,38 +45,60 @@ def run(
       penstock run shop.yaml
       penstock run shop.yaml shop --stream orders --stream customers
       penstock run shop.yaml --max-rows 100000 --time-limit 10m
-      penstock run shop.yaml --json | tee run.ndjson
+      penstock run shop.yaml --set source.schema=sales
+      penstock run shop.yaml --json > run.ndjson; penstock log run.ndjson
 
     Limits hold for each pipeline. At a limit the exit code is 0 and there is more to do: run the same command
     again.
+
+    On a terminal a live display shows for each stream what it is doing, how fast, what is left and what is wrong, and
+    a closing table stays. With --plain, without a terminal, or on a dumb one (TERM=dumb) there is a line for each event
+    worth a line, and one every 30 seconds when there is none. NO_COLOR turns colours off.
 
     With --json every message is a line of JSON; each pipeline ends with an `eof`. With several pipelines
     the exit code is the worst: a signal's, then 2, 1, 3, 4, 0. One SIGINT or SIGTERM stops cleanly, a second
     SIGINT at once; neither loses anything.
     """
     with reported(file, as_json=as_json):
-        raise typer.Exit(_run(file, pipelines, stream, max_rows, time_limit, as_json))
+        raise typer.Exit(
+            _run(
+                file,
+                set_ or [],
+                pipelines,
+                stream,
+                max_rows=max_rows,
+                time_limit=time_limit,
+                plain=plain,
+                as_json=as_json,
+            )
+        )
 
 
 def _run(
     path: str,
+    sets: list[str],
     pipelines: list[str] | None,
     streams: list[str] | None,
+    *,
     max_rows: int | None,
     time_limit: float | None,
+    plain: bool,
     as_json: bool,
 ) -> int:
     from contextlib import closing
 
     from penstock import wiring
-    from penstock.cli.exits import worst
-    from penstock.cli.pipelines import chosen, drive, only
+    from penstock.cli.output import live_wanted
+    from penstock.cli.pipelines import drive
     from penstock.cli.signals import Signals
+    from penstock.config.choosing import chosen, only
+    from penstock.core.exits import worst
     from penstock.core.limits import Limits
 
     limits = Limits(max_rows, time_limit)
+    live = live_wanted(plain=plain, as_json=as_json)
     with Signals() as signals:
-        file = wiring.load(path)
+        file = wiring.load(path, sets)
         names = chosen(file, pipelines)
         if streams and len(names) > 1:
             names = [only(file, None, f"penstock run FILE {names[0]} --stream {streams[0]}")]
@@ -87,6 +113,7 @@ def _run(
                         signals,
                         lambda engine: engine.run(limits, streams),
                         as_json=as_json,
+                        live=live,
                     )
                 )
                 if signals.number is not None:
