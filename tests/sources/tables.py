@@ -57,6 +57,9 @@ class Table:
     def open(self) -> PostgresSource:
         return source(self.url, {"orders": self.options})
 
+    def open_with(self, stream: str, options: Mapping[str, Any]) -> PostgresSource:
+        return source(self.url, {stream: options})
+
     def arrive(self, count: int) -> None:
         statement = sql.SQL(
             "INSERT INTO orders (updated_at, amount) SELECT coalesce(max(m.updated_at), '2024-01-01Z')"
@@ -68,6 +71,12 @@ class Table:
 
     def rows(self) -> Sequence[Hashable]:
         return [row[0] for row in rows(self.url, "SELECT id FROM orders")]
+
+    def traces(self) -> Hashable:
+        """Every row's version and place, and every relation with its file."""
+        versions = rows(self.url, "SELECT xmin::text, ctid::text FROM orders ORDER BY ctid")
+        relations = rows(self.url, "SELECT oid, relname, relfilenode, relnatts FROM pg_class ORDER BY oid")
+        return (*versions, *relations)
 
     def tell(self, batch: pa.RecordBatch) -> Sequence[Hashable]:
         ids: list[Hashable] = batch.column("id").to_pylist()

@@ -253,6 +253,14 @@ class Origin:
     def open(self) -> Source:
         return self.lake.source("contract", **self.options)
 
+    def open_with(self, stream: str, options: Mapping[str, Any]) -> Source:
+        return self.lake.source("contract", stream=stream, **options)
+
+    def traces(self) -> Hashable:
+        """Every file of the warehouse with its size and time, the catalog's too."""
+        found = ((path, path.stat()) for path in sorted(self.lake.folder.rglob("*")))
+        return tuple((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in found)
+
     def arrive(self, count: int) -> None:
         if count:
             self.lake.land(orders(self.count + 1, self.count + count))

@@ -277,7 +277,8 @@ def test_a_table_that_was_rolled_back_stops_the_reader_and_a_rewind_leads_out(re
     ceiling = source.ceiling("orders", content, "look")
     assert ceiling
     assert reader.last
-    assert source.plan("orders", content, reader.last.mark, ceiling, Budget(bytes=1, look=True)), "seen in an idle look"
+    with pytest.raises(StreamStopped):  # seen in an idle look
+        source.plan("orders", content, reader.last.mark, ceiling, Budget(bytes=1, look=True))
     with pytest.raises(StreamStopped) as caught:
         reader.run()
     assert "was rolled back to a state before the one that was read" in caught.value.what

@@ -6,9 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from penstock.core.sizes import size
+from penstock.core.sizes import SIZE_PATTERN, size
 
 MIB = 1 << 20
+
+SizeText = Annotated[str, Field(pattern=SIZE_PATTERN, json_schema_extra={"format": "size"})]
+Size = Annotated[int, BeforeValidator(size, json_schema_input_type=int | SizeText)]
 
 
 class PartitionBy(BaseModel):
@@ -16,8 +19,8 @@ class PartitionBy(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    column: str = Field(description="a date or timestamp column of the stream")
-    by: Literal["date", "month", "year"] = Field(description="date, month or year")
+    column: str = Field(description="a date or timestamp column of the stream", examples=["created_at"])
+    by: Literal["date", "month", "year"] = Field(description="`date`, `month` or `year`", examples=["month"])
 
 
 class Options(BaseModel):
@@ -25,13 +28,15 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    directory: str = Field(description="where the files go; relative to the pipeline file")
-    format: Literal["parquet", "csv", "ndjson"] = Field(default="parquet", description="parquet, csv or ndjson")
+    directory: str = Field(description="where the files go; relative to the pipeline file", examples=["out"])
+    format: Literal["parquet", "csv", "ndjson"] = Field(default="parquet", description="`parquet`, `csv` or `ndjson`")
     compression: Literal["none", "gzip", "zstd", "snappy"] | None = Field(
-        default=None, description="parquet: zstd unless said otherwise; csv and ndjson: none, gzip or zstd"
+        default=None,
+        description="`none`, `gzip`, `zstd`; parquet also `snappy`; default: parquet `zstd`; csv, ndjson `none`",
+        examples=["zstd"],
     )
-    target_file_size: Annotated[int, BeforeValidator(size)] = Field(
-        default=128 * MIB, ge=64 * 1024, description="begin another file once one has reached this size"
+    target_file_size: Size = Field(
+        default=128 * MIB, ge=64 * 1024, description="size after which another file is begun (at least 64KiB)"
     )
 
     @field_validator("directory")
@@ -47,4 +52,6 @@ class StreamOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    partition_by: PartitionBy | None = Field(default=None, description="folders by date, month or year of a column")
+    partition_by: PartitionBy | None = Field(
+        default=None, description="folders by date, month or year of a column; default: none"
+    )

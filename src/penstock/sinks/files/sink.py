@@ -13,7 +13,7 @@ from penstock.core.documents import Document
 from penstock.core.marks import Position
 from penstock.core.slices import Kind, Receipt, Slice
 from penstock.errors import CommitUnclear, InputError, SliceRefused, StreamRefused
-from penstock.ports import Held, Probe, StreamInfo
+from penstock.ports import Held, Probe, Remark, StreamInfo
 from penstock.sinks.files.chain import Chain
 from penstock.sinks.files.failures import failed_write
 from penstock.sinks.files.layout import Layout, attempt_number, stem
@@ -67,6 +67,11 @@ class FilesSink:
         if stream.kind is Kind.REFRESH:
             self._check_alone(stream.name)
         self._check_unmixed(stream)
+
+    def explain(self, stream: StreamInfo, content: Document) -> Sequence[Remark]:
+        from penstock.sinks.files.explain import remarks
+
+        return remarks(self.root, self.options.format, Layout(self.pipeline, stream.name), stream)
 
     def _check_unmixed(self, stream: StreamInfo) -> None:
         """Slices and a full refresh side by side would show readers the same rows twice."""

@@ -16,9 +16,11 @@ class Options(LakeOptions):
     """The lake that the streams land in."""
 
     target_file_size: Annotated[Size, Field(ge=MIB)] = Field(
-        default=128 * MIB, description="begin another file once one has reached this size"
+        default=128 * MIB, description="size after which another file is begun (at least 1MiB)"
     )
-    upkeep: UpkeepOptions = Field(default_factory=UpkeepOptions, description="how `penstock upkeep` keeps the tables")
+    upkeep: UpkeepOptions = Field(
+        default_factory=UpkeepOptions, description="how `penstock upkeep` keeps the tables; default: see below"
+    )
 
 
 class StreamOptions(BaseModel):
@@ -26,24 +28,35 @@ class StreamOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    into: str | None = Field(default=None, description="the table's name; the stream's own unless said otherwise")
+    into: str | None = Field(
+        default=None,
+        description="the table's name: letters, digits and underscores; other characters of a stream's name become "
+        "underscores; default: the stream's name",
+        examples=["orders"],
+    )
     mode: Literal["append", "merge"] = Field(
         default="append",
-        description="append: a log of versions; merge: one current row per key, tombstones for deletes",
+        description="`append`: a log of versions; `merge`: one current row for each key, tombstones for deletes",
     )
     key: tuple[str, ...] | None = Field(
         default=None,
-        description="merge: the columns that identify a row; the stream's primary key unless said otherwise",
+        description="the columns that identify a row, as a list; with `mode: merge`; default: the stream's primary key",
+        examples=[["id"]],
     )
     partition_by: tuple[str, ...] = Field(
-        default=(), description="for example [day(created_at), bucket(16, id), status]; only when the table is made"
+        default=(),
+        description="a list, such as `[day(created_at), bucket(16, id), status]`; only when the table is made; "
+        "default: none",
+        examples=[["day(created_at)", "bucket(16, id)"]],
     )
     sort_by: tuple[str, ...] = Field(
         default=(),
-        description="the order inside files that compaction makes, for example [customer_id, created_at desc]",
+        description="a list, such as `[customer_id, created_at desc]`: the order inside the files that compaction makes"
+        "; only when the table is made; default: the order of the rows",
+        examples=[["customer_id", "created_at desc"]],
     )
     into_existing: bool = Field(
-        default=False, description="land in a table that penstock did not make; gives it the column _ingest_seq"
+        default=False, description="land in a table that penstock did not make; it gets the column `_ingest_seq`"
     )
 
     @field_validator("into")

@@ -18,7 +18,7 @@ from penstock.lake import names
 from penstock.lake.options import NAME
 from penstock.lake.peek import peek
 from penstock.lake.place import Place
-from penstock.ports import Context, Held, StreamInfo, Writer
+from penstock.ports import Context, Held, Remark, StreamInfo, Writer
 from penstock.sinks.lake.checks import Checks
 from penstock.sinks.lake.leftovers import leftovers
 from penstock.sinks.lake.options import Options, StreamOptions
@@ -108,6 +108,12 @@ class LakeSink:
             key=self.stream_options(stream.name).key or stream.primary_key,
             content=content,
         ).run(peek(self.place, self.table(stream.name)))
+
+    def explain(self, stream: StreamInfo, content: Document) -> Sequence[Remark]:
+        from penstock.sinks.lake.explain import remarks
+
+        options = self.stream_options(stream.name)
+        return remarks(self.place, self.table(stream.name), options.mode, options.key or stream.primary_key, stream)
 
     def held(self, stream: str) -> Held | None:
         from penstock.lake.chain import held

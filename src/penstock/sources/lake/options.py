@@ -18,20 +18,30 @@ class StreamOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-    table: str | None = Field(default=None, description="the table's name; the stream's own unless said otherwise")
-    columns: tuple[str, ...] | None = Field(default=None, description="the columns to read; all unless said otherwise")
+    table: str | None = Field(
+        default=None,
+        description="the table's name, without its namespace; default: the stream's name",
+        examples=["orders"],
+    )
+    columns: tuple[str, ...] | None = Field(
+        default=None,
+        description="the columns to read, as a list; with a keyed table its key must be among them; default: all",
+        examples=[["id", "name"]],
+    )
     where: str | None = Field(
         default=None,
-        description="a filter, for example: status = 'paid' and amount > 10; a delete always passes it",
+        description="a filter, such as `status = 'paid' and amount > 10`; a delete always passes it; default: none",
+        examples=["status = 'paid'"],
     )
     from_: Literal["beginning", "now"] | Annotated[int, Field(ge=0)] = Field(
         default="beginning",
         alias="from",
-        description="where the first run starts: beginning, now, or after a number of the order",
+        description="where the first run starts: `beginning`, `now`, or a number: the rows after it",
     )
     adopt: bool = Field(
         default=False,
-        description="read a table that penstock did not make: adds the column _ingest_seq and rewrites its files once",
+        description="read a table that penstock did not make: it gets the column `_ingest_seq`, and its files are "
+        "rewritten once",
     )
 
     @field_validator("from_", mode="before")

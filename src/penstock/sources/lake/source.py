@@ -16,13 +16,15 @@ from penstock.lake import names
 from penstock.lake.peek import peek, tables_in
 from penstock.lake.place import Place
 from penstock.lake.standing import Standing
-from penstock.ports import Budget, Context, Planned, Reading, StreamInfo
+from penstock.ports import Budget, Context, Left, Offered, Planned, Reading, Remark, StreamInfo
 from penstock.sources.lake.content import Content, columns_of
 from penstock.sources.lake.marks import mark_of, seq_of, snapshot_of, table_of
 from penstock.sources.lake.options import Options, StreamOptions
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
+
+    from penstock.lake.pieces import Piece
 
 
 class LakeSource:
@@ -34,6 +36,8 @@ class LakeSource:
         self.streams = streams
         self.context = context
         self.pipeline = context.pipeline
+        #: the bounds that a stream was last planned between, and the files found there
+        self._planned: dict[str, tuple[tuple[int, int], list[Piece]]] = {}
 
     def stream_options(self, stream: str) -> StreamOptions:
         return self.streams.get(stream) or StreamOptions()
@@ -53,6 +57,17 @@ class LakeSource:
             key = standing.key if standing else ()
             found.append(StreamInfo(stream, Kind.ROWS, primary_key=key, order=(names.SEQ,)))
         return found
+
+    def offers(self) -> Sequence[Offered]:
+        from penstock.sources.lake.offering import offered
+
+        found = ((name, peek(self.place, name)) for name in tables_in(self.place))
+        return [offered(name, standing) for name, standing in found if standing is not None]
+
+    def explain(self, stream: str, content: Document) -> Sequence[Remark]:
+        from penstock.sources.lake.offering import remarks
+
+        return remarks(Content.read(content), self._standing(stream))
 
     def content(self, stream: str) -> Document:
         standing = self._standing(stream)
@@ -235,19 +250,37 @@ class LakeSource:
             # Made durable as a slice without rows: what comes from now on is not skipped by a run that comes later.
             return Planned(mark_of(uuid, head, at), kind=Kind.REWIND, rows=0)
         seq = seq_of(after) if after else (int(read.start) if read.start.isdigit() else 0)
+        if after:
+            # Also for one who only looks, and where nothing is new: a reader that must stop is to know it.
+            self._must_go_on(stream, self._standing(stream), after)
         if budget.look:
-            new = head > seq or ceiling["unsettled"] or (after and self._moved_back(stream, after))
-            return Planned(mark_of(uuid, head, at)) if new else None
+            return Planned(mark_of(uuid, head, at)) if head > seq or ceiling["unsettled"] else None
         if head <= seq:
             return None
         from penstock.lake.planning import cut, pieces, shelf_of
 
         table = self._loaded(stream)
         found = pieces(table, table.metadata.current_snapshot_id, seq, head)
+        self._planned[stream] = (seq, head), found
         with shelf_of(table) as shelf:
             upto = cut(shelf, found, seq, head, budget=budget.bytes, rows=budget.rows, row_bytes=budget.row_bytes)
         rows = sum(piece.rows for piece in found if piece.within(seq, upto))
         return Planned(mark_of(uuid, upto, at), plan=_plan(budget), rows=rows if upto == head else None)
+
+    def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
+        """From the files' own counts; a filter of the user's is not taken into account."""
+        from penstock.lake.planning import pieces
+
+        head, read = ceiling["head"], Content.read(content)
+        assert isinstance(head, int)
+        seq = seq_of(after) if after else self._start(read, self._standing(stream))
+        planned = self._planned.get(stream)
+        if planned and planned[0] == (seq, head):
+            found = planned[1]
+        else:
+            table = self._loaded(stream)
+            found = pieces(table, table.metadata.current_snapshot_id, seq, head)
+        return Left(sum(piece.rows_within(seq, head) for piece in found))
 
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:
@@ -302,11 +335,6 @@ class LakeSource:
             on = f", then `penstock rewind FILE --to {standing.floor} --stream {slice_.stream}`" if slice_.after else ""
             step = f"to go on without them, let go of the open slice with {let_go}{on}"
             raise self._gone(slice_.stream, standing, after, step)
-
-    def _moved_back(self, stream: str, mark: Mark) -> bool:
-        """Whether the table was rolled back: nothing is new then, but the reader must stop all the same."""
-        seen = snapshot_of(mark)
-        return seen is not None and not self._standing(stream).shows(*seen)
 
     def _must_have(self, stream: str, standing: Standing, content: Content) -> None:
         fields = {f["name"] for f in standing.columns}

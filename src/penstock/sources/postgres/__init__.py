@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from penstock.ports import Context
 from penstock.sources.postgres.options import Options, StreamOptions
 from penstock.sources.postgres.source import PostgresSource
+from penstock.sources.postgres.validate import check_options
 
-__all__ = ["Options", "PostgresSource", "StreamOptions", "build"]
+__all__ = ["Options", "PostgresSource", "StreamOptions", "build", "check_options"]
 
 
 def build(options: Options, streams: Mapping[str, StreamOptions], context: Context) -> PostgresSource:

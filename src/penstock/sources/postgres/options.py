@@ -21,27 +21,35 @@ class Options(BaseModel):
     # Inputs are hidden because the URL holds a password.
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
 
-    url: SecretStr = Field(description="postgresql://user:password@host:port/database, with ?sslmode=… and the like")
+    url: SecretStr = Field(
+        description="`postgresql://user:password@host:port/database`, with `?sslmode=…` and the like; special "
+        "characters of user and password in percent form",
+        examples=["${DATABASE_URL}"],
+    )
     default_schema: str = Field(
         default="public",
         alias="schema",
         min_length=1,
-        description="the schema of tables named without one; discovered if asked",
+        description="the schema of tables named without one, and the one that is discovered",
     )
     discover: bool | None = Field(
         default=None,
-        description="sync every table of the schema that has a primary key; default: if no stream is listed",
+        description="sync every table of the schema that has a primary key; default: true if no stream is listed",
+        examples=[True],
     )
     exclude: tuple[str, ...] = Field(
         default=(),
-        description="tables that discovery leaves out: names or patterns such as audit_* (also schema.table)",
+        description="tables that discovery leaves out: names or patterns (`audit_*`), also as `schema.table`; "
+        "default: none",
+        examples=[["audit_*"]],
     )
-    application_name: str = Field(default="penstock", min_length=1, description="the name shown in pg_stat_activity")
+    application_name: str = Field(default="penstock", min_length=1, description="the name in `pg_stat_activity`")
     connect_timeout: int = Field(default=10, ge=1, le=3600, description="seconds to wait for a connection")
     statement_timeout: float | None = Field(
         default=None,
         gt=0,
         description="seconds after which the server ends one of our statements; default: the role's own",
+        examples=[600],
     )
 
     @field_validator("url")
@@ -64,37 +72,46 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     table: str | None = Field(
-        default=None, description="the table, or schema.table, spelt as in Postgres; default: the stream"
+        default=None,
+        description="the table, or `schema.table`, spelt as in Postgres; default: the stream's name",
+        examples=["orders"],
     )
     cursor: str | None = Field(
         default=None,
-        description="a column that grows with every change, such as updated_at; without one: a full refresh",
+        description="a column that grows with every change; default: none: a full refresh",
+        examples=["updated_at"],
     )
     tiebreaker: tuple[str, ...] = Field(
         default=(),
-        description="the column or columns that tell rows of one cursor value apart, as the primary key does",
+        description="the column, or list of columns, that tells rows of one cursor value apart; default: none",
+        examples=["id"],
     )
     unique: bool = Field(
-        default=False, description="the cursor alone is unique and strictly increasing: no tiebreaker needed"
+        default=False, description="the cursor alone is unique and strictly growing: no tiebreaker needed"
     )
-    columns: tuple[str, ...] | None = Field(default=None, min_length=1, description="the columns to read; default: all")
+    columns: tuple[str, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="the columns to read, as a list; default: all",
+        examples=[["id", "updated_at"]],
+    )
     nulls: Literal["fail", "skip"] = Field(
-        default="fail", description="rows whose cursor is NULL: refuse the stream, or skip them"
+        default="fail", description="rows whose cursor is NULL: `fail` refuses the stream, `skip` leaves them out"
     )
     index: Literal["required", "optional"] = Field(
         default="required",
-        description="whether an index on cursor and tiebreaker must exist; else every slice sorts the table",
+        description="an index on cursor and tiebreaker: `required`, or `optional` (every slice then sorts the table)",
     )
     row_security: Literal["refuse", "accept"] = Field(
         default="refuse",
-        description="if row-level security hides rows from us: refuse the stream, or sync what we see",
+        description="if row-level security hides rows from us: `refuse` the stream, or `accept` what we see",
     )
     accept_drop: bool = Field(
         default=False,
-        description="let a full refresh go through although the table has far fewer rows than last time",
+        description="let a full refresh through although it has less than half the rows of the one before",
     )
 
-    @field_validator("tiebreaker", mode="before")
+    @field_validator("tiebreaker", mode="before", json_schema_input_type=str | tuple[str, ...])
     @classmethod
     def _one_or_more(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from psycopg import sql
+
 from penstock.core.documents import Document, canonical, parse
 from penstock.core.marks import Mark, Position
 from penstock.core.ranges import Range, cut, tiles
@@ -13,7 +15,7 @@ from penstock.core.slices import Kind, Part, Slice
 from penstock.errors import InputError, StreamFailed, StreamRefused
 from penstock.links.postgres.connection import Session, Target
 from penstock.links.postgres.literals import TableName
-from penstock.ports import Budget, Context, Planned, Reading, StreamInfo
+from penstock.ports import Budget, Context, Left, Offered, Planned, Reading, Remark, StreamInfo
 from penstock.sources.postgres import catalog, marks, plan, refresh
 from penstock.sources.postgres.catalog import Found, Table
 from penstock.sources.postgres.content import Content
@@ -122,6 +124,19 @@ class PostgresSource:
     def _options_of(self, stream: str) -> StreamOptions:
         return self._streams.get(stream) or StreamOptions()
 
+    def offers(self) -> Sequence[Offered]:
+        from penstock.sources.postgres.proposals import offers
+
+        found = offers(self._session, self._options.default_schema)
+        if not found:
+            self._check_schema(self._options.default_schema)
+        return found
+
+    def explain(self, stream: str, content: Document) -> Sequence[Remark]:
+        from penstock.sources.postgres.explain import remarks
+
+        return remarks(self._session, stream, Content.read(content))
+
     # ------------------------------------------------------------ planning
 
     def content(self, stream: str) -> Document:
@@ -156,6 +171,16 @@ class PostgresSource:
         return Planned(
             upto=upto, kind=Kind.REFRESH, plan={"workers": budget.workers}, rows=table.rows if table else None
         )
+
+    def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
+        from penstock.sources.postgres import remaining
+
+        read = Content.read(content)
+        if read.mode == "keyset":
+            return remaining.of_range(self._session, stream, read, Range(_mark_key(after), _key(ceiling)))
+        if after == RefreshMark(str(ceiling["run"])).mark():
+            return Left(0, exact=True)
+        return Left(remaining.expected(self._session, stream, read, sql.SQL("true")))
 
     def rewound(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
         raise StreamRefused(

@@ -1,0 +1,43 @@
+"""`penstock check`: whether a run would work, and what it would give. Starts no Spark and writes nothing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.parameters import File, Json, Set
+from penstock.cli.report import reported
+
+
+def check(
+    file: File,
+    pipelines: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PIPELINE", help="Pipelines of the file; all by default.", show_default=False),
+    ] = None,
+    stream: Annotated[
+        list[str] | None,
+        typer.Option("--stream", "-s", metavar="S", help="Only this stream; may be repeated."),
+    ] = None,
+    sets: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Connect both sides, validate every stream, and say what will be synced, how, and with which guarantee.
+
+    \b
+    Examples:
+      penstock check shop.yaml
+      penstock check shop.yaml shop --stream orders
+      penstock check shop.yaml --json | jq '.pipelines[].streams[].remarks'
+
+    Goes on after a stream that is refused, and lists them all. Writes nothing and starts no Spark. The exit code is
+    that of the run to come: 0, 2 if something is refused, 1 if a stream has stopped, 3 if a side cannot be reached.
+    """
+    with reported(file, as_json=as_json):
+        from penstock import wiring
+        from penstock.cli.checking import checked
+        from penstock.config.choosing import chosen
+
+        loaded = wiring.load(file, sets or ())
+        raise typer.Exit(checked(loaded, chosen(loaded, pipelines), stream, as_json=as_json))

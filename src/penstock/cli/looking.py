@@ -1,0 +1,193 @@
+"""A pipeline looked at as a run would find it, for `check` and `plan`: no lease, no Spark, and nothing is written.
+
+Source and sink are reached, streams validated, sink and store compared. A stream's trouble is its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock import wiring
+from penstock.cli.pipelines import in_words
+from penstock.cli.standing import pipeline_document
+from penstock.config import File
+from penstock.config.mistakes import suggest
+from penstock.core.documents import Document
+from penstock.core.slices import Kind
+from penstock.engine.disagreement import disagreement
+from penstock.errors import ConnectionFailed, InputError, PenstockError, StoreRefused, filled
+from penstock.ports import Budget, Sink, Source, Store, StreamInfo, StreamState
+
+#: the run that a dry run stands for: a refresh is named after its run
+DRY = "the next run"
+#: asks only whether there is anything new
+GLANCE = Budget(1, rows=1, look=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The store as one who only looks has it."""
+
+    store: Store | None = None
+    #: where its file would be, if there is none
+    missing: Path | None = None
+    #: why it cannot be used
+    error: PenstockError | None = None
+
+
+@contextmanager
+def kept(file: File) -> Iterator[Kept]:
+    """The file's store, if there is one; it is not made, and one that is refused is told, not raised."""
+    missing = wiring.missing_store(file)
+    if missing is not None:
+        yield Kept(missing=missing)
+        return
+    try:
+        store = wiring.open_store(file)
+    except (StoreRefused, ConnectionFailed) as error:
+        yield Kept(error=error)
+        return
+    try:
+        yield Kept(store)
+    finally:
+        store.close()
+
+
+@dataclass
+class Seen:
+    """One stream, as a run would find it."""
+
+    info: StreamInfo
+    state: StreamState
+    #: what would be read now; None: it is skipped, or refused
+    content: Document | None = None
+    #: why a run would refuse or stop it
+    problem: PenstockError | None = None
+
+
+@dataclass
+class Look:
+    """One pipeline with both sides reached."""
+
+    file: File
+    pipeline: str
+    source: Source
+    sink: Sink
+    store: Store | None
+    streams: list[Seen] = field(default_factory=list)
+
+    def see(self, only: Sequence[str] | None) -> None:
+        """Reach both sides and look at every stream; ConnectionFailed and InputError are the whole pipeline's."""
+        self.sink.connect()
+        self.source.connect()
+        infos = self.source.catalog()
+        known = [info.name for info in infos]
+        for name in only or ():
+            if name not in known:
+                raise InputError(
+                    f"there is no stream '{name}'; {suggest(name, known, 'streams')}",
+                    next_step="name one of the pipeline's streams; `penstock discover FILE` lists them",
+                    pipeline=self.pipeline,
+                )
+        self.sink.expect([info for info in infos if info.skipped is None])
+        self.streams = [self._seen(info) for info in infos if not only or info.name in only]
+
+    def _seen(self, info: StreamInfo) -> Seen:
+        state = self.store.state(self.pipeline, info.name) if self.store else StreamState()
+        seen = Seen(info, state)
+        if info.skipped is None:
+            try:
+                self._agree(seen)
+                seen.content = self._valid(seen)
+            except ConnectionFailed:
+                raise
+            except PenstockError as error:
+                seen.problem = error.at(pipeline=self.pipeline, stream=info.name)
+        return seen
+
+    def _agree(self, seen: Seen) -> None:
+        """Sink and store must tell the same; not asked while a slice is open, which a run finishes first."""
+        if seen.state.intent is not None:
+            return
+        held, last = self.sink.held(seen.info.name), seen.state.last
+        if (held.position.id if held else None) != (last.id if last else None):
+            raise disagreement(self.pipeline, seen.info.name, last, held.position if held else None)
+
+    def _valid(self, seen: Seen) -> Document:
+        name, state = seen.info.name, seen.state
+        content = self.source.content(name)
+        self.sink.check(seen.info, content)
+        if state.intent or state.reset_wanted:
+            return content  # where it stands now is not where it goes on
+        if state.last and state.last.mark:
+            self.source.accept(name, state.last, content)
+        ceiling = self.source.ceiling(name, content, DRY)
+        if ceiling is not None:
+            # For what it refuses: a cursor of `infinity`, rows that are gone by retention.
+            self.source.plan(name, content, state.last.mark if state.last else None, ceiling, GLANCE)
+        return content
+
+    def standing(self) -> Mapping[str, Any] | None:
+        """Who holds the pipeline and where its streams stand, as `status` has it; None: there is no store."""
+        if self.store is None:
+            return None
+        names = [seen.info.name for seen in self.streams]
+        now = wiring.SystemClock().now()
+        words = in_words(self.source)
+        return pipeline_document(self.store, self.pipeline, names, words=words, gone=wiring.gone, now=now, runs=0)
+
+
+@contextmanager
+def look(file: File, pipeline: str, kept: Kept) -> Iterator[Look]:
+    """A pipeline that is not reached yet: call `see`."""
+    context = wiring.context_for(file, pipeline)
+    source = wiring.build_source(file, pipeline, context)
+    try:
+        sink = wiring.build_sink(file, pipeline, context)
+        try:
+            yield Look(file, pipeline, source, sink, kept.store)
+        finally:
+            sink.close()
+    finally:
+        source.close()
+
+
+# ---------------------------------------------------------------- in words
+
+
+def how(info: StreamInfo) -> str:
+    """How a stream is read."""
+    return "read whole in every run" if info.kind is Kind.REFRESH else f"by {', '.join(info.order)}"
+
+
+def told(error: PenstockError | None, file: str) -> dict[str, Any] | None:
+    """An error as a document."""
+    if error is None:
+        return None
+    return {
+        "what": error.what,
+        "safe": error.safe,
+        "next_step": filled(error.next_step, file),
+        "exit_code": error.exit_code,
+    }
+
+
+def holder_words(held: Mapping[str, Any] | None) -> str:
+    """Who runs a pipeline."""
+    if held is None:
+        return "nobody is running it"
+    who = f"process {held['pid']} on {held['host']}"
+    return f"running in {who}" if held["state"] == "running" else f"{who} has left it; the next run takes over"
+
+
+def store_words(kept: Kept, file: str) -> list[str]:
+    """What is to be said of the store; nothing if it is there and fine."""
+    if kept.error is not None:
+        return [f"store: {kept.error.what}", f"  Next: {filled(kept.error.next_step, file)}"]
+    if kept.missing is not None:
+        return [f"store: there is none at {kept.missing} yet; the first run makes it"]
+    return []

@@ -1,0 +1,123 @@
+"""The text of a pipeline file, from what a source offers: each stream with its reasons above it, as comments."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.cli.render import count, size
+from penstock.ports import Offered
+
+WIDTH = 110
+#: plain words that YAML, or a reader of it, takes for something else than text
+_TAKEN = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A value that the file must not hold: it is taken from the environment."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream for the file."""
+
+    offered: Offered
+    #: what stands in the file: the proposal, and what the sink needs
+    options: Mapping[str, Any]
+    #: why it stands there as a comment only; None: it is synced
+    left_out: str | None = None
+
+
+def file_text(
+    opening: Sequence[str],
+    pipeline: str,
+    source: Mapping[str, Any],
+    sink: Mapping[str, Any],
+    streams: Sequence[Stream],
+) -> str:
+    """The whole file. `opening`: what its first comment says."""
+    lines = [line for text in opening for line in comment(text, "")]
+    lines += ["pipelines:", f"  {scalar(pipeline, key=True)}:"]
+    for side, options in (("source", source), ("sink", sink)):
+        lines.append(f"    {side}:")
+        lines += [f"      {scalar(key, key=True)}: {value(said)}" for key, said in options.items()]
+    lines.append("    streams:")
+    synced = [stream for stream in streams if stream.left_out is None]
+    for stream in synced:
+        lines += ["", *_stream(stream)]
+    left = [stream for stream in streams if stream.left_out is not None]
+    if left:
+        lines += ["", *comment("Not synced:", "      ")]
+    for stream in left:
+        lines += ["      #", *comment(f"{_about(stream.offered)}: {stream.left_out}", "      ")]
+        lines += [f"      # {line.removeprefix('      ')}" for line in _options(stream)]
+    return "\n".join(lines) + "\n"
+
+
+def _stream(stream: Stream) -> list[str]:
+    said = [_about(stream.offered), *stream.offered.reasons]
+    return [line for text in said for line in comment(text, "      ")] + _options(stream)
+
+
+def _about(offered: Offered) -> str:
+    facts = [offered.what]
+    if offered.rows is not None:
+        facts.append(f"~{count(offered.rows, 'row')}")
+    if offered.bytes is not None:
+        facts.append(size(offered.bytes))
+    facts.append(f"key: {', '.join(offered.primary_key)}" if offered.primary_key else "no primary key")
+    return ", ".join(facts)
+
+
+def _options(stream: Stream) -> list[str]:
+    name = scalar(stream.offered.name, key=True)
+    if not stream.options:
+        return [f"      {name}: {{}}"]
+    return [f"      {name}:", *(f"        {key}: {value(said)}" for key, said in stream.options.items())]
+
+
+def comment(text: str, indent: str) -> list[str]:
+    """A text as comments: whatever a name in it holds, it stays one."""
+    plain = "".join(c if c.isprintable() else "?" for c in text)
+    if plain.endswith(";"):
+        return [f"{indent}#   {plain}"]  # a statement, to be taken as it is
+    wrapped = textwrap.wrap(
+        plain, WIDTH - len(indent), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return [f"{indent}# {line}" for line in wrapped] or [f"{indent}#"]
+
+
+def value(said: Any) -> str:
+    """A value of YAML on one line."""
+    if isinstance(said, Variable):
+        return f'"${{{said.name}}}"'
+    if isinstance(said, str):
+        return scalar(said)
+    if isinstance(said, list | tuple):
+        return f"[{', '.join(value(each) for each in said)}]"
+    if isinstance(said, Mapping):
+        return f"{{{', '.join(f'{scalar(key, key=True)}: {value(each)}' for key, each in said.items())}}}"
+    return json.dumps(said)
+
+
+def scalar(text: str, *, key: bool = False) -> str:
+    """A text of YAML, quoted where it must be. A value's `${` stays what it is; keys are not filled in."""
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text) and text.lower() not in _TAKEN:
+        return text
+    return '"' + "".join(map(_escaped, text if key else text.replace("${", "$${"))) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"

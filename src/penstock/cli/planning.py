@@ -1,0 +1,204 @@
+"""What `plan` finds, as documents and as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock import wiring
+from penstock.cli.looking import DRY, GLANCE, Look, Seen, holder_words, how, kept, look, store_words, told
+from penstock.cli.render import count, size
+from penstock.config import File
+from penstock.core.documents import Document
+from penstock.core.exits import worst
+from penstock.core.marks import Mark
+from penstock.core.slices import Kind
+from penstock.errors import ConnectionFailed, PenstockError
+from penstock.ports import Budget, Planned
+
+
+def planned(file: File, names: Sequence[str], only: Sequence[str] | None, slices: int, *, as_json: bool) -> int:
+    """Print what the next run of every pipeline would do; the exit code that it would end with."""
+    with kept(file) as store:
+        documents = []
+        for name in names:
+            with look(file, name, store) as at:
+                documents.append(_pipeline(at, only, slices))
+        code = worst([*(d["exit_code"] for d in documents), *([store.error.exit_code] if store.error else [])])
+        if as_json:
+            about = {"missing": str(store.missing) if store.missing else None, "problem": told(store.error, file.path)}
+            answer = {"file": file.path, "exit_code": code, "store": about, "pipelines": documents}
+            print(json.dumps(answer, ensure_ascii=False, indent=2))
+        else:
+            lines = [line for document in documents for line in _lines(document)]
+            print("\n".join([*lines, *store_words(store, file.path)]))
+    return code
+
+
+def _pipeline(at: Look, only: Sequence[str] | None, slices: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"pipeline": at.pipeline, "held_by": None, "exit_code": 0, "problem": None, "streams": []}
+    try:
+        at.see(only)
+        standing = at.standing()
+        found["held_by"] = standing["held_by"] if standing else None
+        found["streams"] = [_stream(at, seen, slices) for seen in at.streams]
+    except PenstockError as error:
+        return found | {"problem": told(error.at(pipeline=at.pipeline), at.file.path), "exit_code": error.exit_code}
+    found["exit_code"] = worst(stream["problem"]["exit_code"] for stream in found["streams"] if stream["problem"])
+    return found
+
+
+def _stream(at: Look, seen: Seen, slices: int) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "stream": seen.info.name,
+        "how": how(seen.info),
+        "skipped": seen.info.skipped,
+        "at": at.source.describe(_mark(seen)),
+        "whole": seen.info.kind is Kind.REFRESH,
+        "open": _open(at, seen),
+        "reset_wanted": seen.state.reset_wanted,
+        "problem": None,
+        "slices": [],
+        "more": False,
+        "left": None,
+        "note": None,
+    }
+    if seen.content is not None:
+        try:
+            _ahead(at, seen, seen.content, slices, found)
+        except ConnectionFailed:
+            raise
+        except PenstockError as error:
+            seen.problem = error.at(pipeline=at.pipeline, stream=seen.info.name)
+    found["problem"] = told(seen.problem, at.file.path)
+    return found
+
+
+def _open(at: Look, seen: Seen) -> dict[str, Any] | None:
+    intent = seen.state.intent
+    if intent is None:
+        return None
+    plan = json.loads(intent.plan)
+    rows = plan.get("rows")
+    return {
+        "slice": intent.number,
+        "kind": intent.kind.value,
+        "after": at.source.describe(intent.after),
+        "upto": at.source.describe(intent.upto),
+        "rows": rows,
+        "bytes": _bytes(seen, rows, plan),
+    }
+
+
+def _ahead(at: Look, seen: Seen, content: Document, most: int, found: dict[str, Any]) -> None:
+    """The slices that follow where the stream stands, or will stand once what is open or wanted is done."""
+    name, state = seen.info.name, seen.state
+    ceiling = at.source.ceiling(name, content, DRY)
+    if ceiling is None:
+        return
+    start = after = None if state.reset_wanted else state.intent.upto if state.intent else _mark(seen)
+    number = (state.last.number if state.last else 0) + bool(state.intent) + state.reset_wanted
+    budget = Budget(at.file.pipelines[at.pipeline].slice_bytes, workers=wiring.hands_for(at.file).workers)
+    while len(found["slices"]) < most:
+        next_ = at.source.plan(name, content, after, ceiling, budget)
+        if next_ is None:
+            break
+        number += 1
+        found["slices"].append(_slice(at, seen, number, after, next_))
+        after = next_.upto
+        row_bytes = next_.plan.get("row_bytes")
+        if isinstance(row_bytes, int):
+            budget = Budget(budget.bytes, None, float(row_bytes), budget.workers)
+    else:
+        found["more"] = at.source.plan(name, content, after, ceiling, GLANCE) is not None
+    if found["slices"]:
+        left = at.source.left(name, content, start, ceiling)
+        found["left"] = {"rows": left.rows, "exact": left.exact, "held_back": left.held_back, "blocker": left.blocker}
+        first = found["slices"][0]
+        if first["rows"] is None and not found["more"] and len(found["slices"]) == 1:
+            first |= {"rows": left.rows, "bytes": _bytes(seen, left.rows, {})}
+    elif at.source.plan(name, content, start, ceiling, GLANCE) is not None:
+        found["note"] = "the run puts the source in order first, and then knows what is new; see `penstock check`"
+
+
+def _mark(seen: Seen) -> Mark | None:
+    return seen.state.last.mark if seen.state.last else None
+
+
+def _slice(at: Look, seen: Seen, number: int, after: Mark | None, next_: Planned) -> dict[str, Any]:
+    whole = next_.kind is Kind.REFRESH
+    return {
+        "slice": number,
+        "kind": next_.kind.value,
+        "after": at.source.describe(after),
+        "upto": "the whole table" if whole else at.source.describe(next_.upto),
+        "rows": next_.rows,
+        "exact": next_.rows is not None and not whole,
+        "bytes": _bytes(seen, next_.rows, next_.plan),
+    }
+
+
+def _bytes(seen: Seen, rows: int | None, plan: Document) -> int | None:
+    """Arrow bytes to expect: by the plan's own estimate of a row, or by what rows of this stream took so far."""
+    if rows is None:
+        return None
+    row_bytes = plan.get("row_bytes")
+    if isinstance(row_bytes, int):
+        return rows * row_bytes
+    return round(rows * seen.state.bytes / seen.state.rows) if seen.state.rows else None
+
+
+# ---------------------------------------------------------------- text
+
+
+def _lines(document: Mapping[str, Any]) -> list[str]:
+    lines = [f"{document['pipeline']}: {holder_words(document['held_by'])}"]
+    if document["problem"]:
+        return [*lines, f"  {document['problem']['what']}", f"  Next: {document['problem']['next_step']}"]
+    for stream in document["streams"]:
+        lines += [f"  {line}" for line in _stream_lines(stream)]
+    return lines
+
+
+def _stream_lines(stream: Mapping[str, Any]) -> list[str]:
+    name = stream["stream"]
+    if stream["skipped"] is not None:
+        return [f"{name}: skipped: {stream['skipped']}"]
+    lines = []
+    if stream["open"]:
+        lines.append(f"  slice {stream['open']['slice']} is open and comes first: {_expected(stream['open'])}")
+    if stream["reset_wanted"]:
+        lines.append("  then the reset that is wanted: everything from the beginning")
+    lines += [f"  slice {slice_['slice']}: {_expected(slice_)}" for slice_ in stream["slices"]]
+    if stream["more"]:
+        lines.append("  and so on")
+    if stream["note"]:
+        lines.append(f"  {stream['note']}")
+    if stream["problem"]:
+        lines += [f"  would fail: {stream['problem']['what']}", f"  Next: {stream['problem']['next_step']}"]
+    return [f"{name}: {_summary(stream)}", *lines]
+
+
+def _summary(stream: Mapping[str, Any]) -> str:
+    if stream["problem"]:
+        return str(stream["how"])
+    left = stream["left"]
+    where = stream["how"] if stream["whole"] else f"{stream['how']}, {stream['at']}"
+    if left is None:
+        busy = stream["open"] or stream["reset_wanted"] or stream["note"]
+        return f"{where}; {'work to finish' if busy else 'nothing new'}"
+    rows = "an unknown number of rows" if left["rows"] is None else _about(left["rows"], left["exact"]) + " to read"
+    held = f"; {_about(left['held_back'], True)} held back" if left["held_back"] else ""
+    blocker = f" by {left['blocker']}" if held and left["blocker"] else ""
+    return f"{where}; {rows}{held}{blocker}"
+
+
+def _about(rows: int, exact: bool) -> str:
+    return ("" if exact else "~") + count(rows, "row")
+
+
+def _expected(slice_: Mapping[str, Any]) -> str:
+    rows, bytes_ = slice_["rows"], slice_["bytes"]
+    what = "rows not counted" if rows is None else _about(rows, slice_.get("exact", True))
+    return f"{slice_['upto']}, {what}" + (f", ~{size(bytes_)}" if bytes_ is not None else "")

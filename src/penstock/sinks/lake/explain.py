@@ -1,0 +1,31 @@
+"""What holds for a stream that lands in a lake table, and what does not, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.core.slices import Kind
+from penstock.lake.place import Place
+from penstock.ports import Remark, StreamInfo
+
+
+def remarks(place: Place, table: str, mode: str, key: Sequence[str], stream: StreamInfo) -> Sequence[Remark]:
+    """Where it lands comes first."""
+    where = f"lands in the table {place.namespace}.{table} of {place.warehouse}"
+    if stream.kind is Kind.REFRESH:
+        return (
+            Remark("guarantee", f"{where}: each run takes the place of the one before, in one commit"),
+            Remark("gap", "readers of the table are given each refresh as new rows, and no deletes"),
+        )
+    if mode == "merge":
+        return (
+            Remark("guarantee", f"{where}: one current row for each {', '.join(key)}; a slice is one commit"),
+            Remark("gap", "readers of the table are given its state, not versions that came and went between two runs"),
+        )
+    found = [
+        Remark("guarantee", f"{where}: a log of versions; each slice is one commit, in the order of commits"),
+        Remark("gap", "an updated row is delivered again beside its older versions; the highest _ingest_seq is newest"),
+    ]
+    if key:
+        found.append(Remark("advice", f"`mode: merge` would keep one current row for each {', '.join(key)}"))
+    return found

@@ -1,0 +1,62 @@
+"""What holds for a postgres stream, what does not, and what would be better, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.links.postgres.connection import Session
+from penstock.links.postgres.literals import plain
+from penstock.links.postgres.types import bare
+from penstock.ports import Remark
+from penstock.sources.postgres.catalog import Table, describe
+from penstock.sources.postgres.content import Content, names
+from penstock.sources.postgres.proposals import SMALL, precision
+from penstock.sources.postgres.relations import Relation, relations
+
+
+def remarks(session: Session, stream: str, content: Content) -> list[Remark]:
+    """Asks the catalog, and reads no row."""
+    table = describe(session, content.table, (), stream=stream)
+    found = relations(session, content.table.schema, content.table.name)
+    relation = found[0] if found else None
+    said = list(_keyset(content, table, relation) if content.mode == "keyset" else _refresh(relation))
+    if content.row_security == "accept" and table and table.row_security:
+        said.append(Remark("gap", f"rows that row-level security hides from user {session.user} are not delivered"))
+    return said
+
+
+def _keyset(content: Content, table: Table | None, relation: Relation | None) -> Iterator[Remark]:
+    cursor = content.key[0].column
+    yield Remark("guarantee", "every row that is visible in the stream's order is delivered exactly once")
+    keeper = relation.keeper(cursor) if relation else None
+    timed = bare(content.key[0].type).startswith(("timestamp", "date"))
+    if keeper:
+        yield Remark("guarantee", f"updates are seen: the trigger {keeper.name} sets {cursor} with each")
+    elif timed:
+        yield Remark("gap", "an update that leaves the cursor as it is is not seen")
+        yield Remark("advice", "a trigger BEFORE UPDATE that sets the cursor to now() would see to it")
+    else:
+        yield Remark("gap", "an update is not seen unless it gives the row a higher cursor")
+    yield Remark("gap", "a row whose transaction commits late, once the mark has passed it, is not seen")
+    yield Remark("gap", "deletes are not seen: the last version of a row stays")
+    digits = precision(content.key[0].type)
+    if digits is not None:
+        what = f"{cursor} has only {digits} digits below the second: a second change within that time is not seen"
+        yield Remark("gap", what)
+    if content.nulls == "skip" and (column := table.column(cursor) if table else None) and not column.not_null:
+        yield Remark("gap", f"rows whose {cursor} is NULL are not delivered (`nulls: skip`)")
+    if table and not _indexed(table, names(content.key)):
+        concurrently = "" if table.kind == "p" else " CONCURRENTLY"
+        at = f"{plain(content.table.schema)}.{plain(content.table.name)}"
+        make = f"CREATE INDEX{concurrently} ON {at} ({', '.join(map(plain, names(content.key)))});"
+        yield Remark("advice", f"every slice sorts the table; an index would spare that: {make}")
+
+
+def _indexed(table: Table, key: tuple[str, ...]) -> bool:
+    return any(i.columns[: len(key)] == key and (i.ascending or i.descending) for i in table.indexes)
+
+
+def _refresh(relation: Relation | None) -> Iterator[Remark]:
+    yield Remark("guarantee", "every run shows the table as it was at one moment: updates and deletes are seen")
+    if relation and (relation.bytes or 0) > SMALL:
+        yield Remark("advice", "every run reads the whole table; with a `cursor` it would read only what changed")

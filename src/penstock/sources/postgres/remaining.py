@@ -1,0 +1,102 @@
+"""How many rows a run still has before it: a few are counted along the index, many are estimated and not read."""
+
+from __future__ import annotations
+
+from psycopg import sql
+
+from penstock.core.ranges import Key, Range
+from penstock.links.postgres.connection import Session
+from penstock.links.postgres.literals import row, statement, written
+from penstock.links.postgres.types import bare
+from penstock.ports import Left
+from penstock.sources.postgres.catalog import ROOM
+from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.marks import bound
+from penstock.sources.postgres.plan import key_range
+
+#: up to here rows are counted
+COUNTED = 10_000
+
+#: how a cursor becomes a number that grows with it, by type
+_NUMBERS = {
+    "smallint": "({0})::float8",
+    "integer": "({0})::float8",
+    "bigint": "({0})::float8",
+    "numeric": "({0})::float8",
+    "real": "({0})::float8",
+    "double precision": "({0})::float8",
+    "date": "(({0}) - date '2000-01-01')::float8",
+    "timestamp without time zone": "extract(epoch FROM {0})::float8",
+    "timestamp with time zone": "extract(epoch FROM {0})::float8",
+}
+
+
+def of_range(session: Session, stream: str, content: Content, range_: Range) -> Left:
+    """The rows of a keyset stream between a mark and the run's ceiling."""
+    if range_.after == range_.upto:
+        return Left(0, exact=True)
+    keys = [sql.Identifier("t", column.column) for column in content.key]
+    query = statement(ROOM, "counted").format(
+        table=content.table.sql,
+        # Of many rows, as the planner takes it: it walks along the index then, and does not fetch and sort them all.
+        whole=key_range(content.key, range_),
+        key=sql.SQL(", ").join(keys),
+        most=sql.Literal(COUNTED),
+        cursor=sql.Literal(content.key[0].column),
+        name=sql.Literal(written(content.table.sql)),
+    )
+    [(count, known)] = session.rows(query, table=str(content.table), stream=stream)
+    if count < COUNTED:
+        return Left(count, exact=True)
+    if range_.after is None or range_.upto is None:
+        found: int | None = expected(session, stream, content, _filled(content))
+    elif known:
+        found = _by_statistics(session, stream, content, range_.after, range_.upto)
+    else:
+        found = _by_place(session, stream, content, range_.after, range_.upto)
+    return Left(max(count, found) if found is not None else None)
+
+
+def expected(session: Session, stream: str, content: Content, where: sql.Composed | sql.SQL) -> int:
+    """Rows for which something is true, as the server's planner expects them."""
+    query = sql.SQL("EXPLAIN (FORMAT JSON) SELECT 1 FROM {} AS t WHERE {}").format(content.table.sql, where)
+    [[said]] = session.rows(query, table=str(content.table), stream=stream)
+    return int(said[0]["Plan"]["Plan Rows"])
+
+
+def _filled(content: Content) -> sql.Composed:
+    return sql.SQL("{} IS NOT NULL").format(sql.Identifier("t", content.key[0].column))
+
+
+def _by_statistics(session: Session, stream: str, content: Content, after: Key, upto: Key) -> int:
+    """Rows above the mark's cursor, and those that share it and come later.
+
+    Asked of the cursor alone: the planner takes the two sides of a row comparison for independent.
+    """
+    cursor = sql.Identifier("t", content.key[0].column)
+    low, *ties = bound(content.key, after)
+    above = sql.SQL("{0} > {1} AND {0} <= {2}").format(cursor, low, bound(content.key, upto)[0])
+    rows = expected(session, stream, content, above)
+    if ties:
+        members = [sql.Identifier("t", column.column) for column in content.key[1:]]
+        beside = sql.SQL("{} = {} AND {} > {}").format(cursor, low, row(members), row(ties))
+        rows += expected(session, stream, content, beside)
+    return rows
+
+
+def _by_place(session: Session, stream: str, content: Content, after: Key, upto: Key) -> int | None:
+    """As if the cursor were spread evenly, for a table that nobody has analyzed; None if it has no numbers."""
+    spelling = _NUMBERS.get(bare(content.key[0].type))
+    if spelling is None:
+        return None
+    cursor = sql.Identifier("t", content.key[0].column)
+    low, high = (sql.SQL(spelling).format(bound(content.key, key)[0]) for key in (after, upto))
+    lowest = sql.SQL("(SELECT {} FROM {} AS t WHERE {} ORDER BY {} LIMIT 1)").format(
+        sql.SQL(spelling).format(cursor), content.table.sql, _filled(content), cursor
+    )
+    query = sql.SQL("SELECT ({1} - {0}) / nullif({1} - {2}, 0)").format(low, high, lowest)
+    [[share]] = session.rows(query, table=str(content.table), stream=stream)
+    if share is None:
+        return None
+    rows = expected(session, stream, content, _filled(content))
+    return int(min(1.0, max(0.0, float(share))) * rows)

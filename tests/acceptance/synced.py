@@ -1,0 +1,56 @@
+"""Whether a sink holds what a database has: every row of every table, compared value by value."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+from psycopg import sql
+
+from penstock.links.postgres.connection import SETTINGS
+from penstock.links.postgres.types import FORMS, bare
+
+Row = tuple[Any, ...]
+
+
+def table_rows(url: str, table: str, columns: Sequence[str]) -> list[Row]:
+    """A table's rows; what has no exact form in Arrow as the text that travels instead."""
+    with psycopg.connect(url, autocommit=True) as db:
+        for name, setting in SETTINGS.items():
+            db.execute("SELECT set_config(%s, %s, false)", (name, setting))
+        found = db.execute(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute JOIN pg_class c ON c.oid = attrelid"
+            " WHERE relname = %s AND relnamespace = 'public'::regnamespace AND attnum > 0",
+            (table,),
+        )
+        types: dict[str, str] = dict(found.fetchall())
+        asked = [_asked(name, types[name]) for name in columns]
+        query = sql.SQL("SELECT {} FROM public.{}").format(sql.SQL(", ").join(asked), sql.Identifier(table))
+        return db.execute(query).fetchall()
+
+
+def _asked(name: str, type_: str) -> sql.Composed:
+    exact = type_.startswith("numeric(") or (bare(type_) in FORMS and bare(type_) not in ("json", "jsonb"))
+    return sql.SQL("{}" if exact else "{}::text").format(sql.Identifier(name))
+
+
+def file_tables(folder: Path) -> list[pa.Table]:
+    """What readers of the files sink see of a stream, slice by slice."""
+    current = folder / "current"
+    return [pq.ParquetFile(path).read() for path in sorted((current if current.exists() else folder).glob("*.parquet"))]
+
+
+def rows_of(tables: Iterable[pa.Table], columns: Sequence[str]) -> list[Row]:
+    return [tuple(row[name] for name in columns) for table in tables for row in table.to_pylist()]
+
+
+def newest(rows: Iterable[Row], key: Sequence[int]) -> Counter[Row]:
+    """The last of the rows of each key; without a key, all of them."""
+    if not key:
+        return Counter(rows)
+    return Counter({tuple(row[place] for place in key): row for row in rows}.values())

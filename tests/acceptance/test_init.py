@@ -1,0 +1,127 @@
+"""`init` writes a file that `check` accepts and `run` syncs without an edit: a shop into files, pgbench into a lake."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from penstock.lake import tables
+from penstock.lake.options import LakeOptions
+from penstock.lake.place import Place
+from penstock.testing.postgres import newest_programs
+from tests.acceptance.synced import file_tables, newest, rows_of, table_rows
+
+LENDING = Path(__file__).with_name("lending.sql")
+
+#: what happens in the shop between two runs
+CHANGES = """
+UPDATE game SET title = 'Another game' WHERE game_id % 100 = 0;
+INSERT INTO game (title, language_id) VALUES ('A new game', 1);
+UPDATE customer SET email = NULL WHERE customer_id = 7;
+INSERT INTO payment (customer_id, amount, paid_at, last_update) VALUES (1, 1.5, '2026-02-11Z', now());
+INSERT INTO visit (at, page, agent) VALUES (now(), '/new', 'x');
+DELETE FROM note WHERE text = 'note 1';
+UPDATE city SET city = 'Elsewhere' WHERE city_id = 3;
+INSERT INTO journal_old VALUES (2, 'late');
+REFRESH MATERIALIZED VIEW paid_by_month;
+"""
+
+
+def command(folder: Path, *words: str, url: str | None, mover: str | None = None) -> str:
+    """The real command; what it printed. With `mover` loop, rows move without Spark."""
+    kept = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
+    start = ["-m", "penstock"] if mover is None else ["-m", "penstock.testing.command", json.dumps({"mover": mover})]
+    done = subprocess.run(
+        [sys.executable, *start, *words],
+        cwd=folder,
+        env=kept | ({"DATABASE_URL": url} if url else {}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def execute(url: str, text: str) -> None:
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute(text.encode())
+
+
+def pgbench(url: str, *words: str) -> None:
+    at = urlsplit(url)
+    program = str(newest_programs() / "pgbench")
+    where = ["-h", str(at.hostname), "-p", str(at.port), "-U", str(at.username), at.path.removeprefix("/")]
+    subprocess.run(
+        [program, *words, *where], env=os.environ | {"PGPASSWORD": at.password or ""}, check=True, capture_output=True
+    )
+
+
+def document(folder: Path, *words: str, url: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(command(folder, *words, "--json", url=url))
+    return found
+
+
+@pytest.fixture
+def lending(database: str) -> str:
+    execute(database, LENDING.read_text())
+    return database
+
+
+def test_a_lending_shop_is_synced_into_files_from_its_url_alone(lending: str, tmp_path: Path) -> None:
+    said = command(tmp_path, "init", lending, "--views", "--pipeline", "lending", url=None)
+    text = (tmp_path / "penstock.yaml").read_text()
+    assert "penstock check penstock.yaml" in said
+    assert "://" not in text + said
+    checked = document(tmp_path, "check", "penstock.yaml", url=lending)
+    [pipeline] = checked["pipelines"]
+    offered = document(tmp_path, "discover", "penstock.yaml", url=lending)["streams"]
+    assert len(offered) == len(pipeline["streams"]) == 24
+    assert all(stream["problem"] is None and stream["skipped"] is None for stream in pipeline["streams"])
+    onward = {stream["stream"] for stream in pipeline["streams"] if stream["kind"] == "rows"}
+    assert onward == {"address", "customer", "game", "game_publisher", "loan", "payment", "visit"}
+
+    command(tmp_path, "run", "penstock.yaml", url=lending)
+    _must_agree(lending, tmp_path, pipeline["streams"])
+    execute(lending, CHANGES)
+    command(tmp_path, "run", "penstock.yaml", url=lending, mover="loop")
+    _must_agree(lending, tmp_path, pipeline["streams"])
+
+
+def _must_agree(url: str, folder: Path, streams: list[dict[str, Any]]) -> None:
+    tables_by_stream = {"Odd_Name_yes": "Odd/Name. yes"}
+    for stream in streams:
+        name, columns = stream["stream"], stream["columns"]
+        key = [columns.index(each) for each in stream["primary_key"]] if stream["kind"] == "rows" else []
+        seen = newest(rows_of(file_tables(folder / "out" / name), columns), key)
+        wanted = Counter(table_rows(url, tables_by_stream.get(name, name), columns))
+        assert seen == wanted, f"{name} differs"
+
+
+def test_pgbench_is_synced_into_a_lake(database: str, tmp_path: Path) -> None:
+    pgbench(database, "-i", "-q", "-s", "1")
+    command(tmp_path, "init", "--sink", "lake", "--pipeline", "bench", "-o", "bench.yaml", url=database)
+    [pipeline] = document(tmp_path, "check", "bench.yaml", url=database)["pipelines"]
+    names = ["pgbench_accounts", "pgbench_branches", "pgbench_history", "pgbench_tellers"]
+    assert [stream["stream"] for stream in pipeline["streams"]] == names
+    assert all(stream["problem"] is None for stream in pipeline["streams"])
+    for transactions in (10, 40):
+        pgbench(database, "-n", "-t", str(transactions), "-c", "2")
+        command(tmp_path, "run", "bench.yaml", url=database)
+        place = Place.of(LakeOptions(), folder=str(tmp_path), pipeline="bench")
+        for stream in pipeline["streams"]:
+            table = tables.load(place, stream["stream"])
+            assert table is not None
+            seen = Counter(rows_of([table.scan().to_arrow()], stream["columns"]))
+            assert seen == Counter(table_rows(database, stream["stream"], stream["columns"]))
