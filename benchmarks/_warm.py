@@ -10,7 +10,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +18,6 @@ from typing import Any, Self
 from benchmarks import _orders as orders
 
 from penstock import wiring
-from penstock.config import File
 
 
 class Warm:
@@ -59,24 +57,18 @@ class Warm:
             self._process.stdin.close()
 
 
-class Kept(wiring.Hands):
-    """Spark that outlives the engines it is lent to."""
-
-    def close(self) -> None:
-        return None
-
-    def end(self) -> None:
-        super().close()
-
-
-def run(path: str, pipeline: str) -> dict[str, Any]:
+def run(path: str, pipeline: str, kept: wiring.Kept) -> dict[str, Any]:
     """One run from the store's opening to its closing, as the command does it."""
     said: list[tuple[float, Any]] = []
     begun = time.perf_counter()
     file = wiring.load(path)
     with closing(wiring.open_store(file)) as store:
         engine = wiring.assemble(
-            file, pipeline, store=store, emit=lambda message: said.append((time.perf_counter(), message))
+            file,
+            pipeline,
+            store=store,
+            emit=lambda message: said.append((time.perf_counter(), message)),
+            kept=kept,
         )
         eof = engine.run()
     seconds = time.perf_counter() - begun
@@ -90,16 +82,10 @@ def run(path: str, pipeline: str) -> dict[str, Any]:
 
 def main() -> None:
     path = sys.argv[1]
-    kept = Kept(wiring.hands_for(wiring.load(path)).spark)
-
-    def lend(file: File, begins: Callable[[], object] = lambda: None) -> wiring.Hands:
-        del file, begins  # there is one file, and Spark is ended here
-        return kept
-
-    wiring.hands_for = lend
+    kept = wiring.Kept(wiring.hands_for(wiring.load(path)).spark)
     try:
         for line in sys.stdin:
-            print(json.dumps(run(path, line.strip())), flush=True)
+            print(json.dumps(run(path, line.strip(), kept)), flush=True)
     finally:
         kept.end()
 

@@ -47,11 +47,14 @@ class SystemClock:
         return time.monotonic()
 
 
-def load(path: str) -> File:
-    """Read a pipeline file with the built-in sources and sinks and this process's environment."""
+def load(path: str, sets: Sequence[str] = ()) -> File:
+    """Read a pipeline file with the built-in sources and sinks and this process's environment.
+
+    `sets` are overrides as the command line gives them: `source.schema=sales`.
+    """
     from penstock import config, sinks, sources
 
-    return config.load(path, environment=os.environ, sources=sources, sinks=sinks)
+    return config.load(path, environment=os.environ, sources=sources, sinks=sinks, sets=sets)
 
 
 def open_store(file: File) -> Store:
@@ -98,6 +101,16 @@ class Hands:
         if self._mover is None:
             self._mover = make_mover(self.spark)
         return self._mover
+
+
+class Kept(Hands):
+    """Hands that outlive the engines they are lent to: only `end` ends them."""
+
+    def close(self) -> None:
+        return None
+
+    def end(self) -> None:
+        super().close()
 
 
 def hands_for(file: File, begins: Callable[[], object] = lambda: None) -> Hands:
@@ -149,12 +162,17 @@ def build_sink(file: File, pipeline: str, context: Context | None = None) -> Sin
     return sink
 
 
-def assemble(file: File, pipeline: str, *, store: Store, emit: Callable[[Message], None]) -> Engine:
-    """A pipeline's engine. It closes its source, sink and mover; whoever opened the store closes that."""
+def assemble(
+    file: File, pipeline: str, *, store: Store, emit: Callable[[Message], None], kept: Kept | None = None
+) -> Engine:
+    """A pipeline's engine. It closes its source, sink and mover; whoever opened the store closes that.
+
+    With `kept` hands several engines, one after the other, share one Spark; whoever keeps them ends them.
+    """
     from penstock.engine import Engine, Settings
 
     # Whoever begins with Spark, source, sink or gate: the engine knows, gives it up at a signal and ends it.
-    hands = hands_for(file, begins=lambda: engine.mover())
+    hands = kept or hands_for(file, begins=lambda: engine.mover())
     context = context_for(file, pipeline, hands=hands, mover=lambda: engine.mover())
     chosen = file.pipelines[pipeline]
     engine = Engine(
@@ -174,6 +192,8 @@ def assemble(file: File, pipeline: str, *, store: Store, emit: Callable[[Message
             workers=hands.workers,
         ),
     )
+    if kept is not None:
+        engine.mover()  # kept Spark does not say when it begins, so the engine knows of it from the start
     return engine
 
 

@@ -28,8 +28,8 @@ EXPECTED = {
     ),
     "missing environment variable": (
         2,
-        "error: shop.yaml:5: pipelines.shop.source.url: environment variable DATABASE_URI is not set; set it, or "
-        f"write ${{DATABASE_URI:-default}}\n{FILE}",
+        "error: shop.yaml:5: pipelines.shop.source.url: environment variable DATABASE_URI is not set; did you "
+        f"mean ${{DATABASE_URL}}?\n{FILE}",
     ),
     "wrong port": (
         3,
@@ -65,9 +65,9 @@ EXPECTED = {
     ),
     "identical cursor and tiebreaker": (
         2,
-        f"error: shop/orders: `cursor` and `tiebreaker` are the same column, updated_at\n{MARK}\n"
-        "Next: name a `tiebreaker` that tells rows with an equal cursor apart, or replace it by `unique: true` if "
-        "updated_at is unique and only grows",
+        "error: shop.yaml:10: pipelines.shop.streams.orders: `cursor` and `tiebreaker` are the same column, "
+        "updated_at; name a `tiebreaker` that tells rows with an equal cursor apart, or replace it by `unique: true` "
+        f"if updated_at is unique and only grows\n{FILE}",
     ),
     "non-unique tiebreaker": (
         2,

@@ -153,7 +153,7 @@ def test_with_json_an_eof_always_comes(tmp_path: Path) -> None:
     write(tmp_path, "pipelines: 5\n")
     done = penstock("run", "shop.yaml", "--json", folder=tmp_path)
     log, eof = map(json.loads, done.stdout.splitlines())
-    what = "shop.yaml:1: pipelines: expected a mapping, not 5"
+    what = "shop.yaml:1: pipelines: expected a mapping, not 5; write it as 'key: value'"
     assert (log["type"], log["level"], log["text"]) == ("log", "error", what)
     assert (eof["type"], eof["exit_code"], eof["status"], eof["reason"]) == ("eof", 2, "failed", what)
     assert eof["next_step"] == CORRECT.removeprefix("Next: ")
@@ -211,7 +211,7 @@ def test_a_defect_is_told_without_a_traceback_unless_asked(tmp_path: Path) -> No
     script = """
 from penstock import wiring
 from penstock.cli import main
-def broken(path):
+def broken(*_):
     raise RuntimeError("oops")
 wiring.load = broken
 import sys

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.ports import Context, Probe
 from penstock.sinks.files import FilesSink, Options, build
-from tests.engine.world import PIPELINE, STREAM, World, Wrong
+from tests.engine.world import PIPELINE, STREAM, Return, World, Wrong
 
 _NUMBER = re.compile(r"^(\d{8})-")
 
@@ -72,23 +72,21 @@ class FilesWorld(World):
                 found[document["number"]] = document
         return found
 
-    def returns(self) -> list[tuple[int, int]]:
-        """(number, place) of every slice that leads back, in order: a reset to place 0, a rewind to its own."""
-        found: list[tuple[int, int]] = []
+    def returns(self) -> list[Return]:
+        found: list[Return] = []
         for number, manifest in sorted(self.manifests().items()):
-            if manifest["kind"] in ("reset", "rewind"):
-                upto: Any = manifest["upto"]
-                found.append((number, upto["place"] if upto else 0))
+            if manifest["kind"] in ("reset", "rewind", "undo"):
+                after, upto = (_place(manifest[bound]) for bound in ("after", "upto"))
+                found.append(Return(number, after, upto))
         return found
 
     def delivered(self) -> list[tuple[int, int]]:
-        """(generation, place) of every visible row; a reset or a rewind begins a generation."""
         returns = self.returns()
         rows = []
         for name in self.visible_files():
             match = _NUMBER.match(name)
             assert match, name
-            generation = sum(number < int(match.group(1)) for number, _ in returns)
+            generation = sum(each.number < int(match.group(1)) for each in returns)
             with open(os.path.join(self.out, STREAM, name)) as file:
                 rows += [(generation, json.loads(line)["place"]) for line in file]
         return rows
@@ -109,3 +107,7 @@ class FilesWorld(World):
         differ = (named ^ self.visible_files()) - self.removed
         if differ:
             raise Wrong(f"partial: named and visible files differ: {sorted(differ)}")
+
+
+def _place(mark: Any) -> int:
+    return int(mark["place"]) if mark else 0

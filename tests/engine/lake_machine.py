@@ -153,6 +153,6 @@ class Focused(LakeMachine):
     """Only what concerns the table: for finding mistakes there, in few examples."""
 
     most_faults, most_starts = 6, 14
-    start = rewind = step = step_to = start_to = finish = crash = answer_is_lost = None  # type: ignore[assignment]
+    start = rewind = undo = step = step_to = start_to = finish = crash = answer_is_lost = None  # type: ignore[assignment]
     store_is_copied = store_is_restored = old_store_comes_back = store_is_lost = None  # type: ignore[assignment]
     sink_is_copied = sink_is_restored = table_is_dropped = main_is_rolled_back = None  # type: ignore[assignment]

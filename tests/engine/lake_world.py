@@ -27,10 +27,12 @@ from penstock.lake.tables import catalog, load
 from penstock.ports import Context, Probe, Quiet
 from penstock.sinks.lake import LakeSink, Options, build
 from penstock.testing.doubles import MemorySource
-from tests.engine.world import PIPELINE, STREAM, World, Wrong
+from tests.engine.world import PIPELINE, STREAM, Return, World, Wrong
 from tests.lake.compaction import compact
 
 OTHER = "q"
+#: slices that lead elsewhere than on
+RETURNS = ("reset", "rewind", "undo")
 
 
 @dataclass(frozen=True)
@@ -216,11 +218,16 @@ class LakeWorld(World):
                 found.append(landing)
         return found[::-1]
 
-    def returns(self) -> list[tuple[int, int]]:
-        return [(each.number, each.place) for each in self.landings() if each.kind in ("reset", "rewind")]
+    def returns(self) -> list[Return]:
+        found, after = [], 0
+        for each in self.landings():
+            if each.kind in RETURNS:
+                found.append(Return(each.number, after, each.place))
+            after = each.place
+        return found
 
     def delivered(self) -> list[tuple[int, int]]:
-        heads = [each.head for each in self.landings() if each.kind in ("reset", "rewind")]
+        heads = [each.head for each in self.landings() if each.kind in RETURNS]
         rows = [row for row in self.look().rows if row[1] > 0]
         return [(sum(head < number for head in heads), place) for number, place in rows]
 

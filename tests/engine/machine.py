@@ -35,7 +35,7 @@ def one_of(name: str) -> st.SearchStrategy[str]:
 
 
 class GateMachine(RuleBasedStateMachine):
-    """Crash, freeze, wake, lost answer, take-over, restored and lost store, restored sink, reset, rewind, recover."""
+    """Crash, freeze, wake, lost answer, take-over, restored and lost store or sink, reset, rewind, undo, recover."""
 
     points: tuple[str, ...] = GATE_POINTS
     #: after the sink was asked and before the commit takes effect
@@ -87,6 +87,14 @@ class GateMachine(RuleBasedStateMachine):
     @rule(back=st.integers(1, 3), steps=st.integers(0, 24))
     def rewind(self, back: int, steps: int) -> None:
         self.go(self.world.start("rewind", max(0, self.mark() - back)), steps)
+
+    @precondition(
+        lambda self: len(self.world.processes) < 2 and not self.world.stopped and self.world.starts < self.most_starts
+    )
+    @precondition(lambda self: self.version() > 1)
+    @rule(back=st.integers(1, 4), steps=st.integers(0, 24))
+    def undo(self, back: int, steps: int) -> None:
+        self.go(self.world.start("undo", max(1, self.version() - back)), steps)
 
     @precondition(lambda self: self.world.processes)
     @rule(which=st.integers(0, 1), steps=st.integers(1, 24))
@@ -205,6 +213,9 @@ class GateMachine(RuleBasedStateMachine):
     def mark(self) -> int:
         last = self.world.store.state("p", "s").last
         return int(last.mark.document["place"]) if last and last.mark else 0
+
+    def version(self) -> int:
+        return self.world.store.state("p", "s").version
 
     def chosen(self, which: int) -> Process:
         return self.world.processes[which % len(self.world.processes)]

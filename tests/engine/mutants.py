@@ -14,8 +14,9 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from penstock.core.slices import Verdict
+from penstock.core.slices import Kind, Verdict
 from penstock.engine import gate as gate_module
+from penstock.engine import undoing
 from penstock.engine.gate import Gate
 from penstock.engine.run import Engine
 from penstock.errors import CommitUnclear
@@ -223,7 +224,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@mutant("a rewind forgets the open slice")
+@mutant("a rewind or an undo forgets the open slice")
 def _() -> Iterator[None]:
     def forgotten(self: Engine, gate: Gate) -> bool:
         store: Any = self.store
@@ -232,6 +233,42 @@ def _() -> Iterator[None]:
         return True
 
     with patched((Engine, "_finished", forgotten)):
+        yield
+
+
+@mutant("an undo is no slice: the store goes back to the version as it was, number and all")
+def _() -> Iterator[None]:
+    def in_the_store(self: Gate, version: int) -> Any:
+        store: Any = self.store
+        state = store.state(self.pipeline, self.stream)
+        self.greet(state)
+        changes = undoing.changes_to(store, self.pipeline, self.stream, version, state)
+        to = undoing.place(changes, version, self.stream)
+        store._put(self.lease, self.stream, replace(state, last=to))
+        return gate_module.Turn.MOVED
+
+    with patched((Gate, "undo", in_the_store)):
+        yield
+
+
+@mutant("an undo sets the number of the slice back too")
+def _() -> Iterator[None]:
+    lead = Gate.lead
+
+    def renumbered(self: Gate, state: Any, mark: Any, content: Any, kind: Kind, *, settle: bool = True) -> Any:
+        if kind is Kind.UNDO:
+            history = self.store.history(self.pipeline, self.stream)
+            then = next(c.position for c in history if c.position and c.position.mark == mark)
+            state = replace(state, last=replace(state.last, number=then.number))
+        return lead(self, state, mark, content, kind, settle=settle)
+
+    with patched((Gate, "lead", renumbered)):
+        yield
+
+
+@mutant("an undo goes past a recover to a slice that the sink has lost")
+def _() -> Iterator[None]:
+    with patched((undoing, "_wall", lambda changes, version: None)):
         yield
 
 

@@ -13,10 +13,18 @@ from tests.engine.files_world import FilesWorld
 from tests.engine.machine import MEMORY
 from tests.engine.world import World
 
-CHANGES = ("nothing", "a row arrives", "a row of the open slice changes", "reset", "rewind", "someone else runs first")
+CHANGES = (
+    "nothing",
+    "a row arrives",
+    "a row of the open slice changes",
+    "reset",
+    "rewind",
+    "undo",
+    "someone else runs first",
+)
 #: a run comes to these once; the second time is the next run's
 ONCE = ("engine.leased", "gate.settled", "engine.released")
-#: what a rewind passes through, in order
+#: what a rewind passes through, in order, and an undo that leads back
 REWIND_POINTS = (
     "engine.leased",
     "gate.started",
@@ -35,8 +43,10 @@ REWIND_POINTS = (
 )
 #: what an open slice, finished by the same process, does not pass through
 ALONE = ("engine.leased", "gate.greeted", "gate.settled", "gate.intended", "engine.released")
-#: killed here, a rewind has not begun
+#: killed here, it has not begun
 BEFORE = REWIND_POINTS[: REWIND_POINTS.index("gate.intended")]
+#: what an undo that leads ahead passes through
+AHEAD_POINTS = tuple(point for point in REWIND_POINTS if point != "gate.settled")
 
 
 @pytest.fixture
@@ -78,6 +88,9 @@ def test_crash(world: World, point: str, nth: int, change: str) -> None:
     elif change == "rewind":
         world.start("rewind", 1).run()
         world.processes = []
+    elif change == "undo":
+        world.start("undo", 1).run()
+        world.processes = []
     elif change == "someone else runs first":
         world.start().run()
         world.processes = []
@@ -87,8 +100,8 @@ def test_crash(world: World, point: str, nth: int, change: str) -> None:
     assert not world.stopped
 
 
-def rewinding(world: World, *, open_slice: bool) -> Process:
-    """Five places delivered, perhaps a sixth in an open slice; then a rewind to place 2 is under way."""
+def rewinding(world: World, verb: str, to: int, *, open_slice: bool) -> Process:
+    """Five places delivered in three slices, perhaps a sixth in an open one; then the verb is under way."""
     for key in range(1, 6):
         world.rows.arrive(key)
     world.start().run()
@@ -99,48 +112,94 @@ def rewinding(world: World, *, open_slice: bool) -> Process:
         while process.step() != "gate.moved":
             world.check()
         world.crash(process)
-    return world.start("rewind", 2)
+    return world.start(verb, to)
 
 
-def test_what_a_rewind_passes_through(world: World) -> None:
-    process = rewinding(world, open_slice=False)
-    points = [process.point]
-    while process.step():
-        points.append(process.point)
-    assert tuple(points) == REWIND_POINTS
-
-
-@pytest.mark.parametrize("change", ["nothing", "a row arrives", "reset", "rewind", "someone else runs first"])
-@pytest.mark.parametrize("open_slice", [False, True])
-@pytest.mark.parametrize("point", REWIND_POINTS)
-def test_crash_in_a_rewind(world: World, point: str, open_slice: bool, change: str) -> None:
-    process = rewinding(world, open_slice=open_slice)
-    # The open slice, which is finished first, passes through most points too.
-    left = 2 if open_slice and point not in ALONE else 1
-    while left := left - (process.point == point):
+def killed(world: World, process: Process, point: str, times: int) -> None:
+    """Kill it when it comes to a point for the so-manieth time."""
+    while times := times - (process.point == point):
         process.step()
         world.check()
         assert not process.ended, f"never came to {point}"
     world.crash(process)
     world.check()
+
+
+def happens(world: World, change: str) -> None:
     if change == "a row arrives":
         world.rows.arrive(7)
     elif change == "reset":
         world.start("reset").run()
     elif change == "rewind":
         world.start("rewind", 1).run()
+    elif change == "undo":
+        world.start("undo", 2).run()
     elif change == "someone else runs first":
         world.start().run()
         world.rows.arrive(7)
     world.processes = []
     world.check()
+
+
+def points_of(process: Process) -> tuple[str | None, ...]:
+    points = [process.point]
+    while process.step():
+        points.append(process.point)
+    return tuple(points)
+
+
+#: each leads back to place 2
+BACK = pytest.mark.parametrize(("verb", "to"), [("rewind", 2), ("undo", 1)])
+
+
+@BACK
+def test_what_a_rewind_passes_through(world: World, verb: str, to: int) -> None:
+    assert points_of(rewinding(world, verb, to, open_slice=False)) == REWIND_POINTS
+
+
+@pytest.mark.parametrize("change", ["nothing", "a row arrives", "reset", "rewind", "undo", "someone else runs first"])
+@pytest.mark.parametrize("open_slice", [False, True])
+@pytest.mark.parametrize("point", REWIND_POINTS)
+@BACK
+def test_crash_in_a_rewind(world: World, verb: str, to: int, point: str, open_slice: bool, change: str) -> None:
+    process = rewinding(world, verb, to, open_slice=open_slice)
+    # The open slice, which is finished first, passes through most points too.
+    killed(world, process, point, 2 if open_slice and point not in ALONE else 1)
+    happens(world, change)
     world.settle(None)
     assert not world.stopped
     wanted = [] if point in BEFORE else [2]
-    wanted += {"rewind": [1], "reset": [0]}.get(change, [])
-    assert [to for _, to in world.returns()] == wanted
+    wanted += {"rewind": [1], "reset": [0], "undo": [4]}.get(change, [])
+    assert [each.to for each in world.returns()] == wanted
     times = Counter(place for _, place in world.delivered())
     if change == "nothing":
         again = 1 if point in BEFORE else 2
         last = 7 if open_slice else 6
         assert times == {1: 1, 2: 1} | dict.fromkeys(range(3, last), again)
+
+
+def going_ahead(world: World) -> Process:
+    """Five places delivered, a reset, and then the undo of it is under way."""
+    for key in range(1, 6):
+        world.rows.arrive(key)
+    for verb in ("run", "reset"):
+        world.start(verb).run()
+        world.processes = []
+    return world.start("undo", 3)
+
+
+def test_what_an_undo_of_a_reset_passes_through(world: World) -> None:
+    assert points_of(going_ahead(world)) == AHEAD_POINTS
+
+
+@pytest.mark.parametrize("change", ["nothing", "a row arrives", "reset", "undo", "someone else runs first"])
+@pytest.mark.parametrize("point", AHEAD_POINTS)
+def test_crash_in_an_undo_of_a_reset(world: World, point: str, change: str) -> None:
+    killed(world, going_ahead(world), point, 1)
+    happens(world, change)
+    world.settle(None)
+    assert not world.stopped
+    times = Counter(place for _, place in world.delivered())
+    assert set(times) >= {1, 2, 3, 4, 5}
+    if change == "nothing":
+        assert set(times.values()) == ({2} if point in BEFORE else {1}), "nothing is read again once it has begun"

@@ -22,7 +22,7 @@ SEARCH = settings(LONG_ENOUGH, max_examples=2000, database=None, phases=[Phase.g
 SEEDS = {
     "less 'greet': a run does not ask the sink first": 2,
     "manifest named by slice id, not number": 5,
-    "a rewind forgets the open slice": 2,
+    "a rewind or an undo forgets the open slice": 2,
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from penstock.core.messages import Eof, Message, Status, StreamStatus
 from penstock.engine import Engine, Settings
@@ -17,10 +18,21 @@ from penstock.testing.memory_store import MemoryStore
 from penstock.testing.processes import Process
 
 PIPELINE, STREAM = "p", "s"
+#: refusals that say that another process was faster: the stream stands elsewhere now, or the sink has lost something
+FASTER = ("cannot rewind forward", "it cannot go back to version", "it has not been changed yet")
 
 
 class Wrong(AssertionError):
     """A property does not hold."""
+
+
+class Return(NamedTuple):
+    """A slice that leads elsewhere than on: a reset to place 0, a rewind or an undo to its own."""
+
+    number: int
+    #: where the stream stood, and where it stands then; an undo may lead ahead
+    after: int
+    to: int
 
 
 @dataclass
@@ -43,12 +55,12 @@ class World(ABC):
     def sink(self, probe: Probe) -> Sink: ...
 
     @abstractmethod
-    def returns(self) -> list[tuple[int, int]]:
-        """(number, place) of every slice that leads back, in order: a reset to place 0, a rewind to its own."""
+    def returns(self) -> list[Return]:
+        """Every slice that leads elsewhere, in order."""
 
     @abstractmethod
     def delivered(self) -> list[tuple[int, int]]:
-        """(generation, place) of every visible row; a reset or a rewind begins a generation."""
+        """(generation, place) of every visible row; a slice that leads elsewhere begins a generation."""
 
     @abstractmethod
     def check_seen(self) -> None:
@@ -69,7 +81,7 @@ class World(ABC):
         """At rest: nothing is visible in part."""
 
     def start(self, verb: str = "run", to: int = 0) -> Process:
-        """A process that takes the lease over, whoever holds it. `to`: where to rewind."""
+        """A process that takes the lease over, whoever holds it. `to`: the place to rewind to, or the version."""
         self.starts += 1
         token = f"P{self.starts}"
 
@@ -77,8 +89,8 @@ class World(ABC):
             if isinstance(message, StreamStatus) and message.status is Status.ERROR:
                 if message.stopped:
                     self.stopped = message.reason
-                elif (message.reason or "").startswith("cannot rewind forward"):
-                    return  # another process was faster, and the stream stands before that place now
+                elif (message.reason or "").startswith(FASTER):
+                    return
                 elif not (self.tampered_store or self.tampered_sink):
                     raise Wrong(f"{token} failed: {message.reason}")
 
@@ -100,6 +112,8 @@ class World(ABC):
                 return engine.reset([STREAM])
             if verb == "rewind":
                 return engine.rewind([STREAM], str(to))
+            if verb == "undo":
+                return engine.undo([STREAM], to)
             return engine.recover([STREAM]) if verb == "recover" else engine.run()
 
         process = Process(token, work)
@@ -131,10 +145,18 @@ class World(ABC):
 
     # ------------------------------------------------------------ what readers see
 
-    def covered(self, seen: Collection[tuple[int, int]], place: int, returns: Sequence[tuple[int, int]]) -> bool:
-        """Whether a place was delivered after the last slice that led back before it."""
-        generation = max((index for index, (_, to) in enumerate(returns, 1) if to < place), default=0)
-        return (generation, place) in seen
+    def covered(self, seen: Collection[tuple[int, int]], place: int, returns: Sequence[Return]) -> bool:
+        """Whether a place was delivered after the last slice that led back before it.
+
+        One that led past it, an undo, leaves it to those before: it was delivered then.
+        """
+        wanted = [0]
+        for generation, (_, after, to) in enumerate(returns, 1):
+            if after < place <= to:
+                wanted = list(range(generation))
+            elif place > to:
+                wanted = [generation]
+        return any((generation, place) in seen for generation in wanted)
 
     # ------------------------------------------------------------ what must hold
 
@@ -152,7 +174,7 @@ class World(ABC):
         """No row twice in a generation, and none that comes before the place that was gone back to."""
         if len(rows) != len(set(rows)):
             raise Wrong(f"doubled: {sorted(r for r in set(rows) if rows.count(r) > 1)}")
-        begins = [0, *(to for _, to in self.returns())]
+        begins = [0, *(each.to for each in self.returns())]
         early = [(generation, place) for generation, place in rows if place <= begins[generation]]
         if early:
             raise Wrong(f"doubled: {early} were delivered again, and come before the place that was gone back to")
@@ -161,7 +183,7 @@ class World(ABC):
         last = self.store.state(PIPELINE, STREAM).last
         if last is None or last.mark is None:
             return []
-        returns = [(number, to) for number, to in self.returns() if number <= last.number]
+        returns = [each for each in self.returns() if each.number <= last.number]
         seen = set(self.delivered())
         wanted = [place for place in range(1, last.mark.document["place"] + 1) if place in self.rows.places]
         return [place for place in wanted if not self.covered(seen, place, returns)]

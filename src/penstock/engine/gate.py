@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.core.documents import Document
-from penstock.core.marks import Position
-from penstock.core.messages import Log, Message, StateChanged, StepDone
+from penstock.core.marks import Mark, Position
+from penstock.core.messages import Log, Message, Remaining, StateChanged, StepDone
 from penstock.core.slices import Kind, Receipt, Slice, Verdict, faults_of, following, verdict
+from penstock.engine import undoing
 from penstock.engine.disagreement import disagreement
 from penstock.errors import CommitUnclear, SliceRefused, StreamFailed, StreamStopped
 from penstock.ports import (
@@ -108,11 +109,35 @@ class Gate:
         mark = self.source.rewound(self.stream, content, state.last, to)
         if mark == state.last.mark:
             return self.stays("is at that place already")
+        return self.lead(state, mark, content, Kind.REWIND)
+
+    def undo(self, version: int) -> Turn:
+        """Take the mark to where it was at a version of its history, by a slice without rows. Nothing may be open."""
+        state = self.store.state(self.pipeline, self.stream)
+        self.probe.at("gate.started")
+        self.greet(state)
+        if self.info.kind is Kind.REFRESH:
+            raise undoing.whole(self.stream)
+        changes = undoing.changes_to(self.store, self.pipeline, self.stream, version, state)
+        to = undoing.place(changes, version, self.stream)
+        if state.last and to.mark == state.last.mark:
+            return self.stays("is at that place already")
+        content = self.source.content(self.stream)
+        self.source.accept(self.stream, to, content)
+        # A source that hears of a place ahead may let go of what lies before it: only once the mark is there.
+        ahead = undoing.way(changes, to).back is False
+        return self.lead(state, to.mark, content, Kind.UNDO, settle=not ahead)
+
+    def lead(
+        self, state: StreamState, mark: Mark | None, content: Document, kind: Kind, *, settle: bool = True
+    ) -> Turn:
+        """Take the mark to another place by a slice without rows."""
         slice_ = following(
-            state.last, pipeline=self.pipeline, stream=self.stream, upto=mark, content=content, kind=Kind.REWIND
+            state.last, pipeline=self.pipeline, stream=self.stream, upto=mark, content=content, kind=kind
         )
-        # Before the mark goes back: what lies between must not be removed by anyone from here on.
-        self.settle(content, slice_.position)
+        if settle:
+            # Before the mark goes back: what lies between must not be removed by anyone from here on.
+            self.settle(content, slice_.position)
         self.pass_through(state, self.intend(slice_, rows=0))
         return Turn.MOVED
 
@@ -149,8 +174,18 @@ class Gate:
         budget = Budget(self.slice_bytes, self.rows_left(), self.row_bytes, self.workers)
         planned = self.plan(state, budget)
         self.probe.at("gate.planned")
-        if planned is None or self.content is None:
+        if planned is None or self.content is None or self.ceiling is None:
             return None
+        left = self.source.left(self.stream, self.content, state.last.mark if state.last else None, self.ceiling)
+        self.say(
+            Remaining(
+                stream=self.stream,
+                rows=left.rows,
+                exact=left.exact,
+                held_back=left.held_back,
+                blocker=left.blocker,
+            )
+        )
         slice_ = following(
             state.last,
             pipeline=self.pipeline,

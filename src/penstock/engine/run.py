@@ -24,6 +24,7 @@ from penstock.core.messages import (
     Status,
     StreamStatus,
 )
+from penstock.engine import undoing
 from penstock.engine.gate import Gate, Turn
 from penstock.engine.lease import Heartbeat
 from penstock.engine.voice import Ending, Voice
@@ -100,7 +101,11 @@ class Engine:
 
     def rewind(self, streams: Sequence[str] | None, to: str) -> Eof:
         """Set streams back to a place that the source knows: what comes after it is delivered again."""
-        return self._guarded(lambda: self._rewind_all(streams, to))
+        return self._guarded(lambda: self._lead_all(streams, lambda gate: partial(gate.rewind, to)))
+
+    def undo(self, streams: Sequence[str] | None, version: int | None = None) -> Eof:
+        """Take marks back to where they were before their last change, or at a version of their history."""
+        return self._guarded(lambda: self._lead_all(streams, lambda gate: self._undo(gate, version)))
 
     def recover(self, streams: Sequence[str] | None = None) -> Eof:
         """Set the store to what the sink holds; withdraws from the sink what cannot be made whole."""
@@ -215,7 +220,7 @@ class Engine:
             return True
         return gate.plan(state, Budget(self.settings.slice_bytes, rows=1, look=True)) is not None
 
-    # ------------------------------------------------------------ reset, rewind and recover
+    # ------------------------------------------------------------ reset, rewind, undo and recover
 
     def _reset_all(self, names: Sequence[str]) -> Ending:
         streams = self._connect(names)
@@ -233,16 +238,25 @@ class Engine:
             self._ending = self._close(None, [])
         return self._ending
 
-    def _rewind_all(self, names: Sequence[str] | None, to: str) -> Ending:
+    def _lead_all(self, names: Sequence[str] | None, prepare: Callable[[Gate], Callable[[], Turn]]) -> Ending:
+        """Take marks elsewhere, each once what is open is finished; `prepare` is called before that."""
         streams = self._connect(names)
         with self._leased() as lease:
             for info in streams:
                 self._heed()
                 gate = self._gate(info, Limits(), lease)
+                work = prepare(gate)
                 if self._finished(gate):
-                    self._tried(gate, partial(gate.rewind, to))
+                    self._tried(gate, work)
             self._ending = self._close(None, [])
         return self._ending
+
+    def _undo(self, gate: Gate, version: int | None) -> Callable[[], Turn]:
+        if version is None:
+            version = undoing.before(self.store.state(self.pipeline, gate.stream))
+        if version is None:
+            return partial(gate.stays, "has finished the undo that was begun before")
+        return partial(gate.undo, version)
 
     def _finished(self, gate: Gate) -> bool:
         """Finish what is open or wanted, and plan nothing new; False: it failed."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from sqlalchemy import Column, Connection, Engine, MetaData, Table, Text, delete, insert, inspect, select
 from sqlalchemy.exc import DBAPIError
 
@@ -11,6 +13,9 @@ from penstock.store.schema import HEAD, REVISION_TABLE, REVISIONS, meta
 
 #: Alembic's own table, which it also creates; a MetaData of its own keeps it out of ours
 revision = Table(REVISION_TABLE, MetaData(), Column("version_num", Text))
+
+#: Alembic keeps what it works on in globals: two threads at once would migrate each other's stores
+_ALONE = threading.Lock()
 
 
 def settle(engine: Engine, place: Place) -> None:
@@ -42,7 +47,8 @@ def migrate(connection: Connection, schema: str | None, *, to: str = "head") -> 
     config = Config()
     config.set_main_option("script_location", "penstock.store:migrations")
     config.attributes.update(connection=connection, schema=schema)
-    command.upgrade(config, to)
+    with _ALONE:
+        command.upgrade(config, to)
     connection.execute(delete(meta).where(meta.c.name == "penstock"))
     connection.execute(insert(meta).values(name="penstock", value=__version__))
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.parameters import File, Json, Pipeline, Yes
+from penstock.cli.parameters import File, Json, Pipeline, Set, Yes
 from penstock.cli.report import reported
 
 
@@ -17,6 +17,7 @@ def recover(
         typer.Option("--stream", "-s", metavar="S", help="Only this stream; may be repeated.", show_default=False),
     ] = None,
     pipeline: Pipeline = None,
+    set_: Set = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -30,18 +31,21 @@ def recover(
     Slices that the sink cannot make whole are withdrawn, last first; the next run delivers them again.
     """
     with reported(file, as_json=as_json):
-        raise typer.Exit(_recover(file, stream, pipeline, yes, as_json))
+        raise typer.Exit(_recover(file, set_ or [], stream, pipeline, yes, as_json))
 
 
-def _recover(path: str, streams: list[str] | None, pipeline: str | None, yes: bool, as_json: bool) -> int:
+def _recover(
+    path: str, sets: list[str], streams: list[str] | None, pipeline: str | None, yes: bool, as_json: bool
+) -> int:
     from contextlib import closing
 
     from penstock import wiring
     from penstock.cli.asking import agreed
-    from penstock.cli.pipelines import drive, only
+    from penstock.cli.pipelines import drive
     from penstock.cli.signals import Signals
+    from penstock.config.choosing import only
 
-    file = wiring.load(path)
+    file = wiring.load(path, sets)
     name = only(file, pipeline, "penstock state recover FILE --pipeline P")
     which = ", ".join(streams) if streams else "every stream"
     told = [

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.parameters import File, Json, Pipeline, Yes
+from penstock.cli.parameters import File, Json, Pipeline, Set, Yes
 from penstock.cli.report import reported
+
+if TYPE_CHECKING:
+    from penstock.config import File as PipelineFile
+    from penstock.ports import Store
 
 
 def reset(
@@ -17,6 +22,7 @@ def reset(
         typer.Option("--stream", "-s", metavar="S", help="The stream; may be repeated.", show_default=False),
     ],
     pipeline: Pipeline = None,
+    set_: Set = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -28,53 +34,55 @@ def reset(
       penstock state reset shop.yaml --pipeline shop --stream orders --stream customers --yes
 
     Says first what will be read again, and asks. An open slice is finished before the reset.
+    `penstock state undo` takes it back, as long as it is the last change.
     """
     with reported(file, as_json=as_json):
-        raise typer.Exit(_reset(file, stream, pipeline, yes, as_json))
+        raise typer.Exit(_reset(file, set_ or [], stream, pipeline, yes, as_json))
 
 
-def _reset(path: str, streams: list[str], pipeline: str | None, yes: bool, as_json: bool) -> int:
+def _reset(path: str, sets: list[str], streams: list[str], pipeline: str | None, yes: bool, as_json: bool) -> int:
     from contextlib import closing
 
     from penstock import wiring
     from penstock.cli.asking import agreed
-    from penstock.cli.pipelines import UNTOUCHED, drive, only
-    from penstock.cli.render import count
+    from penstock.cli.pipelines import drive
     from penstock.cli.signals import Signals
-    from penstock.cli.stored import document_of
-    from penstock.config.mistakes import suggest
-    from penstock.errors import InputError
+    from penstock.cli.state.again import must_have_store
+    from penstock.config.choosing import only
 
-    file = wiring.load(path)
+    file = wiring.load(path, sets)
     name = only(file, pipeline, f"penstock state reset FILE --pipeline P --stream {streams[0]}")
-    if missing := wiring.missing_store(file):
-        raise InputError(
-            f"there is no store at {missing}: nothing has run here yet, so there is nothing to reset",
-            safe=UNTOUCHED,
-            next_step="penstock run FILE",
-        )
+    must_have_store(file, "reset")
+    chosen = list(dict.fromkeys(streams))
     with closing(wiring.open_store(file)) as store:
-        known = document_of(file, name, store, wiring.SystemClock().now())["streams"]
-        told = []
-        for stream in dict.fromkeys(streams):
-            if stream not in known:
-                raise InputError(
-                    f"no stream '{stream}' is known; {suggest(stream, known, 'streams')}",
-                    safe=UNTOUCHED,
-                    next_step="`penstock status FILE` lists them",
-                    pipeline=name,
-                )
-            at, rows = known[stream]["at"], known[stream]["rows"]
-            told.append(f"{name}/{stream}: {count(rows, 'row')} delivered so far; mark: {at}. All is read again.")
-        told.append("What was delivered before stays in the sink.")
-        agreed(told, yes=yes, to_stderr=as_json)
+        agreed(_told(file, store, name, chosen), yes=yes, to_stderr=as_json)
         with Signals() as signals:
             return drive(
                 file,
                 name,
                 store,
                 signals,
-                lambda engine: engine.reset(list(dict.fromkeys(streams))),
+                lambda engine: engine.reset(chosen),
                 as_json=as_json,
                 closing=False,
             )
+
+
+def _told(file: PipelineFile, store: Store, name: str, streams: Sequence[str]) -> list[str]:
+    """What a reset would do to each stream, and what the sink will hold then."""
+    from contextlib import closing
+
+    from penstock import wiring
+    from penstock.cli.render import count
+    from penstock.cli.state.again import Reached, held_twice, must_be_known
+
+    states = {stream: must_be_known(file, store, name, stream) for stream in streams}
+    told, after = [], []
+    with closing(wiring.build_source(file, name)) as source:
+        reached = Reached(source)
+        for stream, state in states.items():
+            at = source.describe(state.last.mark if state.last else None)
+            told.append(f"{name}/{stream}: {count(state.rows, 'row')} delivered so far; mark: {at}.")
+            told.append(f"  All is read again from the beginning: {reached.left(stream, None)}.")
+            after.append(held_twice(file, name, stream, reached.kind(stream)))
+    return [*told, "What was delivered before stays in the sink.", *dict.fromkeys(after)]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.parameters import File, Json, Pipeline
+from penstock.cli.parameters import File, Json, Pipeline, Set
 from penstock.cli.report import reported
 
 
@@ -19,6 +19,7 @@ def show(
         typer.Option("--stream", "-s", metavar="S", help="Only this stream; may be repeated."),
     ] = None,
     pipeline: Pipeline = None,
+    set_: Set = None,
     as_json: Json = False,
 ) -> None:
     """Each stream's mark, in words and in full, with what was delivered and what is open.
@@ -31,7 +32,8 @@ def show(
     with reported(file, as_json=as_json):
         from penstock.cli.stored import print_standing
 
-        print_standing(file, [pipeline] if pipeline else None, stream, as_json=as_json, text=_text)
+        names = [pipeline] if pipeline else None
+        print_standing(file, names, stream, sets=set_ or (), as_json=as_json, text=_text)
 
 
 def _text(document: Mapping[str, Any], now: datetime) -> list[str]:

@@ -32,6 +32,8 @@ class SparkHouse:
         self._packages: list[str] = []
         self._begins = begins
         self._session: Any = None
+        #: whether the session was there before this house
+        self._lent = False
         self._cancelled = threading.Event()
         self._log = SparkLog()
 
@@ -84,11 +86,14 @@ class SparkHouse:
         self._cancelled.set()
 
     def close(self) -> None:
-        """End the session and its JVM: `stop()` alone would leave the JVM behind. Idempotent."""
+        """End the session and its JVM: `stop()` alone would leave the JVM behind. Idempotent.
+
+        One that somebody else in this process had started is theirs to end.
+        """
         session, self._session = self._session, None
-        if session is not None and not self._cancelled.is_set():
-            session.stop()
-        if session is not None:
+        if session is not None and not self._lent:
+            if not self._cancelled.is_set():
+                session.stop()
             end_jvm()
         self._log.close()
 
@@ -96,6 +101,9 @@ class SparkHouse:
         from penstock.links.spark import jars
 
         files = jars.files(self._packages, self._settings)
+        from pyspark import SparkContext
+
+        self._lent = SparkContext._active_spark_context is not None
         return start(self.options, self._settings, files, self._log)
 
     def _set(self, wanted: Mapping[str, str], missing: Sequence[str]) -> None:

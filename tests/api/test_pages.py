@@ -1,0 +1,214 @@
+"""The pages on Python and on orchestration: every snippet is run, and the examples are carried out for real."""
+
+from __future__ import annotations
+
+import configparser
+import importlib.util
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import psycopg
+import pytest
+from tests.acceptance.shop import Shop
+from tests.docs.pages import TOP, blocks
+
+from penstock import wiring
+from penstock.ports import Owner
+from penstock.testing.doubles import LoopMover
+
+PYTHON, ORCHESTRATION = TOP / "docs" / "python.md", TOP / "docs" / "orchestration.md"
+EXAMPLES = TOP / "examples"
+
+
+@pytest.fixture
+def shop(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """Three thousand orders of 97 customers."""
+    monkeypatch.setenv("DATABASE_URL", database)
+    monkeypatch.setattr(wiring, "make_mover", lambda _house: LoopMover())
+    made = Shop.open(database, tmp_path)
+    with psycopg.connect(database, autocommit=True) as db:
+        db.execute("create table customers as select g as id, 'name ' || g as name from generate_series(0, 96) g")
+        db.execute("alter table customers add primary key (id)")
+    return made
+
+
+# ---------------------------------------------------------------- docs/python.md
+
+SNIPPETS = {
+    "penstock.sync(": "3000 rows delivered",
+    "penstock.run(": "orders: slice 1, ",
+    "groupBy(": "|customer_id|count|",
+    "customers.id": "3000",
+}
+
+
+@pytest.mark.parametrize("about", SNIPPETS)
+def test_a_snippet_does_what_the_page_says(shop: Shop, about: str) -> None:
+    (code,) = [block.text for block in blocks(PYTHON, "python") if about in block.text]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=shop.folder,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": "--master local[2] pyspark-shell"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert SNIPPETS[about] in done.stdout
+    if about == "customers.id":
+        assert list((shop.folder / "copies").iterdir()) == []
+
+
+def test_every_snippet_of_the_page_is_run() -> None:
+    for block in blocks(PYTHON, "python"):
+        assert [about for about in SNIPPETS if about in block.text], str(block)
+    assert len(blocks(PYTHON)) == len(SNIPPETS)
+
+
+# ---------------------------------------------------------------- docs/orchestration.md
+
+
+def test_the_page_shows_the_examples_as_they_are() -> None:
+    shown = {block.text for block in blocks(ORCHESTRATION)}
+    names = (
+        "crontab",
+        "systemd/penstock-shop.service",
+        "systemd/penstock-shop.timer",
+        "airflow_dag.py",
+        "dagster_job.py",
+    )
+    assert shown == {(EXAMPLES / name).read_text() for name in names}
+
+
+def loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_airflow_task_syncs_for_real(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow's decorators are stood in for; what they decorate is called as it is."""
+    found: dict[str, Any] = {}
+
+    def task(**options: Any) -> Callable[[Callable[[], int]], Callable[[], None]]:
+        def decorate(function: Callable[[], int]) -> Callable[[], None]:
+            found["task"], found["options"] = function, options
+            return lambda: found.update(used=True)
+
+        return decorate
+
+    def dag(**options: Any) -> Callable[[Callable[[], None]], Callable[[], None]]:
+        found["dag"] = options
+        return lambda function: function
+
+    sdk = ModuleType("airflow.sdk")
+    sdk.dag, sdk.task = dag, task  # type: ignore[attr-defined]  # a stand-in
+    monkeypatch.setitem(sys.modules, "airflow", ModuleType("airflow"))
+    monkeypatch.setitem(sys.modules, "airflow.sdk", sdk)
+    monkeypatch.setenv("SHOP_FILE", str(shop.folder / "shop.yaml"))
+    loaded("airflow_dag")
+    assert (found["used"], found["dag"]["catchup"], found["options"]["retries"]) == (True, False, 3)
+    assert found["task"]() == 3000
+    assert found["task"]() == 0
+    assert shop.compared().same
+
+
+class Told:
+    """Anything that Dagster makes of its arguments."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.args, self.kwargs = args, kwargs
+        self.lines: list[str] = []
+
+    @property
+    def log(self) -> Told:
+        return self
+
+    def info(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def test_the_dagster_asset_syncs_for_real(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dagster's decorators are stood in for; what they decorate is called as it is."""
+    dagster: Any = ModuleType("dagster")
+    dagster.asset = lambda **_: lambda function: function
+    for name in ("RetryPolicy", "AssetExecutionContext", "MaterializeResult", "Definitions", "ScheduleDefinition"):
+        setattr(dagster, name, Told)
+    dagster.define_asset_job = Told
+    monkeypatch.setitem(sys.modules, "dagster", dagster)
+    monkeypatch.setenv("SHOP_FILE", str(shop.folder / "shop.yaml"))
+    module: Any = loaded("dagster_job")
+    context = Told()
+    result = module.shop(context)
+    assert result.kwargs == {"metadata": {"rows": 3000, "has_more": False}}
+    assert context.lines[0].startswith("orders: slice 1, ")
+    assert shop.compared().same
+
+
+def through_sh(shop: Shop, command: str) -> int:
+    """A line, as a scheduler's shell runs it, with `penstock` in the path."""
+    binary = shop.folder / "bin"
+    binary.mkdir(exist_ok=True)
+    start = f'{shlex.quote(sys.executable)} -m penstock.testing.command \'{{"mover": "loop"}}\''
+    (binary / "penstock").write_text(f'#!/bin/sh\nexec {start} "$@"\n')
+    (binary / "penstock").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{binary}:{os.environ['PATH']}"}
+    return subprocess.run(["sh", "-c", command], env=environment, cwd=shop.folder, check=False).returncode
+
+
+def hold(shop: Shop) -> Callable[[], None]:
+    """Somebody else runs the pipeline, as far as anyone can tell."""
+    store = wiring.open_store(wiring.load(str(shop.folder / "shop.yaml")))
+    now = wiring.SystemClock().now()
+    owner = Owner("other", "elsewhere", 1)
+    lease = store.acquire("shop", owner, now=now, ttl=timedelta(hours=1).total_seconds(), gone=lambda _: False)
+
+    def let_go() -> None:
+        store.release(lease)
+        store.close()
+
+    return let_go
+
+
+def cron_command(folder: Path) -> str:
+    (line,) = [line for line in (EXAMPLES / "crontab").read_text().splitlines() if not line.startswith("#")]
+    assert line.startswith("*/10 * * * * ")
+    return line.split(" ", 5)[5].replace("/srv/shop", str(folder))
+
+
+def test_the_cron_line(shop: Shop) -> None:
+    command = cron_command(shop.folder)
+    let_go = hold(shop)
+    assert through_sh(shop, command) == 0, "that another run is at work is no failure"
+    assert "holds the pipeline" in (shop.folder / "penstock.log").read_text()
+    let_go()
+    assert through_sh(shop, command) == 0
+    assert shop.compared().same
+    (shop.folder / "shop.yaml").write_text("pipelines: {}")
+    assert through_sh(shop, command) != 0, "a failure is one"
+
+
+def test_the_systemd_units(shop: Shop) -> None:
+    def unit(name: str) -> configparser.ConfigParser:
+        parser = configparser.ConfigParser(interpolation=None)
+        parser.optionxform = str  # type: ignore[assignment]  # the documented way to keep the case of keys
+        parser.read(EXAMPLES / "systemd" / name)
+        return parser
+
+    service = unit("penstock-shop.service")["Service"]
+    assert unit("penstock-shop.timer")["Timer"]["OnUnitInactiveSec"] == "10min"
+    let_go = hold(shop)
+    assert str(through_sh(shop, service["ExecStart"])) in service["SuccessExitStatus"].split()
+    let_go()
+    assert through_sh(shop, service["ExecStart"]) == 0
+    assert shop.compared().same
