@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import html
 import re
+import shlex
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 import typer
 from pydantic import BaseModel
 from tests.docs.pages import TOP, first_cells, headings, section
 
-from penstock.cli import app
+from penstock.cli import app, reference
 from penstock.config.models import FileKeys, PipelineKeys, Spark
 from penstock.core.sizes import size
 from penstock.errors import ConnectionFailed, InputError, LeaseLost, PipelineHeld, StreamFailed
@@ -113,38 +115,64 @@ def within(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 # ---------------------------------------------------------------- the command
 
 
-def verbs() -> Iterator[tuple[str, Any]]:
-    """Every command and group but the top, by its words."""
-
-    def below(words: str, command: Any) -> Iterator[tuple[str, Any]]:
-        for name, inner in getattr(command, "commands", {}).items():
-            yield f"{words} {name}", inner
-            yield from below(f"{words} {name}", inner)
-
-    return below("penstock", typer.main.get_command(app))
+VERBS = dict(reference.verbs(app))
 
 
-VERBS = dict(verbs())
+def test_the_page_is_what_the_command_says() -> None:
+    text = COMMANDS.read_text()
+    assert reference.page(text, app) == text, "the command has changed: script/docs --generate"
 
 
 def test_every_verb_has_its_section_and_no_other_has() -> None:
-    assert {heading for heading in headings(COMMANDS) if heading.startswith("penstock ")} == set(VERBS)
+    assert [heading for heading in headings(COMMANDS) if heading.split()[0] == "penstock"] == list(VERBS)
 
 
 @pytest.mark.parametrize("words", VERBS)
 def test_every_option_is_documented_and_no_other(words: str) -> None:
-    text = section(COMMANDS, words)
-    context = typer.Context(VERBS[words], info_name=words, help_option_names=["-h", "--help"])
-    parameters = VERBS[words].get_params(context)
-    known = {tuple(sorted(p.opts, reverse=True)) for p in parameters if p.param_type_name == "option"}
-    documented = {tuple(sorted(re.findall(r"`(-[-\w]+)`", cell), reverse=True)) for cell in first_cells(text)}
-    assert documented == known
-    for argument in (p for p in parameters if p.param_type_name == "argument"):
-        assert f"{argument.metavar}" in text
+    cells = first_cells(section(COMMANDS, words))
+    known = {frozenset(p.opts) for p in reference.parameters(VERBS[words]) if p.param_type_name == "option"}
+    assert {frozenset(found) for cell in cells if (found := re.findall(r"`(-[-\w]+)`", cell))} == known
+    shown = [html.unescape(re.sub(r"</?code>|`", "", cell)) for cell in cells]
+    for argument in (p for p in reference.parameters(VERBS[words]) if p.param_type_name == "argument"):
+        assert reference.name(argument) in shown
+
+
+EXAMPLES = [(words, example) for words, command in VERBS.items() for example in reference.examples(command)]
+
+
+@pytest.mark.parametrize(("words", "example"), EXAMPLES)
+def test_every_example_is_a_command_of_its_verb(words: str, example: str) -> None:
+    """Parsed, with all options converted and checked, but not carried out."""
+    spoken = re.search(rf"{words}\b((?:'[^']*'|[^|>;&)'])*)", example)
+    assert spoken
+    rest = shlex.split(spoken[1], comments=True)
+    VERBS[words].make_context(words, rest, help_option_names=["-h", "--help"])
+
+
+def test_an_example_with_a_mistake_is_found() -> None:
+    with pytest.raises(Exception, match="--strem"):
+        test_every_example_is_a_command_of_its_verb("penstock run", "penstock run shop.yaml --strem orders")
+
+
+def test_every_verb_that_does_something_has_examples() -> None:
+    without = {words for words, command in VERBS.items() if not hasattr(command, "commands")}
+    assert without - {words for words, _ in EXAMPLES} <= {"penstock version"}
+
+
+def test_what_is_written_by_hand_stays() -> None:
+    inner = typer.Typer()
+    inner.command("old", short_help="It is old.")(lambda: None)
+    inner.command("new", short_help="It is new.")(lambda: None)
+    before = "# Top\n\nBy hand.\n\n## penstock old\n\nA note.\n\n## penstock gone\n\nNo.\n\n## Other\n\nStays.\n"
+    after = reference.page(before, inner)
+    assert after.startswith("# Top\n\nBy hand.\n\n## penstock\n")
+    assert re.findall(r"^## (.+)$", after, re.MULTILINE) == ["penstock", "penstock old", "penstock new", "Other"]
+    assert f"{reference.END}\n\nA note.\n\n## penstock new" in after
+    assert "[`penstock old`](#penstock-old) | It is old." in after
+    assert reference.page(after, inner) == after
 
 
 def test_exit_codes_are_those_of_the_errors() -> None:
     codes = {error.exit_code for error in (InputError, ConnectionFailed, PipelineHeld, LeaseLost, StreamFailed)}
     wanted = [*map(str, sorted({0} | codes)), "130, 143"]
     assert first_cells(section(COMMANDS, "Exit codes")) == wanted
-    assert first_cells(section(TOP / "README.md", "Exit codes")) == wanted

@@ -42,5 +42,5 @@ def test_stop_and_start_keep_data_and_port_and_leaving_removes_all() -> None:
         server.start()
         with psycopg.connect(url) as connection:
             assert connection.execute("SELECT n FROM kept").fetchone() == (1,)
-        directory = server._directory
+        directory = server.directory
     assert not directory.exists()

@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.core.documents import Document, canonical, parse
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Part, Slice
-from penstock.ports import Budget, Planned, Reading, StreamInfo
+from penstock.ports import Budget, Left, Offered, Planned, Reading, Remark, StreamInfo
 
 #: columns of a log row and of a change, beside the place in its feed
 LOG = pa.schema([("writer", pa.int64()), ("place", pa.int64()), ("body", pa.string())])
@@ -131,6 +131,15 @@ class FeedSource:
         assert isinstance(top, int)
         upto = min(top, at + SLICE)
         return Planned(Mark.of({"place": upto}), rows=upto - at) if upto > at else None
+
+    def offers(self) -> Sequence[Offered]:
+        raise NotImplementedError
+
+    def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
+        return Left(None)
+
+    def explain(self, stream: str, content: Document) -> Sequence[Remark]:
+        raise NotImplementedError
 
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from penstock.cli.pipelines import UNTOUCHED
-from penstock.errors import InputError
+from penstock.errors import UNTOUCHED, InputError
 
 
 def agreed(told: Sequence[str], *, yes: bool, to_stderr: bool) -> None:

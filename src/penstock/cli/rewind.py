@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.parameters import File, Json, Pipeline, Yes
+from penstock.cli.parameters import File, Json, Pipeline, Set, Yes
 from penstock.cli.report import reported
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def rewind(
         typer.Option("--stream", "-s", metavar="S", help="Only this stream; may be repeated.", show_default=False),
     ] = None,
     pipeline: Pipeline = None,
+    set_: Set = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -40,19 +41,22 @@ def rewind(
     are neither numbers nor times refuses: see `penstock state reset`.
     """
     with reported(file, as_json=as_json):
-        raise typer.Exit(_rewind(file, to, stream, pipeline, yes, as_json))
+        raise typer.Exit(_rewind(file, set_ or [], to, stream, pipeline, yes, as_json))
 
 
-def _rewind(path: str, to: str, streams: list[str] | None, pipeline: str | None, yes: bool, as_json: bool) -> int:
+def _rewind(
+    path: str, sets: list[str], to: str, streams: list[str] | None, pipeline: str | None, yes: bool, as_json: bool
+) -> int:
     from contextlib import closing
 
     from penstock import wiring
     from penstock.cli.asking import agreed
-    from penstock.cli.pipelines import UNTOUCHED, drive, only
+    from penstock.cli.pipelines import drive
     from penstock.cli.signals import Signals
-    from penstock.errors import InputError, StreamRefused
+    from penstock.config.choosing import only
+    from penstock.errors import UNTOUCHED, InputError, StreamRefused
 
-    file = wiring.load(path)
+    file = wiring.load(path, sets)
     name = only(file, pipeline, f"penstock rewind FILE --pipeline P --to {to}")
     if missing := wiring.missing_store(file):
         raise InputError(
@@ -87,9 +91,8 @@ def _rewind(path: str, to: str, streams: list[str] | None, pipeline: str | None,
 
 def _chosen(source: Source, streams: Sequence[str] | None, pipeline: str) -> list[str]:
     """The streams that were named; all that are synced if none was."""
-    from penstock.cli.pipelines import UNTOUCHED
     from penstock.config.mistakes import suggest
-    from penstock.errors import InputError
+    from penstock.errors import UNTOUCHED, InputError
 
     known = [info.name for info in source.catalog() if info.skipped is None]
     for stream in streams or ():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.cli.parameters import File, Json
+from penstock.cli.parameters import File, Json, Set
 from penstock.cli.report import reported
 
 
-def status(file: File, as_json: Json = False) -> None:
+def status(file: File, set_: Set = None, as_json: Json = False) -> None:
     """How far each stream is, what is open or stopped, who runs it, and the last runs.
 
     \b
@@ -20,4 +20,4 @@ def status(file: File, as_json: Json = False) -> None:
         from penstock.cli.standing import pipeline_lines
         from penstock.cli.stored import print_standing
 
-        print_standing(file, None, None, as_json=as_json, text=pipeline_lines)
+        print_standing(file, None, None, sets=set_ or (), as_json=as_json, text=pipeline_lines)

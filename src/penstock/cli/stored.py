@@ -9,21 +9,28 @@ from datetime import datetime
 from typing import Any
 
 from penstock import wiring
-from penstock.cli.pipelines import UNTOUCHED, chosen, in_words
+from penstock.cli.pipelines import in_words
 from penstock.cli.standing import pipeline_document
 from penstock.config import File
+from penstock.config.choosing import chosen
 from penstock.config.mistakes import suggest
-from penstock.errors import InputError
+from penstock.errors import UNTOUCHED, InputError
 from penstock.ports import Store
 
 Text = Callable[[Mapping[str, Any], datetime], list[str]]
 
 
 def print_standing(
-    path: str, pipelines: Sequence[str] | None, streams: Sequence[str] | None, *, as_json: bool, text: Text
+    path: str,
+    pipelines: Sequence[str] | None,
+    streams: Sequence[str] | None,
+    *,
+    sets: Sequence[str] = (),
+    as_json: bool,
+    text: Text,
 ) -> None:
     """Print what the store knows of pipelines, or of some of their streams."""
-    file = wiring.load(path)
+    file = wiring.load(path, sets)
     names = chosen(file, pipelines)
     now = wiring.SystemClock().now()
     missing = wiring.missing_store(file)

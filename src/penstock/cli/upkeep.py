@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.parameters import File, Json, Yes
+from penstock.cli.parameters import File, Json, Set, Yes
 from penstock.cli.report import reported
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def upkeep(
         typer.Option("--force", help="Pass readers that are behind, and take orphans younger than a day. Asks first."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    set_: Set = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -68,11 +69,12 @@ def upkeep(
     The exit code is 1 if a step failed; the other steps and tables went on.
     """
     with reported(file, as_json=as_json):
-        raise typer.Exit(_upkeep(file, pipelines, table, only, abandon, force, dry_run, yes, as_json))
+        raise typer.Exit(_upkeep(file, set_ or [], pipelines, table, only, abandon, force, dry_run, yes, as_json))
 
 
 def _upkeep(
     path: str,
+    sets: list[str],
     pipelines: list[str] | None,
     tables: list[str] | None,
     only: str | None,
@@ -85,14 +87,14 @@ def _upkeep(
     import gc
 
     from penstock import wiring
-    from penstock.cli.pipelines import chosen
     from penstock.cli.signals import Signals
     from penstock.cli.upkeep_report import Report
     from penstock.cli.upkeep_targets import narrowed, steps_of, targets_of
+    from penstock.config.choosing import chosen
 
     steps = steps_of(only)
     with Signals():
-        file = wiring.load(path)
+        file = wiring.load(path, sets)
         targets = narrowed(file, targets_of(file, chosen(file, pipelines)), tables)
         report = Report(file.path, as_json=as_json)
         gc.freeze()
@@ -146,9 +148,8 @@ def _work(target: Target, hands: Hands, *, force: bool, dry_run: bool) -> Work:
 
 def _abandon(targets: Sequence[Target], wanted: Sequence[str], report: Report, dry_run: bool) -> None:
     """Declare readers abandoned, in every table that knows them."""
-    from penstock.cli.pipelines import UNTOUCHED
     from penstock.config.mistakes import suggest
-    from penstock.errors import InputError
+    from penstock.errors import UNTOUCHED, InputError
     from penstock.lake.peek import peek
     from penstock.lake.upkeep.work import Done
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from penstock.cli.exits import worst
-from penstock.cli.report import filled, say
+from penstock.cli.report import say
+from penstock.core.exits import worst
 from penstock.core.messages import Eof, encode, stamp
-from penstock.errors import ConnectionFailed, PenstockError
+from penstock.errors import ConnectionFailed, PenstockError, filled
 from penstock.lake.upkeep.run import keep
 from penstock.lake.upkeep.work import Done, Work
 from penstock.wiring import SystemClock

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock import wiring
-from penstock.cli.pipelines import UNTOUCHED
 from penstock.config import File
 from penstock.config.mistakes import suggest
-from penstock.errors import InputError
+from penstock.errors import UNTOUCHED, InputError
 from penstock.lake.peek import peek, tables_in
 from penstock.lake.place import Place
 from penstock.lake.upkeep.options import UpkeepOptions
