@@ -124,7 +124,7 @@ def test_undo_says_how_many_rows_come_again_and_goes_there(rows: dict[str, Rows]
     done = undo("--yes")
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.startswith(
-        f"shop/orders: from place 5 to place 4{ON} 2; the next run delivers again the 1 row that came since then\n"
+        f"shop/orders: from 'place 5' to 'place 4'{ON} 2; the next run delivers again the 1 row that came since then\n"
         f"{STAYS}{TWICE}"
     )
     assert penstock("run", "shop.yaml").exit_code == 0
@@ -135,7 +135,7 @@ def test_undo_to_a_version_counts_all_since_then(rows: dict[str, Rows]) -> None:
     done = undo("--to", "1")
     assert done.exit_code == 2
     assert done.stdout == (
-        f"shop/orders: from place 5 to place 2{ON} 1; the next run delivers again the 3 rows that came since then\n"
+        f"shop/orders: from 'place 5' to 'place 2'{ON} 1; the next run delivers again the 3 rows that came since then\n"
         f"{STAYS}{TWICE}"
     )
     assert "there is no terminal to ask on" in done.stderr
@@ -146,7 +146,7 @@ def test_undo_of_a_reset_says_that_nothing_is_read_again(rows: dict[str, Rows]) 
     assert penstock("state", "reset", "shop.yaml", "--stream", "orders", "--yes").exit_code == 0
     done = undo("--yes")
     assert done.stdout.startswith(
-        f"shop/orders: from the beginning to place 5{ON} 3; "
+        f"shop/orders: from 'the beginning' to 'place 5'{ON} 3; "
         f"nothing is read again: everything up to there was delivered\n{STAYS}shop: "
     )
     assert penstock("run", "shop.yaml").exit_code == 0
@@ -156,9 +156,9 @@ def test_undo_of_a_reset_says_that_nothing_is_read_again(rows: dict[str, Rows]) 
 def test_undo_of_a_rewind_and_of_an_undo(rows: dict[str, Rows]) -> None:
     penstock("rewind", "shop.yaml", "--to", "1", "--stream", "orders", "--yes")
     assert "nothing is read again" in undo("--yes").stdout
-    assert f"from place 5 to place 1{ON} 4; the next run delivers again what lies after it" in undo("--yes").stdout
+    assert f"from 'place 5' to 'place 1'{ON} 4; the next run delivers again what lies after it" in undo("--yes").stdout
     assert "nothing is read again" in undo("--yes").stdout
-    assert "from place 5 to place 4" in undo("--to", "2", "--yes").stdout
+    assert "from 'place 5' to 'place 4'" in undo("--to", "2", "--yes").stdout
     again = undo("--to", "2", "--yes")
     assert again.stdout.startswith("shop/orders: it is where it was at version 2: place 4\n")
     assert "shop/orders: is at that place already\n" in again.stdout
@@ -176,14 +176,14 @@ def test_undo_where_something_is_open(rows: dict[str, Rows], monkeypatch: pytest
         assert penstock("run", "shop.yaml").exit_code == 1
         done = undo()
         assert done.stdout.startswith(
-            f"shop/orders: slice 4 is open and is finished first; from place 6 to place 5{ON} 3; "
+            f"shop/orders: slice 4 is open and is finished first; from 'place 6' to 'place 5'{ON} 3; "
             "the next run delivers again what lies after it\n"
         )
         assert penstock("state", "reset", "shop.yaml", "--stream", "orders", "--yes").exit_code == 1
     done = undo("--yes")
     assert done.stdout.startswith(
         "shop/orders: slice 4 is open and is finished first; a reset is wanted and is carried out first; "
-        f"from the beginning to place 6{ON} 4; nothing is read again"
+        f"from 'the beginning' to 'place 6'{ON} 4; nothing is read again"
     )
     assert done.exit_code == 0
     assert penstock("run", "shop.yaml").exit_code == 0
@@ -224,7 +224,7 @@ def test_undo_of_a_stream_or_store_that_is_not_there(rows: dict[str, Rows]) -> N
 def test_undo_for_machines(rows: dict[str, Rows]) -> None:
     done = undo("--yes", "--json")
     assert done.exit_code == 0
-    assert done.stderr.startswith("shop/orders: from place 5 to place 4")
+    assert done.stderr.startswith("shop/orders: from 'place 5' to 'place 4'")
     messages = [json.loads(line) for line in done.stdout.splitlines()]
     assert [message["type"] for message in messages] == ["catalog", *["progress"] * 3, "state", "eof"]
     assert (messages[-2]["reason"], messages[-2]["mark"]) == ("undo", '{"place":4}')

@@ -14,7 +14,7 @@ def discover(
     file: File,
     pipeline: Annotated[
         str | None,
-        typer.Argument(metavar="[PIPELINE]", help="The pipeline; needed if the file has several.", show_default=False),
+        typer.Argument(metavar="PIPELINE", help="The pipeline; needed if the file has several.", show_default=False),
     ] = None,
     columns: Annotated[bool, typer.Option("--columns", help="Also columns and types.")] = False,
     why: Annotated[bool, typer.Option("--why", help="Also the reasons for each proposal.")] = False,

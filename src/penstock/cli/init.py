@@ -13,7 +13,7 @@ def init(
     url: Annotated[
         str | None,
         typer.Argument(
-            metavar="[URL]",
+            metavar="URL",
             help="postgresql://user:password@host/database; without it, what --url-env holds.",
             show_default=False,
         ),

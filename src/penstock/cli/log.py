@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def log(
     file: Annotated[
         str,
-        typer.Argument(metavar="[FILE|-]", help="What `run --json` wrote; - is standard input.", show_default=False),
+        typer.Argument(metavar="FILE|-", help="What `run --json` wrote; - is standard input.", show_default=False),
     ] = "-",
     as_json: Json = False,
 ) -> None:

@@ -209,7 +209,8 @@ def _closing(wanted: Wanted, streams: Sequence[Stream]) -> list[str]:
     synced = [stream for stream in streams if stream.left_out is None]
     onward = sum("cursor" in stream.options for stream in synced)
     left = len(streams) - len(synced)
-    how = f"{onward} by a cursor, {len(synced) - onward} read whole in every run"
+    ways = ((onward, "by a cursor"), (len(synced) - onward, "read whole in every run"))
+    how = ", ".join(f"{number} {way}" for number, way in ways if number)
     lines = [f"Wrote {wanted.output}: {count(len(synced), 'stream')}, {how}" + (f"; {left} left out." if left else ".")]
     lines.append("Next:")
     if os.environ.get(wanted.url_env) != (wanted.url or os.environ.get(wanted.url_env)):

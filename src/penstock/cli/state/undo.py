@@ -106,7 +106,7 @@ def _told(
         raise error.at(pipeline=pipeline, stream=stream) from None
     here, there = (source.describe(position.mark if position else None) for position in (changes[0].position, to))
     way = undoing.way(changes, to)
-    told = f"{_first(state)}from {here} to {there}, where it was at version {version}"
+    told = f"{_first(state)}from {here!r} to {there!r}, where it was at version {version}"
     if way.back and way.rows == 0 and here == there:
         return False, f"{_first(state)}it is where it was at version {version}: {there}"
     if way.back is False:

@@ -86,7 +86,8 @@ class FilesSink:
             return
         raise StreamRefused(
             f"the folder {folder} {what}",
-            next_step="move what is in that folder away, or give the pipeline another directory; then run again",
+            next_step="keep what is there and give the stream another name, with `table` for what it reads; or move "
+            f"that folder away and run `penstock state recover FILE --stream {stream.name}`: it begins anew",
             pipeline=self.pipeline,
             stream=stream.name,
         )

@@ -77,7 +77,7 @@ def describe(mark: Mark | None) -> str:
         ours = read(mark)
     except ValueError:
         return f"not a mark of a postgres stream: {mark.text}"
-    return f"up to {ours.words()}" if isinstance(ours, KeysetMark) else f"read whole by run {ours.run}"
+    return f"up to {ours.words()}" if isinstance(ours, KeysetMark) else f"read whole by run {ours.run[:8]}"
 
 
 def accept(session: Session, stream: str, last: Position, now: Content) -> None:

@@ -9,13 +9,16 @@ from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import row, statement, written
 from penstock.links.postgres.types import bare
 from penstock.ports import Left
-from penstock.sources.postgres.catalog import ROOM
+from penstock.sources.postgres.catalog import ROOM, describe
 from penstock.sources.postgres.content import Content
 from penstock.sources.postgres.marks import bound
 from penstock.sources.postgres.plan import key_range
 
 #: up to here rows are counted
 COUNTED = 10_000
+
+#: tables and what is stored like one: beginning to read them costs little
+_HEAPS = ("r", "p", "m")
 
 #: how a cursor becomes a number that grows with it, by type
 _NUMBERS = {
@@ -55,6 +58,22 @@ def of_range(session: Session, stream: str, content: Content, range_: Range) -> 
     else:
         found = _by_place(session, stream, content, range_.after, range_.upto)
     return Left(max(count, found) if found is not None else None)
+
+
+def of_table(session: Session, stream: str, content: Content) -> Left:
+    """The rows of a table that is read whole.
+
+    One that nobody has analyzed is begun to be counted: the planner takes it for ten pages, however empty it is.
+    """
+    table = describe(session, content.table, (), stream=stream)
+    if table is not None and table.rows is None and table.kind in _HEAPS:
+        query = sql.SQL("SELECT count(*) FROM (SELECT FROM {} LIMIT {}) x").format(
+            content.table.sql, sql.Literal(COUNTED)
+        )
+        [[count]] = session.rows(query, table=str(content.table), stream=stream)
+        if count < COUNTED:
+            return Left(count, exact=True)
+    return Left(expected(session, stream, content, sql.SQL("true")))
 
 
 def expected(session: Session, stream: str, content: Content, where: sql.Composed | sql.SQL) -> int:

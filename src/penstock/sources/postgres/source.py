@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from psycopg import sql
-
 from penstock.core.documents import Document, canonical, parse
 from penstock.core.marks import Mark, Position
 from penstock.core.ranges import Range, cut, tiles
@@ -180,7 +178,7 @@ class PostgresSource:
             return remaining.of_range(self._session, stream, read, Range(_mark_key(after), _key(ceiling)))
         if after == RefreshMark(str(ceiling["run"])).mark():
             return Left(0, exact=True)
-        return Left(remaining.expected(self._session, stream, read, sql.SQL("true")))
+        return remaining.of_table(self._session, stream, read)
 
     def rewound(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
         raise StreamRefused(
