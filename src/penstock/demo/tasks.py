@@ -52,7 +52,7 @@ def serve(path: Path) -> None:
             shop.start(folder, server)
             folder.say_url(server.url(shop.DATABASE), path_to_penstock())
     print(f"PostgreSQL runs on port {server.port} (process {server.pid()}).")
-    print(f"    source {near(folder.environment)}    # sets DATABASE_URL")
+    print(f"    source {shlex.quote(near(folder.environment))}    # sets DATABASE_URL")
     print(f"    {_demo(folder, '--stop')}    # stops it")
 
 
