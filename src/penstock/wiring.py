@@ -64,13 +64,11 @@ def open_store(file: File) -> Store:
     return open_store(file.store, folder=file.folder)
 
 
-def missing_store(file: File) -> Path | None:
-    """Where the store's file would be, if it is not there: one who only looks must not make it."""
-    scheme, marked, rest = file.store.partition("://")
-    if marked and scheme != "sqlite":
-        return None
-    path = Path(file.folder, rest[1:] if marked else file.store)
-    return None if path.exists() else path
+def missing_store(file: File) -> str | None:
+    """Where the store would be, in words, if there is none: one who only looks must not make it."""
+    from penstock.store import missing_store
+
+    return missing_store(file.store, folder=file.folder)
 
 
 class Hands:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.store import open_store
+from penstock.store import missing_store, open_store
 from penstock.store.schema import APPLICATION_ID
 from penstock.testing.contracts.store import NOW, after, deliver, take
 
@@ -17,7 +17,7 @@ MAKE = """
 import sys
 import alembic.command
 import penstock.store.opening
-from penstock.store import open_store
+from penstock.store import missing_store, open_store
 print("ready", flush=True)
 sys.stdin.readline()
 open_store(sys.argv[1]).close()
@@ -113,3 +113,14 @@ def test_many_who_make_it_at_once(kind: str, tmp_path: Path, request: pytest.Fix
     assert [maker.returncode for maker in makers] == [0] * 4
     with closing(open_store(where)) as store:
         assert take(store).epoch == 1
+
+
+def test_one_who_only_asks_makes_no_store(tmp_path: Path, database: str) -> None:
+    places = {"store.db": str(tmp_path / "store.db"), database: "database "}
+    for where, words in places.items():
+        missing = missing_store(where, folder=str(tmp_path))
+        assert missing is not None
+        assert missing.startswith(words)
+        assert missing == missing_store(where, folder=str(tmp_path)), "the first question has made it"
+        open_store(where, folder=str(tmp_path)).close()
+        assert missing_store(where, folder=str(tmp_path)) is None

@@ -34,8 +34,7 @@ def checked(file: File, names: Sequence[str], only: Sequence[str] | None, *, as_
             codes.append(store.error.exit_code)
         code = worst(codes)
         if as_json:
-            missing = str(store.missing) if store.missing else None
-            about = {"missing": missing, "problem": told(store.error, file.path)}
+            about = {"missing": store.missing, "problem": told(store.error, file.path)}
             answer = {"file": file.path, "exit_code": code, "store": about, "pipelines": documents}
             print(json.dumps(answer, ensure_ascii=False, indent=2))
         else:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from penstock import wiring
@@ -33,8 +32,8 @@ class Kept:
     """The store as one who only looks has it."""
 
     store: Store | None = None
-    #: where its file would be, if there is none
-    missing: Path | None = None
+    #: where it would be, if there is none
+    missing: str | None = None
     #: why it cannot be used
     error: PenstockError | None = None
 
@@ -42,14 +41,14 @@ class Kept:
 @contextmanager
 def kept(file: File) -> Iterator[Kept]:
     """The file's store, if there is one; it is not made, and one that is refused is told, not raised."""
-    missing = wiring.missing_store(file)
-    if missing is not None:
-        yield Kept(missing=missing)
-        return
     try:
-        store = wiring.open_store(file)
+        missing = wiring.missing_store(file)
+        store = wiring.open_store(file) if missing is None else None
     except (StoreRefused, ConnectionFailed) as error:
         yield Kept(error=error)
+        return
+    if store is None:
+        yield Kept(missing=missing)
         return
     try:
         yield Kept(store)

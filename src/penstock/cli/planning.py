@@ -27,7 +27,7 @@ def planned(file: File, names: Sequence[str], only: Sequence[str] | None, slices
                 documents.append(_pipeline(at, only, slices))
         code = worst([*(d["exit_code"] for d in documents), *([store.error.exit_code] if store.error else [])])
         if as_json:
-            about = {"missing": str(store.missing) if store.missing else None, "problem": told(store.error, file.path)}
+            about = {"missing": store.missing, "problem": told(store.error, file.path)}
             answer = {"file": file.path, "exit_code": code, "store": about, "pipelines": documents}
             print(json.dumps(answer, ensure_ascii=False, indent=2))
         else:

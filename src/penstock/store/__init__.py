@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock.ports import Store
 
-__all__ = ["open_store"]
+__all__ = ["missing_store", "open_store"]
 
 
 def open_store(where: str, *, folder: str = ".") -> Store:
@@ -23,3 +23,10 @@ def open_store(where: str, *, folder: str = ".") -> Store:
     from penstock.store.opening import open_sql_store
 
     return open_sql_store(where, folder)
+
+
+def missing_store(where: str, *, folder: str = ".") -> str | None:
+    """Where `open_store` would have to make a store, in words; None: something is there. Makes nothing."""
+    from penstock.store.opening import missing_sql_store
+
+    return missing_sql_store(where, folder)

@@ -15,6 +15,7 @@ KINDS = "a file, sqlite:///path or postgresql://user:password@host:port/database
 
 def open_sql_store(where: str, folder: str) -> Store:
     place = _place(where, folder)
+    place.make_ready()
     with faults(place):
         engine = place.engine()
     try:
@@ -23,6 +24,12 @@ def open_sql_store(where: str, folder: str) -> Store:
         engine.dispose()
         raise
     return SqlStore(engine, place)
+
+
+def missing_sql_store(where: str, folder: str) -> str | None:
+    place = _place(where, folder)
+    with faults(place):
+        return place.missing()
 
 
 def _place(where: str, folder: str) -> Place:
@@ -38,9 +45,7 @@ def _place(where: str, folder: str) -> Place:
         case "sqlite" if len(rest) > 1 and rest[0] == "/" and rest != "/:memory:":
             from penstock.store.sqlite import SqliteFile
 
-            file = SqliteFile(Path(folder, rest[1:]).absolute())
-            file.make_ready()
-            return file
+            return SqliteFile(Path(folder, rest[1:]).absolute())
         case "sqlite":
             raise _unknown(
                 "sqlite:// without a path names no file, and a store in memory would forget how far each stream is"

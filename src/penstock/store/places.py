@@ -28,6 +28,14 @@ class Place(Protocol):
         """The schema that holds our tables; None: the database itself."""
         ...
 
+    def missing(self) -> str | None:
+        """The place in words if no store was ever made there; None: something is there. Makes nothing."""
+        ...
+
+    def make_ready(self) -> None:
+        """See that something is there that may be a store, or can be made one."""
+        ...
+
     def engine(self) -> Engine:
         """An engine; its writing transactions have the execution option `writes`."""
         ...

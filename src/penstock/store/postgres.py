@@ -14,7 +14,7 @@ from sqlalchemy.schema import CreateSchema
 from penstock.errors import ConnectionFailed, PenstockError, StoreRefused
 from penstock.store import places
 from penstock.store.places import UNCHANGED, one_line
-from penstock.store.schema import APPLICATION_ID, SCHEMA
+from penstock.store.schema import APPLICATION_ID, REVISION_TABLE, SCHEMA
 
 #: seconds to wait for a server that does not answer, unless the URL says otherwise
 CONNECT_TIMEOUT = 10
@@ -62,6 +62,18 @@ class PostgresDatabase:
                 next_step="write postgresql://user:password@host:port/database, with special characters in "
                 "user and password percent-encoded",
             )
+
+    def missing(self) -> str | None:
+        engine = self.engine()
+        try:
+            with engine.connect() as connection:
+                made = inspect(connection).has_table(REVISION_TABLE, schema=SCHEMA)
+        finally:
+            engine.dispose()
+        return None if made else self._name.removeprefix("in ")
+
+    def make_ready(self) -> None:
+        """Nothing to do: a server is there or it is not, and connecting will tell."""
 
     def engine(self) -> Engine:
         return create_engine(

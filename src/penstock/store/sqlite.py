@@ -36,6 +36,9 @@ class SqliteFile:
     path: Path
     schema: None = None
 
+    def missing(self) -> str | None:
+        return None if self.path.exists() else str(self.path)
+
     def engine(self) -> Engine:
         """An engine on the file, which must be there."""
         engine = create_engine("sqlite://", creator=self._connect, poolclass=QueuePool, hide_parameters=True)
