@@ -178,7 +178,7 @@ class LocalServer:
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
-                with psycopg.connect(self.url(), connect_timeout=5) as connection:
+                with psycopg.connect(self.url(), connect_timeout=2) as connection:
                     row = connection.execute("SHOW data_directory").fetchone()
                 # Another server on this port might let anyone in.
                 if row is not None and Path(row[0]) == self.data:
