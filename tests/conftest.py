@@ -1,12 +1,41 @@
 """What every room's tests may ask for: a real PostgreSQL server, an empty database on it, and a real S3 server."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from penstock.testing.postgres import PostgresServer
 from penstock.testing.s3 import S3Server
+
+#: files that take minutes, the longest first: begun last, each would keep the others' workers waiting for it
+LONG = (
+    "demo/test_whole.py",
+    "engine/test_machine.py",
+    "acceptance/test_kill.py",
+    "contracts/test_sink.py",
+    "engine/test_crash_matrix.py",
+    "soak/test_lake.py",
+    "acceptance/test_init.py",
+    "lake/test_catalogs.py",
+    "docs/test_examples.py",
+    "api/test_read.py",
+    "lake/test_conflicts.py",
+    "engine/test_lake_machine.py",
+    "acceptance/test_undo_kill.py",
+    "acceptance/test_lake_kill.py",
+    "acceptance/test_lake_failures.py",
+    "docs/test_walks.py",
+    "house/test_benchmarks.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first; apart from that the order stays."""
+    top = Path(__file__).parent
+    place = {top / name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path, len(LONG)))
 
 
 @pytest.fixture(scope="session")

@@ -277,12 +277,22 @@ def test_two_runs_at_once_in_one_process(shop: Shop, file: str, tmp_path: Path) 
 
 SCRIPT = """
 import sys
+import time
 import penstock
 from penstock import wiring
 from penstock.api import runs
 from penstock.core.messages import StateChanged
 from penstock.testing.doubles import LoopMover
-wiring.make_mover = lambda _house: LoopMover()
+class Slow(LoopMover):
+    moved = False
+
+    def move(self, *what):
+        if self.moved:
+            time.sleep(5)  # the signal comes in the middle of the run, however busy the machine is
+        self.moved = True
+        return super().move(*what)
+
+wiring.make_mover = lambda _house: Slow()
 runs.WAITING = 1
 run = penstock.run("shop.yaml")
 for message in run:

@@ -99,7 +99,7 @@ def shapes(text: str) -> list[str]:
 
 def streams(text: str) -> object:
     """What a pipeline file says of its streams."""
-    return {name: pipeline["streams"] for name, pipeline in yaml.safe_load(text)["pipelines"].items()}
+    return {name: pipeline.get("streams") for name, pipeline in yaml.safe_load(text)["pipelines"].items()}
 
 
 def fits(said: list[str], shown: list[str]) -> bool:

@@ -266,12 +266,6 @@ def _() -> Iterator[None]:
         yield
 
 
-@mutant("an undo goes past a recover to a slice that the sink has lost")
-def _() -> Iterator[None]:
-    with patched((undoing, "_wall", lambda changes, version: None)):
-        yield
-
-
 @mutant("holds n or more means already in")
 def _() -> Iterator[None]:
     def generous(held: Any, slice_: Any) -> Verdict:

@@ -16,7 +16,7 @@ from penstock.core.messages import StateChanged, StepDone
 from penstock.core.slices import Kind, Receipt
 from penstock.engine.gate import COMMIT_TRIES
 from penstock.errors import CommitUnclear, StreamFailed
-from penstock.ports import Budget, Planned, StreamInfo
+from penstock.ports import Budget, Left, Planned, StreamInfo
 from penstock.testing.doubles import LoopMover, MemorySource, Rows
 from penstock.testing.processes import Crashed
 from tests.engine.pipeline import PIPELINE, At, Pipeline, rows
@@ -343,6 +343,9 @@ class Refreshing(MemorySource):
             return None
         upto = Mark.of({"run": ceiling["run"], "place": self.streams[stream].arrived})
         return Planned(upto, Kind.REFRESH)
+
+    def left(self, stream: str, content: Any, after: Mark | None, ceiling: Any) -> Left:
+        return Left(self.streams[stream].arrived)
 
     def reading(self, slice_: Any) -> Any:
         return super().reading(replace(slice_, after=None))

@@ -317,7 +317,7 @@ def test_what_the_page_shows_can_be_loaded_and_its_first_lake_run(tmp_path: Path
     assert len(shown) == 5
     variables = {"CATALOG_URL": database, "CATALOG_ID": "b", "CATALOG_SECRET": "c", "LAKE_KEY": "d", "LAKE_SECRET": "e"}
     for block in shown:
-        path = tmp_path / "lake.yaml"
+        path = tmp_path / "shown.yaml"
         path.write_text(block.text)
         file = config.load(path, environment={"DATABASE_URL": database} | variables, sources=sources, sinks=sinks)
         for name, pipeline in file.pipelines.items():

@@ -52,15 +52,17 @@ def go(shop: Shop) -> None:
 def test_a_run_from_start_to_end(shop: Shop) -> None:
     # The terminal has 100 columns, whatever some other one had.
     terminal = halted(shop, COLUMNS="50", LINES="5")
-    head, totals, empty, columns, orders, *rest = terminal.shown
+    shown = terminal.shown
+    empty = shown.index("")
+    # One line or two, as the numbers of this moment fit.
+    head, (columns, orders, *rest) = " · ".join(shown[:empty]), shown[empty + 1 :]
     assert head.startswith("shop · running · ")
-    assert totals.startswith("1,702 rows · ")
-    assert empty == ""
+    assert " · 1,702 rows · " in head
     assert columns.split()[:3] == ["stream", "state", "slice:"]
     assert orders.startswith("▸ orders  moving")
     assert "━" in orders
     assert rest == []
-    assert terminal.at == (5, 0), "the cursor rests below the picture"
+    assert terminal.at == (len(shown), 0), "the cursor rests below the picture"
     go(shop)
     assert terminal.end() == 0
     table = terminal.shown
