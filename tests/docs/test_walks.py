@@ -91,7 +91,7 @@ def sessions(text: str) -> list[tuple[str, str]]:
 def shapes(text: str) -> list[str]:
     """Lines without what differs from run to run: numbers, units, ids, rates."""
     text = re.sub(r", [\d,]+ rows/s", "", text)
-    text = re.sub(r"\b[0-9a-f]{32}\b|(?<=; run )[0-9a-f]{8}\b", "#", text)
+    text = re.sub(r"\b[0-9a-f]{32}\b|(?<=\brun )[0-9a-f]{8}\b", "#", text)
     text = re.sub(r"\d[\d,.:+-]*(?<![.,:])", "#", text)
     text = re.sub(r"# ([KMG]i)?B\b", "# B", text)
     return [re.sub(r"# min # s", "# s", line) for line in text.strip().splitlines()]
