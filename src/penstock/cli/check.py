@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from penstock.cli.parameters import File, Json, Set
+from penstock.cli.parameters import File, Json, Pipelines, Set, Streams
 from penstock.cli.report import reported
 
 
 def check(
     file: File,
-    pipelines: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PIPELINE", help="Pipelines of the file; all by default.", show_default=False),
-    ] = None,
-    stream: Annotated[
-        list[str] | None,
-        typer.Option("--stream", "-s", metavar="S", help="Only this stream; may be repeated."),
-    ] = None,
+    pipelines: Pipelines = None,
+    stream: Streams = None,
     sets: Set = None,
     as_json: Json = False,
 ) -> None:

@@ -12,6 +12,14 @@ _DURATION = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:
 File = Annotated[str, typer.Argument(metavar="FILE", help="The pipeline file.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="For machines: JSON on standard output.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Pipelines = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PIPELINE", help="Pipelines of the file; all by default.", show_default=False),
+]
+Streams = Annotated[
+    list[str] | None,
+    typer.Option("--stream", "-s", metavar="S", help="Only this stream; may be repeated.", show_default=False),
+]
 Pipeline = Annotated[
     str | None,
     typer.Option("--pipeline", "-p", metavar="P", help="The pipeline; needed if the file has several."),

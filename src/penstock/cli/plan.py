@@ -6,20 +6,14 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.parameters import File, Json, Set
+from penstock.cli.parameters import File, Json, Pipelines, Set, Streams
 from penstock.cli.report import reported
 
 
 def plan(
     file: File,
-    pipelines: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PIPELINE", help="Pipelines of the file; all by default.", show_default=False),
-    ] = None,
-    stream: Annotated[
-        list[str] | None,
-        typer.Option("--stream", "-s", metavar="S", help="Only this stream; may be repeated."),
-    ] = None,
+    pipelines: Pipelines = None,
+    stream: Streams = None,
     slices: Annotated[
         int, typer.Option("--slices", metavar="N", min=1, help="Show this many slices of each stream.")
     ] = 3,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.parameters import File, Json, Pipeline, Set, Yes
+from penstock.cli.parameters import File, Json, Pipeline, Set, Streams, Yes
 from penstock.cli.report import reported
 
 if TYPE_CHECKING:
@@ -20,10 +20,7 @@ def rewind(
         str,
         typer.Option("--to", metavar="NUMBER|TIMESTAMP", help="The place, as the source knows it.", show_default=False),
     ],
-    stream: Annotated[
-        list[str] | None,
-        typer.Option("--stream", "-s", metavar="S", help="Only this stream; may be repeated.", show_default=False),
-    ] = None,
+    stream: Streams = None,
     pipeline: Pipeline = None,
     set_: Set = None,
     yes: Yes = False,

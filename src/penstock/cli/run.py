@@ -6,20 +6,14 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.parameters import File, Json, Set, duration, rows
+from penstock.cli.parameters import File, Json, Pipelines, Set, Streams, duration, rows
 from penstock.cli.report import reported
 
 
 def run(
     file: File,
-    pipelines: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PIPELINE", help="Pipelines of the file; all by default.", show_default=False),
-    ] = None,
-    stream: Annotated[
-        list[str] | None,
-        typer.Option("--stream", "-s", metavar="S", help="Only this stream; may be repeated."),
-    ] = None,
+    pipelines: Pipelines = None,
+    stream: Streams = None,
     max_rows: Annotated[
         int | None, typer.Option("--max-rows", metavar="N", parser=rows, help="Stop after this many rows.")
     ] = None,

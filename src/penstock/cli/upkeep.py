@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.parameters import File, Json, Set, Yes
+from penstock.cli.parameters import File, Json, Pipelines, Set, Yes
 from penstock.cli.report import reported
 
 if TYPE_CHECKING:
@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 def upkeep(
     file: File,
-    pipelines: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PIPELINE", help="Pipelines of the file; all by default.", show_default=False),
-    ] = None,
+    pipelines: Pipelines = None,
     table: Annotated[
         list[str] | None,
         typer.Option("--table", "-t", metavar="T", help="Only this table; may be repeated."),

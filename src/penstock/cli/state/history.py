@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.parameters import File, Json, Pipeline, Set, rows
+from penstock.cli.parameters import File, Json, Pipeline, Set, Streams, rows
 from penstock.cli.report import reported
 
 #: changes of a stream that are listed unless told otherwise
@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 def history(
     file: File,
-    stream: Annotated[
-        list[str] | None,
-        typer.Option("--stream", "-s", metavar="S", help="Only this stream; may be repeated.", show_default=False),
-    ] = None,
+    stream: Streams = None,
     most: Annotated[
         int | None,
         typer.Option(

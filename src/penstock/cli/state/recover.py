@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from penstock.cli.parameters import File, Json, Pipeline, Set, Yes
+from penstock.cli.parameters import File, Json, Pipeline, Set, Streams, Yes
 from penstock.cli.report import reported
 
 
 def recover(
     file: File,
-    stream: Annotated[
-        list[str] | None,
-        typer.Option("--stream", "-s", metavar="S", help="Only this stream; may be repeated.", show_default=False),
-    ] = None,
+    stream: Streams = None,
     pipeline: Pipeline = None,
     set_: Set = None,
     yes: Yes = False,

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from penstock.cli.parameters import File, Json, Pipeline, Set
+from penstock.cli.parameters import File, Json, Pipeline, Set, Streams
 from penstock.cli.report import reported
 
 
 def show(
     file: File,
-    stream: Annotated[
-        list[str] | None,
-        typer.Option("--stream", "-s", metavar="S", help="Only this stream; may be repeated."),
-    ] = None,
+    stream: Streams = None,
     pipeline: Pipeline = None,
     set_: Set = None,
     as_json: Json = False,
