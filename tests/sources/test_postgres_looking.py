@@ -71,6 +71,12 @@ class TestWhatIsLeft:
             content = origin.content(stream)
             assert origin.left(stream, content, None, {"run": "one"}) == Left(MANY)
 
+    def test_a_small_table_that_nobody_has_analyzed_is_counted(self, database: str) -> None:
+        execute(database, "CREATE TABLE kinds (name text PRIMARY KEY)", "INSERT INTO kinds VALUES ('a'), ('b')")
+        origin = source(database, {"kinds": {}})
+        content = origin.content("kinds")
+        assert origin.left("kinds", content, None, {"run": "one"}) == Left(2, exact=True)
+
 
 class TestGuarantees:
     TRIGGERED = (
