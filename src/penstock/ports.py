@@ -201,8 +201,11 @@ class Source(Protocol):
         """
         ...
 
-    def ceiling(self, stream: str, content: Document, run: str) -> Document | None:
-        """The highest place this run will read to, frozen for the run; None: there is nothing to read."""
+    def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
+        """The highest place this run will read to, frozen for the run; None: there is nothing to read.
+
+        `after` is where the stream is: its mark may hold what was known when it was made.
+        """
         ...
 
     def plan(

@@ -335,7 +335,7 @@ class Refreshing(MemorySource):
     def catalog(self) -> Sequence[StreamInfo]:
         return [StreamInfo(name, Kind.REFRESH, accept_drop=self.accept_drop) for name in self.streams]
 
-    def ceiling(self, stream: str, content: Any, run: str) -> Any:
+    def ceiling(self, stream: str, content: Any, run: str, after: Any = None) -> Any:
         return {"run": run}
 
     def plan(self, stream: str, content: Any, after: Mark | None, ceiling: Any, budget: Budget) -> Planned | None:

@@ -60,9 +60,9 @@ class Telling(MemorySource):
             self.streams[stream].arrive(99)
         return self.lines
 
-    def ceiling(self, stream: str, content: Any, run: str) -> Any:
+    def ceiling(self, stream: str, content: Any, run: str, after: Any = None) -> Any:
         self.asked.append("ceiling")
-        return super().ceiling(stream, content, run)
+        return super().ceiling(stream, content, run, after)
 
     def plan(self, stream: str, content: Any, after: Any, ceiling: Any, budget: Budget) -> Planned | None:
         self.asked.append("look" if budget.look else "plan")

@@ -121,7 +121,7 @@ class FeedSource:
     def reached(self, stream: str, last: Position) -> None:
         return None
 
-    def ceiling(self, stream: str, content: Document, run: str) -> Document | None:
+    def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
         return {"place": self.feed.top}
 
     def plan(

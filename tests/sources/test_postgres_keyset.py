@@ -178,7 +178,8 @@ class TestKeysOfManyTypes:
         origin = source(database, {"t": {"cursor": "c", "tiebreaker": "id"}})
         [slice_] = slices(origin, "t", WIDE)
         assert slice_.upto
-        assert slice_.upto.document == {
+        kept = {name: slice_.upto.document[name] for name in ("key", "columns", "types", "unique")}
+        assert kept == {
             "key": ["12345678901234567890.12345678901234567890", "9007199254740993"],
             "columns": ["c", "id"],
             "types": ["numeric", "bigint"],

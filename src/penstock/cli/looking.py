@@ -124,10 +124,11 @@ class Look:
             return content  # where it stands now is not where it goes on
         if state.last and state.last.mark:
             self.source.accept(name, state.last, content)
-        ceiling = self.source.ceiling(name, content, DRY)
+        after = state.last.mark if state.last else None
+        ceiling = self.source.ceiling(name, content, DRY, after)
         if ceiling is not None:
             # For what it refuses: a cursor of `infinity`, rows that are gone by retention.
-            self.source.plan(name, content, state.last.mark if state.last else None, ceiling, GLANCE)
+            self.source.plan(name, content, after, ceiling, GLANCE)
         return content
 
     def standing(self) -> Mapping[str, Any] | None:

@@ -94,10 +94,10 @@ def _open(at: Look, seen: Seen) -> dict[str, Any] | None:
 def _ahead(at: Look, seen: Seen, content: Document, most: int, found: dict[str, Any]) -> None:
     """The slices that follow where the stream stands, or will stand once what is open or wanted is done."""
     name, state = seen.info.name, seen.state
-    ceiling = at.source.ceiling(name, content, DRY)
+    start = after = None if state.reset_wanted else state.intent.upto if state.intent else _mark(seen)
+    ceiling = at.source.ceiling(name, content, DRY, after)
     if ceiling is None:
         return
-    start = after = None if state.reset_wanted else state.intent.upto if state.intent else _mark(seen)
     number = (state.last.number if state.last else 0) + bool(state.intent) + state.reset_wanted
     budget = Budget(at.file.pipelines[at.pipeline].slice_bytes, workers=wiring.hands_for(at.file).workers)
     while len(found["slices"]) < most:

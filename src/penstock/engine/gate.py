@@ -218,11 +218,11 @@ class Gate:
     def plan(self, state: StreamState, budget: Budget) -> Planned | None:
         """Ask the source for the next slice; validates the stream the first time."""
         content = self.validated(state)
+        after = state.last.mark if state.last else None
         if self.ceiling is None:
-            self.ceiling = self.source.ceiling(self.stream, content, self.run)
+            self.ceiling = self.source.ceiling(self.stream, content, self.run, after)
             if self.ceiling is None:
                 return None
-        after = state.last.mark if state.last else None
         return self.source.plan(self.stream, content, after, self.ceiling, budget)
 
     def intend(self, slice_: Slice, rows: int | None) -> Slice:

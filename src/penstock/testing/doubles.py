@@ -134,7 +134,7 @@ class MemorySource:
     def reached(self, stream: str, last: Position) -> None:
         self.let_go.append((stream, last.mark))
 
-    def ceiling(self, stream: str, content: Document, run: str) -> Document | None:
+    def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
         return {"place": self.streams[stream].arrived} if self.streams[stream].arrived else None
 
     def plan(

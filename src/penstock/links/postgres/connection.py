@@ -90,6 +90,9 @@ class Identity:
 class Session:
     """One connection outside transactions. Reconnects once if an idle connection has gone stale."""
 
+    #: the server's timeline; None where it will not tell
+    timeline: int | None = None
+
     def __init__(self, target: Target, *, statement_timeout: float | None = None) -> None:
         self.target = target
         self._statement_timeout = statement_timeout
@@ -123,6 +126,16 @@ class Session:
         try:
             self._answer(query)
         except psycopg.DataError as error:
+            return str(error).splitlines()[0]
+        except psycopg.Error as error:
+            raise self._failed(error, self.identity.database, None) from error
+        return None
+
+    def refuses(self, query: sql.Composed | sql.SQL) -> str | None:
+        """What the server has against a statement that a user has written; None: it is one."""
+        try:
+            self._answer(query)
+        except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError) as error:
             return str(error).splitlines()[0]
         except psycopg.Error as error:
             raise self._failed(error, self.identity.database, None) from error

@@ -231,7 +231,7 @@ class LakeSource:
         if last.mark and must_tell(self._standing(stream), self.pipeline, stream, seq_of(last.mark)):
             tell(self.place, self.table(stream), self.pipeline, stream, seq_of(last.mark))
 
-    def ceiling(self, stream: str, content: Document, run: str) -> Document | None:
+    def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
         standing = self._standing(stream)
         unsettled = standing.main is not None and not (standing.ours and standing.orderly)
         main = standing.main

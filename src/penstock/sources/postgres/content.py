@@ -48,6 +48,10 @@ class Content:
     #: whether rows that row-level security hides are left out knowingly
     row_security: str
     identity: Identity
+    #: a condition in SQL that a row must meet; None: every row does
+    where: str | None = None
+    #: what becomes of values that Arrow cannot hold: fail, null or text
+    unfit: str = "fail"
 
     def document(self) -> Document:
         keyset = self.mode == "keyset"
@@ -55,7 +59,8 @@ class Content:
             "kind": self.mode,
             "table": str(self.table),
             "columns": [{"name": c.name, "type": c.type, "arrow": c.arrow} for c in self.columns],
-            "filter": None,
+            "filter": self.where,
+            "unfit": self.unfit,
             "row_security": self.row_security,
             "identity": {
                 "system": self.identity.system,
@@ -87,6 +92,8 @@ class Content:
                 nulls=document.get("nulls", "fail"),
                 row_security=document["row_security"],
                 identity=Identity(identity["system"], identity["oid"], identity["database"]),
+                where=document.get("filter"),
+                unfit=document.get("unfit", "fail"),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not the content of a postgres stream: {error!r}") from error

@@ -11,7 +11,7 @@ from typing import Any
 
 from psycopg import sql
 
-from penstock.core.documents import parse
+from penstock.core.documents import Document, parse
 from penstock.core.marks import Mark, Position
 from penstock.core.ranges import Key
 from penstock.errors import StreamRefused
@@ -28,22 +28,68 @@ _ALIKE = ({"smallint", "integer", "bigint"}, {"text", "character varying"})
 class KeysetMark:
     """Everything up to a key has been read."""
 
-    key: Key
+    #: None: nothing yet; only what the horizon waits for is kept
+    key: Key | None
     columns: tuple[KeyColumn, ...]
     unique: bool
+    #: the server's timeline when it was made; None where the server did not tell
+    timeline: int | None = None
+    #: what the horizon knew when it was made; see horizon.py
+    proof: Document | None = None
+
+    def mark(self) -> Mark:
+        return Mark.of(self.document())
+
+    def document(self) -> Document:
+        return {
+            "key": None if self.key is None else list(self.key),
+            "columns": list(names(self.columns)),
+            "types": [column.type for column in self.columns],
+            "unique": self.unique,
+            "timeline": self.timeline,
+            "proof": self.proof,
+        }
+
+    def words(self) -> str:
+        if self.key is None:
+            return "nothing read yet"
+        return "up to " + _spelt(self.columns, self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadMark:
+    """The first load has come so far; once it is through, the keyset goes on from `then`."""
+
+    #: keys or blocks
+    by: str
+    #: the columns whose ranges are read; () for blocks
+    columns: tuple[KeyColumn, ...]
+    #: the load's own key, or the first block that is still to be read; None: it is about to begin
+    after: Key | None
+    #: the horizon that was taken before the load began: rows above it are the keyset's
+    then: KeysetMark
+    #: what the load must know to go on (file node, leaves); see loading.py
+    terms: Document
 
     def mark(self) -> Mark:
         return Mark.of(
             {
-                "key": list(self.key),
-                "columns": list(names(self.columns)),
-                "types": [column.type for column in self.columns],
-                "unique": self.unique,
+                "load": {
+                    "by": self.by,
+                    "columns": list(names(self.columns)),
+                    "types": [column.type for column in self.columns],
+                    "after": None if self.after is None else list(self.after),
+                    "terms": self.terms,
+                },
+                "then": self.then.document(),
             }
         )
 
     def words(self) -> str:
-        return ", ".join(f"{column.column} {text}" for column, text in zip(self.columns, self.key, strict=True))
+        if self.after is None:
+            return "first load, about to begin"
+        at = _spelt(self.columns, self.after) if self.columns else f"block {self.after[0]}"
+        return f"first load, up to {at}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +102,45 @@ class RefreshMark:
         return Mark.of({"refresh": self.run})
 
 
-def read(mark: Mark) -> KeysetMark | RefreshMark:
+Ours = KeysetMark | LoadMark | RefreshMark
+
+
+def read(mark: Mark) -> Ours:
     """A mark of ours; ValueError if it is not one."""
     document = mark.document
     if document.keys() == {"refresh"} and isinstance(document["refresh"], str):
         return RefreshMark(document["refresh"])
-    if document.keys() == {"key", "columns", "types", "unique"} and isinstance(document["unique"], bool):
-        key, columns, types = (_texts(document[field]) for field in ("key", "columns", "types"))
-        if key and len(key) == len(columns) == len(types):
-            pairs = zip(columns, types, strict=True)
-            return KeysetMark(key, tuple(KeyColumn(*pair) for pair in pairs), document["unique"])
+    try:
+        if document.keys() == {"load", "then"}:
+            return _load(document["load"], document["then"])
+        if "key" in document:
+            return _keyset(document)
+    except (KeyError, TypeError, AttributeError):
+        pass
     raise ValueError(f"not the mark of a postgres stream: {mark.text}")
+
+
+def _keyset(document: Any) -> KeysetMark:
+    key = None if document["key"] is None else _texts(document["key"])
+    columns = _columns(document)
+    if not isinstance(document["unique"], bool) or (key is not None and len(key) != len(columns)):
+        raise TypeError
+    timeline, proof = document.get("timeline"), document.get("proof")
+    return KeysetMark(key, columns, document["unique"], timeline, proof)
+
+
+def _load(load: Any, then: Any) -> LoadMark:
+    after = None if load["after"] is None else _texts(load["after"])
+    return LoadMark(load["by"], _columns(load), after, _keyset(then), load["terms"])
+
+
+def _columns(document: Any) -> tuple[KeyColumn, ...]:
+    pairs = zip(_texts(document["columns"]), _texts(document["types"]), strict=True)
+    return tuple(KeyColumn(*pair) for pair in pairs)
+
+
+def _spelt(columns: Sequence[KeyColumn], key: Key) -> str:
+    return ", ".join(f"{column.column} {text}" for column, text in zip(columns, key, strict=True))
 
 
 def describe(mark: Mark | None) -> str:
@@ -77,7 +151,7 @@ def describe(mark: Mark | None) -> str:
         ours = read(mark)
     except ValueError:
         return f"not a mark of a postgres stream: {mark.text}"
-    return f"up to {ours.words()}" if isinstance(ours, KeysetMark) else f"read whole by run {ours.run[:8]}"
+    return f"read whole by run {ours.run[:8]}" if isinstance(ours, RefreshMark) else ours.words()
 
 
 def accept(session: Session, stream: str, last: Position, now: Content) -> None:
@@ -112,8 +186,8 @@ def accept(session: Session, stream: str, last: Position, now: Content) -> None:
             next_step=f"go back to {was}, or {reset}",
             stream=stream,
         )
-    if isinstance(mark, KeysetMark):
-        _fits(session, stream, mark, now, reset)
+    if not isinstance(mark, RefreshMark):
+        _fits(session, stream, mark.then if isinstance(mark, LoadMark) else mark, now, reset)
 
 
 def _fits(session: Session, stream: str, mark: KeysetMark, now: Content, reset: str) -> None:
@@ -124,6 +198,8 @@ def _fits(session: Session, stream: str, mark: KeysetMark, now: Content, reset: 
                 next_step=f"change the column back, or {reset}",
                 stream=stream,
             )
+    if mark.key is None:
+        return
     wrong = session.check(sql.SQL("SELECT {}").format(row(bound(now.key, mark.key))))
     if wrong:
         raise StreamRefused(
@@ -143,9 +219,11 @@ def bound(columns: Sequence[KeyColumn], key: Key) -> list[sql.Composed]:
     return [typed(text, column.type) for column, text in zip(columns, key, strict=True)]
 
 
-def _way(mark: KeysetMark | RefreshMark) -> str:
+def _way(mark: Ours) -> str:
     if isinstance(mark, RefreshMark):
         return _key_way((), unique=False)
+    if isinstance(mark, LoadMark):
+        mark = mark.then
     return _key_way(mark.columns, unique=mark.unique)
 
 

@@ -15,6 +15,76 @@ _HOST = re.compile(r"(?:\[[^\]@]*\]|[^:@\[\]]*)(?::\d*)?")
 _ENCODE = "write special characters of the user or password in percent form, for example @ as %40 and / as %2F"
 
 
+class Horizon(BaseModel):
+    """How far a stream may be read while others still write."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: Literal["auto", "off"] = Field(
+        default="auto",
+        description="`auto`: nothing is read that an open transaction could still come before; `off`: everything that "
+        "is visible is read, and a row that commits late is lost",
+    )
+    lag: float = Field(
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="seconds that a place must be old before it is read, where nothing can be proven (the "
+        "application's clock, ids fetched ahead, a server that will not tell)",
+        examples=[60],
+    )
+    margin: float = Field(
+        default=1.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="seconds below the oldest open transaction that are left alone: a transaction takes its time a "
+        "moment before the server shows it",
+    )
+    warn_after: float | None = Field(
+        default=300.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="warn when a transaction has held rows back for so many seconds; null: never",
+    )
+    fail_after: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="fail the stream when a transaction has held rows back for so many seconds; default: never",
+        examples=[3600],
+    )
+
+
+class Tls(BaseModel):
+    """How the connection is encrypted, in libpq's terms."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    mode: Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"] | None = Field(
+        default=None,
+        description="as libpq's `sslmode`; default: what `url` says, else libpq's own (`prefer`)",
+        examples=["verify-full"],
+    )
+    root_certificate: str | None = Field(
+        default=None,
+        min_length=1,
+        description="file of the certificates that the server's must descend from, or `system`; default: libpq's own",
+        examples=["certs/root.crt"],
+    )
+    certificate: str | None = Field(
+        default=None,
+        min_length=1,
+        description="file of our own certificate; default: libpq's own",
+        examples=["certs/client.crt"],
+    )
+    key: str | None = Field(
+        default=None,
+        min_length=1,
+        description="file of our certificate's key; default: libpq's own",
+        examples=["certs/client.key"],
+    )
+
+
 class Options(BaseModel):
     """A Postgres database."""
 
@@ -51,10 +121,39 @@ class Options(BaseModel):
         description="seconds after which the server ends one of our statements; default: the role's own",
         examples=[600],
     )
+    tls: Tls = Field(default=Tls(), description="how connections are encrypted; default: as `url` says")
+    replica: SecretStr | None = Field(
+        default=None,
+        description="rows are read from this replica, once it has what was planned at `url`; default: from `url`",
+        examples=["${REPLICA_URL}"],
+    )
+    replica_wait: float = Field(
+        default=60.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="seconds to wait for a server that has not yet replayed what was planned",
+    )
+    connections: int | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="most connections that read rows at the same time; default: one for each of Spark's workers",
+        examples=[2],
+    )
+    timeline: int | None = Field(
+        default=None,
+        ge=1,
+        description="the operator's word, after a failover, that this timeline of the server continues what was read; "
+        "default: a new timeline stops the streams",
+        examples=[2],
+    )
+    horizon: Horizon = Field(default=Horizon(), description="how far streams may be read while others still write")
 
-    @field_validator("url")
+    @field_validator("url", "replica")
     @classmethod
-    def _is_a_url(cls, value: SecretStr) -> SecretStr:
+    def _is_a_url(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is None:
+            return None
         match = _URL.fullmatch(value.get_secret_value())
         if match is None:
             raise ValueError("must begin with postgresql://, for example postgresql://user:password@host:5432/database")
@@ -106,6 +205,28 @@ class StreamOptions(BaseModel):
         default="refuse",
         description="if row-level security hides rows from us: `refuse` the stream, or `accept` what we see",
     )
+    where: str | None = Field(
+        default=None,
+        min_length=1,
+        description="a condition in SQL; only rows for which it is true are read; default: all rows",
+        examples=["status <> 'draft'"],
+    )
+    first_load: Literal["auto", "keys", "blocks", "cursor"] = Field(
+        default="auto",
+        description="how what exists is read first: `keys`: in parallel by ranges of the primary key; `blocks`: by "
+        "blocks of the table (only where a trigger bumps the cursor with every update); `cursor`: along the cursor; "
+        "`auto`: `keys` where it can be",
+    )
+    arrays: Literal["list", "text"] = Field(
+        default="list",
+        description="arrays of one dimension as lists, or every array as Postgres writes it",
+    )
+    unfit: Literal["fail", "null", "text"] = Field(
+        default="fail",
+        description="values that Arrow cannot hold (infinity, NaN in a numeric, 24:00, years before 1 or after 9999): "
+        "`fail` the stream, deliver `null`, or send columns of such types as Postgres' `text`",
+    )
+    horizon: Horizon | None = Field(default=None, description="as `horizon` of the source, for this stream alone")
     accept_drop: bool = Field(
         default=False,
         description="let a full refresh through although it has less than half the rows of the one before",

@@ -91,9 +91,15 @@ def highest(session: Session, stream: str, content: Content) -> Key | None:
 
 
 def next_slice(
-    session: Session, stream: str, content: Content, after: Mark | None, ceiling: Key, budget: Budget
+    session: Session,
+    stream: str,
+    content: Content,
+    after: Mark | None,
+    ceiling: Key,
+    budget: Budget,
+    proof: Document | None = None,
 ) -> Planned | None:
-    """The next slice of a keyset stream; None if nothing is new."""
+    """The next slice of a keyset stream; None if nothing is new. `proof` is what the horizon knew."""
     start = None
     if after is not None:
         mark = read(after)
@@ -115,7 +121,7 @@ def next_slice(
     upto = ceiling if rest else cuts[-1].key
     chosen = [list(cut.key) for cut in walk.chosen(cuts, rows) if cut.key != upto]
     return Planned(
-        upto=KeysetMark(upto, content.key, content.unique).mark(),
+        upto=KeysetMark(upto, content.key, content.unique, session.timeline, proof).mark(),
         plan={"cuts": chosen, "rows": rows, "row_bytes": walk.row_bytes},
         rows=rows,
     )

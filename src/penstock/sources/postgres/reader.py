@@ -13,23 +13,20 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from penstock.core.documents import parse
-from penstock.core.ranges import Range
 from penstock.core.slices import Part
 from penstock.errors import PenstockError, StreamFailed
 from penstock.links.postgres.connection import Identity, greeting, settings
 from penstock.links.postgres.failures import broken_off, failed, lost, unreachable
 from penstock.links.postgres.literals import written
-from penstock.links.postgres.types import arrow_type, outside, selected
+from penstock.links.postgres.types import arrow_type, outside
 from penstock.sources.postgres.content import Content
-from penstock.sources.postgres.plan import cursor_bounds, key_range
+from penstock.sources.postgres.statements import condition, select
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 #: bytes of a batch, about; memory of a worker follows from it, not from the table
 BATCH_BYTES = 16 << 20
-#: the last column of what is fetched: whether a value of the row does not fit its Arrow type
-FLAG = "_penstock_outside"
 
 
 @dataclass(frozen=True)
@@ -146,27 +143,3 @@ class PostgresReader:
         return failed(error.sqlstate, str(error), where=self.where, table=str(content.table), stream=self.stream).at(
             pipeline=self.pipeline
         )
-
-
-def condition(content: Content, part: Part) -> sql.Composed:
-    """The rows of a part, as SQL about table `t`."""
-    terms = parse(part.terms)
-    if content.mode == "keyset":
-        keys = (tuple(key) if key is not None else None for key in (terms["after"], terms["upto"]))
-        range_ = Range(*keys)
-        return sql.SQL(" AND ").join([key_range(content.key, range_), *cursor_bounds(content.key, range_)])
-    sides = [
-        sql.SQL("t.ctid {} {}::tid").format(sql.SQL(sign), sql.Literal(f"({terms[name]},0)"))
-        for sign, name in ((">=", "from_block"), ("<", "to_block"))
-        if terms[name] is not None
-    ]
-    return sql.SQL(" AND ").join(sides) if sides else sql.SQL("{}").format(sql.SQL("true"))
-
-
-def select(content: Content, where: sql.Composed) -> sql.Composed:
-    """The one statement that a part is; literals only, because bound parameters switch COPY off."""
-    flags = [check for column in content.columns if (check := outside(column.name, column.type))]
-    columns = [selected(column.name, column.type) for column in content.columns]
-    if flags:
-        columns.append(sql.SQL("({}) AS {}").format(sql.SQL(" OR ").join(flags), sql.Identifier(FLAG)))
-    return sql.SQL("SELECT {} FROM {} AS t WHERE {}").format(sql.SQL(", ").join(columns), content.table.sql, where)

@@ -149,7 +149,7 @@ class PostgresSource:
     def reached(self, stream: str, last: Position) -> None:
         return None
 
-    def ceiling(self, stream: str, content: Document, run: str) -> Document | None:
+    def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
         read = Content.read(content)
         if read.mode == "refresh":
             return {"run": run}

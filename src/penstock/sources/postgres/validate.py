@@ -41,6 +41,7 @@ def validate(session: Session, stream: str, options: StreamOptions, default_sche
         rules.key_is_unique()
         rules.key_has_an_index()
     rules.row_security_is_off()
+    rules.condition_is_one(session)
     if options.cursor and options.nulls == "fail":
         rules.no_cursor_is_null(session)
     return Content(
@@ -52,6 +53,8 @@ def validate(session: Session, stream: str, options: StreamOptions, default_sche
         nulls=options.nulls,
         row_security=options.row_security,
         identity=session.identity,
+        where=options.where,
+        unfit=options.unfit,
     )
 
 
@@ -203,6 +206,20 @@ class Rules:
             self.refuse(
                 f"row-level security may hide rows of {self.table.name} from user {self.user}",
                 f"ALTER ROLE {plain(self.user)} BYPASSRLS; or set `row_security: accept` for what it sees",
+            )
+
+    def condition_is_one(self, session: Session) -> None:
+        """The server is asked whether it understands `where`; no row is read."""
+        if self.options.where is None:
+            return
+        query = sql.SQL("SELECT FROM {} AS t WHERE (\n{}\n) LIMIT 0").format(
+            self.table.name.sql, sql.SQL(self.options.where)
+        )
+        wrong = session.refuses(query)
+        if wrong:
+            self.refuse(
+                f"`where` is not a condition that {self.table.name} knows: {wrong}",
+                "correct `where`; functions and operators outside pg_catalog are written with their schema",
             )
 
     # ------------------------------------------------------------ the key
