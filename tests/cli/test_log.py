@@ -15,8 +15,8 @@ from tests.acceptance.shop import Shop
 from tests.cli.display.scenes import START, Tape
 from tests.core.strategies import given, messages
 
-from penstock.cli.efficiency import STEPS, document, nothing_new, stretches
-from penstock.cli.logbook import read
+from penstock.cli.logs.book import read
+from penstock.cli.logs.efficiency import STEPS, document, nothing_new, stretches
 from penstock.core.messages import Log, Message, StepDone, encode
 
 

@@ -11,8 +11,8 @@ from datetime import timedelta
 import pytest
 from tests.cli.display.scenes import START, Scene, Tape, busy, connecting
 
-from penstock.cli.output import Output, live_wanted
-from penstock.cli.silence import still
+from penstock.cli.shared.output import Output, live_wanted
+from penstock.cli.shared.silence import still
 from penstock.core.messages import Eof, StreamStatus
 
 
@@ -91,7 +91,7 @@ def test_the_last_message_has_the_processor_time_and_next_steps_name_the_file(
 
 COST = """
 import os, resource, subprocess, sys
-from penstock.cli import cost
+from penstock.cli.shared import cost
 BURN = "import time\\nwhile time.process_time() < 0.6: pass\\nprint(flush=True)\\ntime.sleep(60)"
 # A child that starts another one and ends without waiting for it, as Spark's daemon does.
 MIDDLE = "import subprocess, sys\\nchild = subprocess.Popen([sys.executable, '-c', %r])\\n" % BURN

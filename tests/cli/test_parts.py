@@ -9,7 +9,7 @@ import sys
 import pytest
 import typer
 
-from penstock.cli.parameters import duration
+from penstock.cli.shared.parameters import duration
 from penstock.core.exits import worst
 from penstock.errors import filled
 
@@ -64,7 +64,7 @@ def test_next_steps_name_the_file() -> None:
 BROKEN = """
 import sys
 from datetime import UTC, datetime
-from penstock.cli.output import Output
+from penstock.cli.shared.output import Output
 from penstock.core.messages import Log
 heard = []
 output = Output("f", "shop", as_json=True, broken=lambda: heard.append(1))
@@ -90,7 +90,7 @@ def test_when_nobody_reads_the_output_it_ends_quietly() -> None:
 
 SCRIPT = """
 import os, signal, sys, time
-from penstock.cli.signals import Signals
+from penstock.cli.shared.signals import Signals
 class Engine:
     heard = []
     def stop(self, number):

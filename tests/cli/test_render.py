@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from penstock.cli.render import Line, count, lines, size, span
+from penstock.cli.shared.render import Line, count, lines, size, span
 from penstock.core.messages import (
     Catalog,
     CatalogStream,

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from penstock import wiring
-from penstock.cli.standing import pipeline_document, pipeline_lines
+from penstock.cli.shared.standing import pipeline_document, pipeline_lines
 from penstock.core.marks import Mark
 from penstock.core.slices import Slice, following
 from penstock.ports import Owner, Store

@@ -11,7 +11,7 @@ from tests.config.fakes import SINKS, SOURCES
 from tests.docs.pages import TOP, blocks
 
 from penstock import config, sinks, sources
-from penstock.cli import generated
+from penstock.cli.pages import generated
 from penstock.config.annotated import annotated
 from penstock.config.keys import keys, models
 from penstock.config.load import Registry

@@ -13,7 +13,8 @@ import typer
 from pydantic import BaseModel
 from tests.docs.pages import TOP, first_cells, headings, section
 
-from penstock.cli import app, reference
+from penstock.cli import app
+from penstock.cli.pages import reference
 from penstock.config.models import FileKeys, PipelineKeys, Spark
 from penstock.core.sizes import size
 from penstock.errors import ConnectionFailed, InputError, LeaseLost, PipelineHeld, StreamFailed

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from penstock.cli.parameters import File, Json, Pipelines, Set, Streams
-from penstock.cli.report import reported
+from penstock.cli.shared.parameters import File, Json, Pipelines, Set, Streams
+from penstock.cli.shared.report import reported
 
 
 def check(
@@ -28,7 +28,7 @@ def check(
     """
     with reported(file, as_json=as_json):
         from penstock import wiring
-        from penstock.cli.checking import checked
+        from penstock.cli.looking.check import checked
         from penstock.config.choosing import chosen
 
         loaded = wiring.load(file, sets or ())

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.report import reported
+from penstock.cli.shared.report import reported
 
 
 def demo(

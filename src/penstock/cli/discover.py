@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.parameters import File, Json, Set
-from penstock.cli.report import reported
+from penstock.cli.shared.parameters import File, Json, Set
+from penstock.cli.shared.report import reported
 
 
 def discover(
@@ -33,7 +33,7 @@ def discover(
     """
     with reported(file, as_json=as_json):
         from penstock import wiring
-        from penstock.cli.discovering import discovered
+        from penstock.cli.looking.discover import discovered
         from penstock.config.choosing import only
 
         loaded = wiring.load(file, sets or ())

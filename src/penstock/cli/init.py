@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.report import reported
+from penstock.cli.shared.report import reported
 
 
 def init(
@@ -67,7 +67,7 @@ def init(
     is written but the file.
     """
     with reported(output):
-        from penstock.cli.proposing import Wanted, propose
+        from penstock.cli.proposing.offers import Wanted, propose
 
         propose(
             Wanted(

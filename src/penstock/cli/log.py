@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.parameters import Json
-from penstock.cli.report import reported
+from penstock.cli.shared.parameters import Json
+from penstock.cli.shared.report import reported
 
 if TYPE_CHECKING:
-    from penstock.cli.logbook import Execution, Logbook
+    from penstock.cli.logs.book import Execution, Logbook
 
 
 def log(
@@ -50,7 +50,7 @@ def _read(file: str) -> Logbook:
     from contextlib import nullcontext
     from pathlib import Path
 
-    from penstock.cli.logbook import read
+    from penstock.cli.logs.book import read
     from penstock.errors import InputError
 
     safe = "Nothing was written."
@@ -81,7 +81,7 @@ def _name(file: str) -> str:
 
 
 def _document(file: str, book: Logbook) -> dict[str, Any]:
-    from penstock.cli.efficiency import document, nothing_new
+    from penstock.cli.logs.efficiency import document, nothing_new
 
     runs = [document(execution) for execution in book.executions]
     return {
@@ -93,7 +93,7 @@ def _document(file: str, book: Logbook) -> dict[str, Any]:
 
 
 def _show(file: str, book: Logbook) -> None:
-    from penstock.cli.report import say
+    from penstock.cli.shared.report import say
 
     found = _document(file, book)
     for execution, run in zip(book.executions, found["runs"], strict=True):
@@ -113,7 +113,7 @@ def _show_run(execution: Execution, run: dict[str, Any]) -> None:
     from penstock.cli.display import pace
     from penstock.cli.display.closing import closing
     from penstock.cli.display.view import Look, View
-    from penstock.cli.render import lines
+    from penstock.cli.shared.render import lines
     from penstock.core.progress import Progress, apply
 
     progress = Progress()
@@ -154,8 +154,8 @@ def _words(mark: str | None) -> str:
 
 def _summary(run: dict[str, Any]) -> list[str]:
     """How well one run's time was spent."""
-    from penstock.cli.efficiency import STEPS
-    from penstock.cli.render import count, size, span
+    from penstock.cli.logs.efficiency import STEPS
+    from penstock.cli.shared.render import count, size, span
 
     ended = run["status"] if run["exit_code"] is not None else "no last message: it was killed, or is still going"
     result = [f"{run['pipeline']}: {ended}"]
@@ -189,7 +189,7 @@ def _summary(run: dict[str, Any]) -> list[str]:
 
 def _overall(found: dict[str, Any]) -> list[str]:
     """What several runs have in common."""
-    from penstock.cli.render import count, span
+    from penstock.cli.shared.render import count, span
 
     runs, idle = found["runs"], found["nothing_new"]
     result = []

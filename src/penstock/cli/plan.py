@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.parameters import File, Json, Pipelines, Set, Streams
-from penstock.cli.report import reported
+from penstock.cli.shared.parameters import File, Json, Pipelines, Set, Streams
+from penstock.cli.shared.report import reported
 
 
 def plan(
@@ -33,7 +33,7 @@ def plan(
     """
     with reported(file, as_json=as_json):
         from penstock import wiring
-        from penstock.cli.planning import planned
+        from penstock.cli.looking.plan import planned
         from penstock.config.choosing import chosen
 
         loaded = wiring.load(file, sets or ())

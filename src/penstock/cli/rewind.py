@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.parameters import File, Json, Pipeline, Set, Streams, Yes
-from penstock.cli.report import reported
+from penstock.cli.shared.parameters import File, Json, Pipeline, Set, Streams, Yes
+from penstock.cli.shared.report import reported
 
 if TYPE_CHECKING:
     from penstock.ports import Source, StreamState
@@ -47,9 +47,9 @@ def _rewind(
     from contextlib import closing
 
     from penstock import wiring
-    from penstock.cli.asking import agreed
-    from penstock.cli.pipelines import drive
-    from penstock.cli.signals import Signals
+    from penstock.cli.shared.asking import agreed
+    from penstock.cli.shared.pipelines import drive
+    from penstock.cli.shared.signals import Signals
     from penstock.config.choosing import only
     from penstock.errors import UNTOUCHED, InputError, StreamRefused
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.parameters import File, Json, Pipelines, Set, Streams, duration, rows
-from penstock.cli.report import reported
+from penstock.cli.shared.parameters import File, Json, Pipelines, Set, Streams, duration, rows
+from penstock.cli.shared.report import reported
 
 
 def run(
@@ -82,9 +82,9 @@ def _run(
     from contextlib import closing
 
     from penstock import wiring
-    from penstock.cli.output import live_wanted
-    from penstock.cli.pipelines import drive
-    from penstock.cli.signals import Signals
+    from penstock.cli.shared.output import live_wanted
+    from penstock.cli.shared.pipelines import drive
+    from penstock.cli.shared.signals import Signals
     from penstock.config.choosing import chosen, only
     from penstock.core.exits import worst
     from penstock.core.limits import Limits

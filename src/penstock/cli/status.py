@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.cli.parameters import File, Json, Set
-from penstock.cli.report import reported
+from penstock.cli.shared.parameters import File, Json, Set
+from penstock.cli.shared.report import reported
 
 
 def status(file: File, set_: Set = None, as_json: Json = False) -> None:
@@ -17,7 +17,7 @@ def status(file: File, set_: Set = None, as_json: Json = False) -> None:
     Reads the store only: no Spark, no connection to a source or sink.
     """
     with reported(file, as_json=as_json):
-        from penstock.cli.standing import pipeline_lines
-        from penstock.cli.stored import print_standing
+        from penstock.cli.shared.standing import pipeline_lines
+        from penstock.cli.shared.stored import print_standing
 
         print_standing(file, None, None, sets=set_ or (), as_json=as_json, text=pipeline_lines)

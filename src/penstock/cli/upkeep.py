@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.parameters import File, Json, Pipelines, Set, Yes
-from penstock.cli.report import reported
+from penstock.cli.shared.parameters import File, Json, Pipelines, Set, Yes
+from penstock.cli.shared.report import reported
 
 if TYPE_CHECKING:
-    from penstock.cli.upkeep_report import Report
-    from penstock.cli.upkeep_targets import Target
+    from penstock.cli.keeping.report import Report
+    from penstock.cli.keeping.targets import Target
     from penstock.config import File as PipelineFile
     from penstock.lake.upkeep.work import Work
     from penstock.wiring import Hands
@@ -84,9 +84,9 @@ def _upkeep(
     import gc
 
     from penstock import wiring
-    from penstock.cli.signals import Signals
-    from penstock.cli.upkeep_report import Report
-    from penstock.cli.upkeep_targets import narrowed, steps_of, targets_of
+    from penstock.cli.keeping.report import Report
+    from penstock.cli.keeping.targets import narrowed, steps_of, targets_of
+    from penstock.cli.shared.signals import Signals
     from penstock.config.choosing import chosen
 
     steps = steps_of(only)
@@ -176,7 +176,7 @@ def _abandon(targets: Sequence[Target], wanted: Sequence[str], report: Report, d
 
 def _ask(file: PipelineFile, targets: Sequence[Target], steps: Sequence[str], yes: bool, as_json: bool) -> None:
     """Say what a forced upkeep removes, and go on only if the user wants it."""
-    from penstock.cli.asking import agreed
+    from penstock.cli.shared.asking import agreed
     from penstock.lake.upkeep.run import keep
 
     told: list[str] = []

@@ -10,7 +10,7 @@ from rich.text import Text
 from penstock.cli.display.columns import Cell, Column, Row, chosen, heading, line, shortened
 from penstock.cli.display.frame import COLOURS, mark_cell
 from penstock.cli.display.view import Look, Mood, View, clean, clock, left, mood, state
-from penstock.cli.render import count, size
+from penstock.cli.shared.render import count, size
 from penstock.core.progress import StreamProgress
 
 COLUMNS = (

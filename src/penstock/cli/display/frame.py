@@ -28,7 +28,7 @@ from penstock.cli.display.view import (
     state,
     total_left,
 )
-from penstock.cli.render import count, size
+from penstock.cli.shared.render import count, size
 from penstock.core.progress import StreamProgress
 
 COLUMNS = (

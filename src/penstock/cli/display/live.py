@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TextIO, cast
 
 from penstock.cli.display import pace
 from penstock.cli.display.view import Look, View, clock
-from penstock.cli.output import Output
-from penstock.cli.render import Line
+from penstock.cli.shared.output import Output
+from penstock.cli.shared.render import Line
 from penstock.core.messages import Eof, Log, Message, Status, StreamStatus
 
 if TYPE_CHECKING:

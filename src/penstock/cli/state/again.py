@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock import wiring
-from penstock.cli.render import count
+from penstock.cli.shared.render import count
 from penstock.config import File
 from penstock.config.mistakes import suggest
 from penstock.core.marks import Mark

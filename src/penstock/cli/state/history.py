@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.parameters import File, Json, Pipeline, Set, Streams, rows
-from penstock.cli.report import reported
+from penstock.cli.shared.parameters import File, Json, Pipeline, Set, Streams, rows
+from penstock.cli.shared.report import reported
 
 #: changes of a stream that are listed unless told otherwise
 MOST = 20
 
 if TYPE_CHECKING:
-    from penstock.cli.standing import Words
+    from penstock.cli.shared.standing import Words
     from penstock.ports import Change, Store
 
 
@@ -52,7 +52,7 @@ def _history(
     from contextlib import closing
 
     from penstock import wiring
-    from penstock.cli.pipelines import in_words
+    from penstock.cli.shared.pipelines import in_words
     from penstock.config.choosing import chosen
 
     file = wiring.load(path, sets)
@@ -122,7 +122,7 @@ def _check(documents: Sequence[dict[str, Any]], streams: Sequence[str] | None) -
 
 
 def _lines(document: dict[str, Any], path: str) -> list[str]:
-    from penstock.cli.render import count
+    from penstock.cli.shared.render import count
 
     lines = []
     for stream, changes in document["streams"].items():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from penstock.cli.parameters import File, Json, Pipeline, Set, Streams, Yes
-from penstock.cli.report import reported
+from penstock.cli.shared.parameters import File, Json, Pipeline, Set, Streams, Yes
+from penstock.cli.shared.report import reported
 
 
 def recover(
@@ -35,9 +35,9 @@ def _recover(
     from contextlib import closing
 
     from penstock import wiring
-    from penstock.cli.asking import agreed
-    from penstock.cli.pipelines import drive
-    from penstock.cli.signals import Signals
+    from penstock.cli.shared.asking import agreed
+    from penstock.cli.shared.pipelines import drive
+    from penstock.cli.shared.signals import Signals
     from penstock.config.choosing import only
 
     file = wiring.load(path, sets)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.parameters import File, Json, Pipeline, Set, Yes
-from penstock.cli.report import reported
+from penstock.cli.shared.parameters import File, Json, Pipeline, Set, Yes
+from penstock.cli.shared.report import reported
 
 if TYPE_CHECKING:
     from penstock.config import File as PipelineFile
@@ -44,9 +44,9 @@ def _reset(path: str, sets: list[str], streams: list[str], pipeline: str | None,
     from contextlib import closing
 
     from penstock import wiring
-    from penstock.cli.asking import agreed
-    from penstock.cli.pipelines import drive
-    from penstock.cli.signals import Signals
+    from penstock.cli.shared.asking import agreed
+    from penstock.cli.shared.pipelines import drive
+    from penstock.cli.shared.signals import Signals
     from penstock.cli.state.again import must_have_store
     from penstock.config.choosing import only
 
@@ -73,7 +73,7 @@ def _told(file: PipelineFile, store: Store, name: str, streams: Sequence[str]) -
     from contextlib import closing
 
     from penstock import wiring
-    from penstock.cli.render import count
+    from penstock.cli.shared.render import count
     from penstock.cli.state.again import Reached, held_twice, must_be_known
 
     states = {stream: must_be_known(file, store, name, stream) for stream in streams}

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from penstock.cli.parameters import File, Json, Pipeline, Set, Streams
-from penstock.cli.report import reported
+from penstock.cli.shared.parameters import File, Json, Pipeline, Set, Streams
+from penstock.cli.shared.report import reported
 
 
 def show(
@@ -25,7 +25,7 @@ def show(
       penstock state show shop.yaml --stream orders --json
     """
     with reported(file, as_json=as_json):
-        from penstock.cli.stored import print_standing
+        from penstock.cli.shared.stored import print_standing
 
         names = [pipeline] if pipeline else None
         print_standing(file, names, stream, sets=set_ or (), as_json=as_json, text=_text)
@@ -34,7 +34,7 @@ def show(
 def _text(document: Mapping[str, Any], now: datetime) -> list[str]:
     import json
 
-    from penstock.cli.standing import stream_lines
+    from penstock.cli.shared.standing import stream_lines
 
     lines = []
     for name, stream in document["streams"].items():

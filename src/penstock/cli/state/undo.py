@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.parameters import File, Json, Pipeline, Set, Yes
-from penstock.cli.report import reported
+from penstock.cli.shared.parameters import File, Json, Pipeline, Set, Yes
+from penstock.cli.shared.report import reported
 
 if TYPE_CHECKING:
     from penstock.ports import Source, Store, StreamState
@@ -55,9 +55,9 @@ def _undo(
     from contextlib import closing
 
     from penstock import wiring
-    from penstock.cli.asking import agreed
-    from penstock.cli.pipelines import drive
-    from penstock.cli.signals import Signals
+    from penstock.cli.shared.asking import agreed
+    from penstock.cli.shared.pipelines import drive
+    from penstock.cli.shared.signals import Signals
     from penstock.cli.state.again import held_twice, must_be_known, must_have_store
     from penstock.config.choosing import only
     from penstock.engine import undoing
@@ -90,7 +90,7 @@ def _told(
     store: Store, source: Source, pipeline: str, stream: str, state: StreamState, version: int | None
 ) -> tuple[bool, str]:
     """Whether rows come again, and what the undo brings, as far as one can tell without the lease."""
-    from penstock.cli.render import count
+    from penstock.cli.shared.render import count
     from penstock.engine import undoing
     from penstock.errors import StreamRefused
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock import wiring
-from penstock.cli.pipelines import in_words
-from penstock.cli.standing import pipeline_document
+from penstock.cli.shared.pipelines import in_words
+from penstock.cli.shared.standing import pipeline_document
 from penstock.config import File
 from penstock.config.mistakes import suggest
 from penstock.core.documents import Document

@@ -13,8 +13,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from penstock import sinks, sources
-from penstock.cli.pipeline_file import Stream, Variable, file_text
-from penstock.cli.render import count
+from penstock.cli.proposing.file import Stream, Variable, file_text
+from penstock.cli.shared.render import count
 from penstock.config.mistakes import suggest
 from penstock.errors import UNTOUCHED, InputError, StreamRefused
 from penstock.ports import Context, Offered, Quiet, Sink, Source

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from penstock.cli.report import say
+from penstock.cli.shared.report import say
 from penstock.core.exits import worst
 from penstock.core.messages import Eof, encode, stamp
 from penstock.errors import ConnectionFailed, PenstockError, filled

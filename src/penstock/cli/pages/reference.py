@@ -1,4 +1,4 @@
-"""The command reference, docs/commands.md, made from the command itself: `python -m penstock.cli.reference FILE`.
+"""The command reference, docs/commands.md, made from the command itself: `python -m penstock.cli.pages.reference FILE`.
 
 Each verb has a section. What stands between the two marks in it comes from the verb's own help and is written anew;
 what stands outside of them is written by hand and stays. A verb that is new gets a section, one that is gone loses it.

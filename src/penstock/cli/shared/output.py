@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
-from penstock.cli.cost import Cost
-from penstock.cli.render import Line, lines
-from penstock.cli.report import TRACEBACK, say
-from penstock.cli.silence import PATIENCE, Silence, still
+from penstock.cli.shared.cost import Cost
+from penstock.cli.shared.render import Line, lines
+from penstock.cli.shared.report import TRACEBACK, say
+from penstock.cli.shared.silence import PATIENCE, Silence, still
 from penstock.core.messages import ConnectionStatus, Eof, Message, StepDone, StreamStatus, encode
 from penstock.core.progress import Progress, apply
 from penstock.errors import filled

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock import wiring
-from penstock.cli.looking import DRY, GLANCE, Look, Seen, holder_words, how, kept, look, store_words, told
-from penstock.cli.render import count, size
+from penstock.cli.looking.pipeline import DRY, GLANCE, Look, Seen, holder_words, how, kept, look, store_words, told
+from penstock.cli.shared.render import count, size
 from penstock.config import File
 from penstock.core.documents import Document
 from penstock.core.exits import worst

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from penstock.cli.render import count, size, span
+from penstock.cli.shared.render import count, size, span
 from penstock.core.marks import Position
 from penstock.core.messages import stamp
 from penstock.ports import Holder, Owner, RunRecord, Store, StreamState

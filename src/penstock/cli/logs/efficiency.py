@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from penstock.cli.logbook import Execution
+from penstock.cli.logs.book import Execution
 from penstock.core.messages import (
     Catalog,
     ConnectionStatus,

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from penstock import wiring
-from penstock.cli.pipelines import in_words
-from penstock.cli.standing import pipeline_document
+from penstock.cli.shared.pipelines import in_words
+from penstock.cli.shared.standing import pipeline_document
 from penstock.config import File
 from penstock.config.choosing import chosen
 from penstock.config.mistakes import suggest

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.cli.looking import Look, Seen, holder_words, how, kept, look, store_words, told
-from penstock.cli.render import count
+from penstock.cli.looking.pipeline import Look, Seen, holder_words, how, kept, look, store_words, told
+from penstock.cli.shared.render import count
 from penstock.config import File
 from penstock.core.exits import worst
 from penstock.errors import PenstockError

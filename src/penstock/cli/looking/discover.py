@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock import wiring
-from penstock.cli.looking import how
-from penstock.cli.pipeline_file import value
-from penstock.cli.render import size
+from penstock.cli.looking.pipeline import how
+from penstock.cli.proposing.file import value
+from penstock.cli.shared.render import size
 from penstock.config import File
 from penstock.ports import Offered, StreamInfo
 

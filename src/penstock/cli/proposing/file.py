@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.cli.render import count, size
+from penstock.cli.shared.render import count, size
 from penstock.ports import Offered
 
 WIDTH = 110

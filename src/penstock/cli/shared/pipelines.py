@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock import wiring
-from penstock.cli.output import Output
-from penstock.cli.signals import Signals
+from penstock.cli.shared.output import Output
+from penstock.cli.shared.signals import Signals
 from penstock.core.marks import Mark
 
 if TYPE_CHECKING:

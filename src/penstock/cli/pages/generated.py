@@ -1,4 +1,4 @@
-"""`python -m penstock.cli.generated [FOLDER]`: writes what the documentation has from the models.
+"""`python -m penstock.cli.pages.generated [FOLDER]`: writes what the documentation has from the models.
 
 That is the JSON Schema, the annotated example and the tables of the configuration page. FOLDER is the top of the
 repository, here unless it is given.
@@ -14,7 +14,7 @@ from penstock.cli.schema import example_text, schema_text
 SCHEMA = "docs/penstock.schema.json"
 EXAMPLE = "examples/annotated.yaml"
 PAGE = "docs/configuration.md"
-COMMAND = "python -m penstock.cli.generated"
+COMMAND = "python -m penstock.cli.pages.generated"
 
 
 def texts(top: Path) -> dict[str, str]:

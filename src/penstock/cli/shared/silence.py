@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from penstock.cli.display.view import Mood, mood, state
-from penstock.cli.render import count, span
+from penstock.cli.shared.render import count, span
 from penstock.core.progress import Progress
 
 #: seconds without a line after which there is one

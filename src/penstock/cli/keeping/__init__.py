@@ -1,0 +1,1 @@
+"""What `upkeep` is about, and what it did, in words."""

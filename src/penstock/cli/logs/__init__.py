@@ -1,0 +1,1 @@
+"""What `log` reads: saved messages, and how well the time was spent."""

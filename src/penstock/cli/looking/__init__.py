@@ -1,0 +1,1 @@
+"""What `check`, `plan` and `discover` find: nothing is leased, started or written."""

@@ -1,0 +1,1 @@
+"""What verbs share: parameters, output, errors as people see them, signals, and reading the store."""
