@@ -60,7 +60,10 @@ class Likely:
 
 
 SHOP, SOURCE, SINK, STREAMS = "pipelines.shop", "pipelines.shop.source", "pipelines.shop.sink", "pipelines.shop.streams"
-SOURCE_KEYS = "application_name, connect_timeout, discover, exclude, schema, statement_timeout, type, url"
+SOURCE_KEYS = (
+    "application_name, connect_timeout, connections, discover, exclude, horizon, replica, replica_wait, schema, "
+    "statement_timeout, timeline, tls, type, url"
+)
 SCHEMA = "schema: public"
 ADDRESS = '"${DATABASE_URL}"'
 SIZE = "expected a size such as 256MiB, 1.5GB or a number of bytes"

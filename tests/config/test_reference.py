@@ -15,11 +15,14 @@ from penstock.cli.pages import generated
 from penstock.config.annotated import annotated
 from penstock.config.keys import keys, models
 from penstock.config.load import Registry
+from penstock.config.models import StreamKeys
 from penstock.config.tables import filled, marked
 from penstock.errors import ConfigError
 
 PAGE = TOP / generated.PAGE
 URL = "postgresql://ann:hunter2@db/shop"
+#: what the example's variables are
+ENVIRONMENT = {"DATABASE_URL": URL, "REPLICA_URL": URL, "SALT": "a secret of some length"}
 
 
 @pytest.mark.parametrize("path", [generated.SCHEMA, generated.EXAMPLE, generated.PAGE])
@@ -75,7 +78,7 @@ def test_the_example_loads_as_it_is_and_with_every_key_switched_on(
     text = annotated(known, into).replace("url: text", f"url: {URL}")
     path = tmp_path / "annotated.yaml"
     path.write_text(uncommented(text) if all_keys else text)
-    file = config.load(path, environment={"DATABASE_URL": URL}, sources=known, sinks=into)
+    file = config.load(path, environment=ENVIRONMENT, sources=known, sinks=into)
     assert {pipeline.source_type for pipeline in file.pipelines.values()} == set(known.TYPES)
     assert {pipeline.sink_type for pipeline in file.pipelines.values()} == set(into.TYPES)
 
@@ -94,6 +97,7 @@ def test_the_example_changes_nothing_where_it_says_the_defaults(tmp_path: Path) 
     shop = file.pipelines["postgres_to_lake"]
     source = sources.load("postgres")
     assert shop.source == source.Options(url=URL)
+    assert shop.streams["orders"] == StreamKeys()
     assert shop.source_streams["orders"] == source.StreamOptions()
     sink = sinks.load("lake")
     assert shop.sink == sink.Options()

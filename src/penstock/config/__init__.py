@@ -4,6 +4,6 @@ Knows neither sources nor sinks: their registries are arguments, and each owns t
 """
 
 from penstock.config.load import Registry, load
-from penstock.config.models import File, Pipeline, Spark
+from penstock.config.models import File, Pipeline, Spark, StreamKeys
 
-__all__ = ["File", "Pipeline", "Registry", "Spark", "load"]
+__all__ = ["File", "Pipeline", "Registry", "Spark", "StreamKeys", "load"]

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from penstock.config.keys import Key, keys
 from penstock.config.load import Registry
-from penstock.config.models import FileKeys, PipelineKeys
+from penstock.config.models import FileKeys, PipelineKeys, StreamKeys
 from penstock.config.schema import Schema, schema
 
 HEAD = """\
@@ -84,6 +84,8 @@ class _Writer:
 
     def _stream(self, source: str, sink: str) -> Iterator[str]:
         at = self._schema["$defs"][f"stream.{source}.{sink}"]["properties"]
+        yield "        # --- keys of any stream"
+        yield from self._keys(StreamKeys, at, "        ")
         for side, registry, type_ in (("source", self._sources, source), ("sink", self._sinks, sink)):
             model = registry.load(type_).StreamOptions
             if keys(model):
@@ -102,10 +104,10 @@ class _Writer:
         yield from self._comment(key, at, indent)
         if key.model is None:
             value = key.default if key.default is not None else example(key, at)
-            off = off or (not key.required and key.default is None)
-            yield f"{indent}{'#' * off}{key.name}: {spelt(value)}"
+            yield f"{indent}{'#' * (off or _off(key))}{key.name}: {spelt(value)}"
             return
-        off = off or key.field.default is None
+        # A mapping without a key that is switched on would be nothing.
+        off = off or key.field.default is None or all(_off(inner) for inner in keys(key.model))
         yield f"{indent}{'#' * off}{key.name}:"
         yield from self._keys(key.model, self._mapping(at), f"{indent}  ", off=off)
 
@@ -122,14 +124,23 @@ class _Writer:
         elif key.model is None or key.field.default is None:
             said = key.default_in_words or (spelt(key.default) if key.default is not None else "none")
             facts.append(f"default: {said}")
-        lines = [f"# {line}" for line in wrap(key.meaning, WIDTH - len(indent))]
+        lines = [f"# {line}" for line in _wrapped(key.meaning, indent)]
         if facts:
             note = f"({'; '.join(facts)})"
             if lines and len(lines[-1]) + len(note) < WIDTH - len(indent):
                 lines[-1] += f" {note}"
             else:
-                lines += [f"# {line}" for line in wrap(note, WIDTH - len(indent))]
+                lines += [f"# {line}" for line in _wrapped(note, indent)]
         yield from (f"{indent}{line}" for line in lines)
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return wrap(text, WIDTH - len(indent), break_on_hyphens=False)
+
+
+def _off(key: Key) -> bool:
+    """Whether a key has no value unless one gives it one."""
+    return key.model is None and not key.required and key.default is None
 
 
 def kind(at: Schema) -> str:
@@ -137,7 +148,7 @@ def kind(at: Schema) -> str:
     said: list[str] = []
     for part in at.get("anyOf", [at]):
         if "enum" in part:
-            said.append(" | ".join(map(spelt, part["enum"])))
+            said.append(" | ".join(choice if choice == "null" else spelt(choice) for choice in part["enum"]))
         elif part.get("type") == "array":
             said.append("a list")
         elif part.get("type") == "integer" and any("pattern" in other for other in at.get("anyOf", ())):

@@ -46,6 +46,8 @@ class Place:
     cut: bool = False
     #: of a mapping that only an override's key implies: the rest of that key as one name
     implied: str | None = None
+    #: nothing, spelt out: a field may have a choice of that name
+    null: bool = False
 
 
 @dataclass(slots=True)
@@ -142,7 +144,11 @@ class _Builder:
             return self._nothing(path)
         text = expanded.text
         # What a variable holds has no type of its own: it is text until a field asks for something else.
-        return text if "${" in node.text or _is_text(node) else resolve(text)
+        if "${" in node.text or _is_text(node):
+            return text
+        if text.lower() == "null":
+            self._document.places[path] = replace(self._document.place(path), null=True)
+        return resolve(text)
 
     def _item(self, node: Node, path: Path) -> Any:
         self._document.places[path] = self._place(node)

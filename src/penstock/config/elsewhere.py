@@ -7,7 +7,8 @@ from typing import Any
 
 from penstock.config.load import Registry, names_of
 from penstock.config.mistakes import Path
-from penstock.config.models import FileKeys, PipelineKeys
+from penstock.config.models import FileKeys, PipelineKeys, StreamKeys
+from penstock.shaping.options import Shape
 
 
 def belongs(key: str, path: Path, data: Any, sources: Registry, sinks: Registry) -> str | None:
@@ -39,6 +40,7 @@ def _places(path: Path, data: Any, sources: Registry, sinks: Registry) -> Iterat
         case ("pipelines", name, "streams", _):
             yield from _sides(data["pipelines"][name], sources, sinks)
             yield pipeline
+            yield "'shape', indented below it", names_of(Shape)
             for registry, word in ((sources, "from"), (sinks, "into")):
                 for type_ in sorted(registry.TYPES):
                     yield f"streams {word} {type_}", names_of(registry.load(type_).StreamOptions)
@@ -55,5 +57,6 @@ def _sides(body: Any, sources: Registry, sinks: Registry) -> Iterator[tuple[str,
             continue
     for side, module in modules:
         yield f"'{side}'", names_of(module.Options)
+    yield "a stream", names_of(StreamKeys)
     for _, module in modules:
         yield "a stream", names_of(module.StreamOptions)

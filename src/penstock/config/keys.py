@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from penstock.config.load import Registry
-from penstock.config.models import FileKeys, PipelineKeys
+from penstock.config.models import FileKeys, PipelineKeys, StreamKeys
 from penstock.core.sizes import shown_duration, size
 
 _DEFAULT = "; default: "
@@ -73,7 +73,11 @@ def keys(model: type[BaseModel]) -> list[Key]:
 
 def models(sources: Registry, sinks: Registry) -> dict[str, type[BaseModel]]:
     """Every mapping of a pipeline file by its name in the reference: `source lake catalog`, `sink files streams`."""
-    tops: list[tuple[str, type[BaseModel]]] = [("file", FileKeys), ("pipeline", PipelineKeys)]
+    tops: list[tuple[str, type[BaseModel]]] = [
+        ("file", FileKeys),
+        ("pipeline", PipelineKeys),
+        ("stream", StreamKeys),
+    ]
     for side, registry in (("source", sources), ("sink", sinks)):
         for type_ in sorted(registry.TYPES):
             module = registry.load(type_)

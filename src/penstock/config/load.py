@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, Protocol, TypeVar
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from penstock.config import syntax, words
 from penstock.config.document import Document, build, resolve
 from penstock.config.mistakes import UNKNOWN, Mistake, Path, config_error, nearest, suggest
-from penstock.config.models import File, FileKeys, Pipeline, PipelineKeys
+from penstock.config.models import File, FileKeys, Pipeline, PipelineKeys, StreamKeys
 from penstock.config.overrides import override
 from penstock.config.variables import Variables
 from penstock.errors import InputError
@@ -74,6 +74,15 @@ class _Side:
     options: BaseModel | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Streams:
+    """A pipeline's streams by name, split by whose keys they are."""
+
+    own: dict[str, StreamKeys] = field(default_factory=dict)
+    source: dict[str, BaseModel] = field(default_factory=dict)
+    sink: dict[str, BaseModel] = field(default_factory=dict)
+
+
 class _Check:
     """Goes through a document from the top; collects mistakes, and what is right."""
 
@@ -130,8 +139,9 @@ class _Check:
             source=source.options,
             sink_type=sink.type,
             sink=sink.options,
-            source_streams=streams[0],
-            sink_streams=streams[1],
+            streams=streams.own,
+            source_streams=streams.source,
+            sink_streams=streams.sink,
             slice_bytes=keys.slice_bytes,
             lease_seconds=keys.lease_seconds,
         )
@@ -164,13 +174,11 @@ class _Check:
         own = options if "type" in module.Options.model_fields else {k: v for k, v in options.items() if k != "type"}
         return _Side(type_, module, self._keys(module.Options, own, path, more=["type"]))
 
-    def _streams(
-        self, body: dict[str, Any], source: _Side | None, sink: _Side | None, path: Path
-    ) -> tuple[dict[str, BaseModel], dict[str, BaseModel]] | None:
-        """The streams' options, those of the source and those of the sink."""
+    def _streams(self, body: dict[str, Any], source: _Side | None, sink: _Side | None, path: Path) -> _Streams | None:
+        """The streams' options, split by whose they are."""
         path = (*path, "streams")
         if "streams" not in body:
-            return {}, {}
+            return _Streams()
         streams = body["streams"]
         if not streams and (streams is None or isinstance(streams, dict)):
             self._complain(path, "no stream is named; leave 'streams' out to sync all that the source finds")
@@ -180,32 +188,30 @@ class _Check:
             self._name((*path, name), "stream")
         if source is None or sink is None:
             return None  # which options a stream has is not known
-        models = (source.module.StreamOptions, sink.module.StreamOptions)
-        split: tuple[dict[str, BaseModel], dict[str, BaseModel]] = ({}, {})
-        whole = True
+        split = _Streams()
         for name, options in streams.items():
-            if options is not None and not isinstance(options, dict):
-                whole = False  # said already, by the pipeline's own keys
-                continue
-            parts = self._stream(models, options or {}, (*path, name))
-            if all(key in names_of(models[0]) | names_of(models[1]) for key in options or {}):
-                self._agree(zip((source.module, sink.module), parts, strict=True), (*path, name))
-            for known, part in zip(split, parts, strict=True):
-                if part is None:
-                    whole = False
-                else:
-                    known[name] = part
+            if options is None or isinstance(options, dict):  # else it is said already, by the pipeline's own keys
+                self._stream(split, options or {}, source.module, sink.module, (*path, name))
+        whole = all(len(part) == len(streams) for part in (split.own, split.source, split.sink))
         return split if whole else None
 
-    def _stream(
-        self, models: tuple[type[BaseModel], type[BaseModel]], options: dict[str, Any], path: Path
-    ) -> list[BaseModel | None]:
-        names = [names_of(model) for model in models]
-        self._unknown(options, {*names[0], *names[1]}, path)
-        return [
-            self._keys(model, {k: v for k, v in options.items() if k in own}, path)
-            for model, own in zip(models, names, strict=True)
-        ]
+    def _stream(self, split: _Streams, options: dict[str, Any], source: Any, sink: Any, path: Path) -> None:
+        """One stream's options, put where they belong as far as they are right."""
+        models = (StreamKeys, source.StreamOptions, sink.StreamOptions)
+        known = {name for model in models for name in names_of(model)}
+        self._unknown(options, known, path)
+        own, of_source, of_sink = (
+            self._keys(model, {k: v for k, v in options.items() if k in names_of(model)}, path) for model in models
+        )
+        if all(key in known for key in options):
+            self._agree(((source, of_source), (sink, of_sink)), path)
+        name = str(path[-1])
+        if own is not None:
+            split.own[name] = own
+        if of_source is not None:
+            split.source[name] = of_source
+        if of_sink is not None:
+            split.sink[name] = of_sink
 
     def _agree(self, sides: Iterable[tuple[Any, BaseModel | None]], path: Path) -> None:
         """What a source or sink has to say of a stream's options together, if it says anything."""
@@ -236,10 +242,15 @@ class _Check:
         return None if unknown else result
 
     def _again(self, model: type[Model], data: dict[str, Any], path: Path, error: ValidationError) -> Model | None:
-        """Once more, with variables read as the numbers or truth values that their fields ask for."""
-        for place, _ in words.places_of(error.errors(include_url=False), data):
+        """Once more, with variables read as the numbers or truth values that their fields ask for.
+
+        And with the word `null`, which is nothing in YAML, read as the choice of that name where there is one.
+        """
+        for place, wrong in words.places_of(error.errors(include_url=False), data):
             if self._document.variables((*path, *place)):
-                data = _replaced(data, place)
+                data = _replaced(data, place, _as_scalar)
+            elif words.offers_null(wrong) and self._document.place((*path, *place)).null:
+                data = _replaced(data, place, lambda _: "null")
         try:
             return model.model_validate_json(json.dumps(data), strict=True)
         except ValidationError as still:
@@ -318,11 +329,15 @@ def names_of(model: type[BaseModel]) -> set[str]:
     return {field.alias or name for name, field in model.model_fields.items()}
 
 
-def _replaced(data: Any, place: Path) -> Any:
-    """The data with the text at a place read as an unquoted scalar."""
+def _replaced(data: Any, place: Path, read: Callable[[Any], Any]) -> Any:
+    """The data with what lies at a place read in another way."""
     if not place:
-        return resolve(data) if isinstance(data, str) else data
+        return read(data)
     step, rest = place[0], place[1:]
     if isinstance(data, dict):
-        return data | {step: _replaced(data[str(step)], rest)} if step in data else data
-    return [_replaced(item, rest) if index == step else item for index, item in enumerate(data)]
+        return data | {step: _replaced(data[str(step)], rest, read)} if step in data else data
+    return [_replaced(item, rest, read) if index == step else item for index, item in enumerate(data)]
+
+
+def _as_scalar(value: Any) -> Any:
+    return resolve(value) if isinstance(value, str) else value

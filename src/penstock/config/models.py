@@ -1,6 +1,7 @@
 """What a pipeline file may say, and what it says once it has been read.
 
-The keys of sources, sinks and their streams are not here: each source and sink owns its options.
+The keys of sources, sinks and their streams are not here: each source and sink owns its options. What every stream has,
+whatever its source and sink, is.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from penstock.core.sizes import SIZE_PATTERN, size
+from penstock.shaping.options import Shape
 
 
 def _spelt(value: Any) -> Any:
@@ -95,14 +97,28 @@ class PipelineKeys(Keys):
     )
     streams: dict[str, dict[str, Any] | None] | None = Field(
         default=None,
-        description="streams by name; each has the keys of the source's streams and of the sink's streams together; "
-        "default: all that discovery finds",
+        description="streams by name; each has the keys of any stream, of the source's streams and of the sink's "
+        "streams together; default: all that discovery finds",
+    )
+
+
+class StreamKeys(Keys):
+    """A stream's own keys, whatever its source and sink."""
+
+    drift: Literal["evolve", "freeze", "quarantine"] = Field(
+        default="evolve",
+        description="what happens when the source's columns change: `evolve` follows where nothing is lost, `freeze` "
+        "stops the stream, `quarantine` keeps the sink's columns and puts what does not fit aside",
+    )
+    shape: Shape | None = Field(
+        default=None,
+        description="what becomes of columns and rows on their way; default: they are delivered as they are read",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """One pipeline, validated. `source_streams` and `sink_streams` have the same names."""
+    """One pipeline, validated. `streams`, `source_streams` and `sink_streams` have the same names."""
 
     name: str
     source_type: str
@@ -111,9 +127,11 @@ class Pipeline:
     sink_type: str
     #: the sink's own Options
     sink: BaseModel
-    #: streams by name, each with the source's StreamOptions; empty: every stream that discovery finds
+    #: streams by name, each with penstock's own keys; empty: every stream that discovery finds
+    streams: Mapping[str, StreamKeys]
+    #: the same streams with the source's StreamOptions
     source_streams: Mapping[str, BaseModel]
-    #: the same streams with the sink's StreamOptions
+    #: and with the sink's StreamOptions
     sink_streams: Mapping[str, BaseModel]
     slice_bytes: int
     lease_seconds: float

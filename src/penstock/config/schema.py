@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from penstock.config.keys import Key, keys
 from penstock.config.load import Registry
-from penstock.config.models import FileKeys, PipelineKeys
+from penstock.config.models import FileKeys, PipelineKeys, StreamKeys
 
 Schema = dict[str, Any]
 
@@ -48,6 +48,7 @@ def schema(sources: Registry, sinks: Registry) -> Schema:
             whole["properties"] = {"type": {}} | whole["properties"]
             definitions[f"{side}.{type_}"] = whole
             streams[side][type_] = _mapping(module.StreamOptions, f"{side}.{type_}.stream", definitions)["properties"]
+    own = _mapping(StreamKeys, "stream", definitions)["properties"]
     pipeline = _mapping(PipelineKeys, "pipeline", definitions)
     pipeline["properties"] |= {
         side: _by_type(side, list(streams[side]), pipeline["properties"][side]) for side in streams
@@ -55,7 +56,7 @@ def schema(sources: Registry, sinks: Registry) -> Schema:
     about = {"description": pipeline["properties"]["streams"]["description"], "type": "object"}
     pipeline["properties"]["streams"] = about | {"minProperties": 1, "propertyNames": _NAME}
     pipeline["allOf"] = [
-        _streams(source, sink, definitions, streams["source"][source] | _both(streams, source, sink))
+        _streams(source, sink, definitions, own | streams["source"][source] | _both(streams, source, sink))
         for source in streams["source"]
         for sink in streams["sink"]
     ]
@@ -176,3 +177,5 @@ def _parts(raw: Schema, bounds: Schema) -> Iterator[Schema]:
     else:
         own = {name: raw[name] for name in _SAID if name in raw}
         yield own | (bounds if raw.get("type") in ("integer", "number") else {})
+        if "null" in raw.get("enum", ()):
+            yield {"type": "null"}  # what the word is in YAML

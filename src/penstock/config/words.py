@@ -78,6 +78,11 @@ def places_of(errors: Iterable[ErrorDetails], data: Any) -> list[tuple[Path, Err
     return [(_path(error["loc"], data), error) for error in errors]
 
 
+def offers_null(error: ErrorDetails) -> bool:
+    """Whether one of the choices that were expected is called `null`."""
+    return error["type"] == "literal_error" and "null" in _CHOICES.findall(str(error["ctx"]["expected"]))
+
+
 def expected(wanted: str, value: Any, document: Document, path: Path) -> str:
     """`expected text, not 5`."""
     return _Described(document, path, value, hidden=False).expected([wanted])
@@ -204,6 +209,8 @@ class _Described:
             return self.expected([f"{words} {int(bound) if whole else bound}"])
         if kind in ("string_too_short", "too_short") and context.get("min_length") == 1:
             return "must not be empty"
+        if kind in ("string_too_short", "too_short") and isinstance(self._value, str):
+            return f"must have at least {context['min_length']} characters"
         if kind in ("value_error", "assertion_error"):
             return self.without_secrets(str(context["error"]))
         return self.without_secrets(error["msg"][:1].lower() + error["msg"][1:])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from typing import Any
 from uuid import UUID
 
@@ -17,11 +18,13 @@ from pyiceberg.expressions import (
     BooleanExpression,
     BoundPredicate,
     IsNull,
+    LiteralPredicate,
     NotNull,
     Or,
+    SetPredicate,
     UnboundPredicate,
 )
-from pyiceberg.expressions.literals import Literal
+from pyiceberg.expressions.literals import AboveMax, BelowMin, DecimalLiteral, Literal, StringLiteral
 from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import (
     BooleanExpressionVisitor,
@@ -32,7 +35,16 @@ from pyiceberg.expressions.visitors import (
     visit,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, StructType
+from pyiceberg.types import (
+    DecimalType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
 from pyparsing import ParseBaseException
 
 from penstock.errors import StreamRefused
@@ -60,7 +72,7 @@ def read_filter(text: str, schema: Schema) -> Filter:
     try:
         # Without NOT, and each comparison with its own NULL check: what PyIceberg makes of NOT IN, and of a
         # comparison with a number that is out of the column's range, would let NULL pass.
-        bound = bind(outer, visit(rewrite_not(parse(text)), _Guarded()), case_sensitive=True)
+        bound = bind(outer, visit(rewrite_not(parse(text)), _Guarded(outer)), case_sensitive=True)
     except ParseBaseException as error:
         raise _refused(text, f"it cannot be understood from character {error.column} on") from error
     except (TypeError, ValueError) as error:
@@ -78,7 +90,14 @@ def _refused(text: str, reason: str) -> StreamRefused:
 
 
 class _Guarded(BooleanExpressionVisitor[BooleanExpression]):
-    """The same expression, in which no predicate but IS NULL is true of NULL. There is no NOT in it any more."""
+    """The same expression, in which no predicate but IS NULL is true of NULL. There is no NOT in it any more.
+
+    Literals are those of the column's type, or refused: PyIceberg alone takes 1.5 for 2 in a whole number's column, and
+    a number that is out of a column's range for the last one that is in it.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
 
     def visit_true(self) -> BooleanExpression:
         return parse("true")
@@ -96,10 +115,43 @@ class _Guarded(BooleanExpressionVisitor[BooleanExpression]):
         return Or(left_result, right_result)
 
     def visit_unbound_predicate(self, predicate: UnboundPredicate) -> BooleanExpression:
-        return predicate if isinstance(predicate, IsNull) else And(predicate, NotNull(term=predicate.term))
+        if isinstance(predicate, IsNull):
+            return predicate
+        type_ = predicate.term.bind(self._schema).ref().field.field_type
+        fitting: BooleanExpression = predicate
+        if isinstance(predicate, LiteralPredicate):
+            fitting = type(predicate)(predicate.term, _fitting(predicate.literal, type_))
+        elif isinstance(predicate, SetPredicate):
+            known = [_fitting(literal, type_) for literal in predicate.literals]
+            fitting = type(predicate)(predicate.term, [each for each in known if not _beyond(each, type_)])
+        return And(fitting, NotNull(term=predicate.term))
 
     def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
         raise NotImplementedError("nothing is bound yet")
+
+
+def _fitting(literal: Literal[Any], type_: IcebergType) -> Literal[Any]:
+    """A literal as PyIceberg can take it for a type; ValueError where it would take another value."""
+    value = literal.value
+    if isinstance(literal, DecimalLiteral) and isinstance(type_, DecimalType):
+        rescaled = Decimal(value).quantize(Decimal(1).scaleb(-type_.scale), context=Context(prec=200))
+        if rescaled != value:
+            raise ValueError(f"{value} has more digits behind the dot than {type_}")
+        return DecimalLiteral(rescaled)
+    if isinstance(literal, DecimalLiteral) and isinstance(type_, IntegerType | LongType) and value % 1:
+        raise ValueError(f"{value} is compared with whole numbers")
+    if isinstance(literal, StringLiteral) and isinstance(type_, TimestampType | TimestamptzType):
+        date, _, clock = str(value).replace("T", " ", 1).partition(" ")
+        return StringLiteral(f"{date}T{clock or '00:00:00'}")
+    return literal
+
+
+def _beyond(literal: Literal[Any], type_: IcebergType) -> bool:
+    """Whether no value of a type can be equal to a literal."""
+    found = literal.to(type_)
+    if isinstance(type_, DecimalType):
+        return bool(abs(found.value) >= Decimal(10) ** (type_.precision - type_.scale))
+    return isinstance(found, AboveMax | BelowMin)
 
 
 class _Mask(BoundBooleanExpressionVisitor[pa.Array]):
@@ -157,8 +209,9 @@ class _Mask(BoundBooleanExpressionVisitor[pa.Array]):
 
     def _compared(self, how: str, term: Any, literal: Literal[Any]) -> pa.Array:
         column = self._column(term)
-        value = pa.scalar(_travelling(literal.value, column.type), column.type)
-        return pc.call_function(how, [column, value])
+        # A decimal as it is: it may have more digits than the column.
+        type_ = None if pa.types.is_decimal(column.type) else column.type
+        return pc.call_function(how, [column, pa.scalar(_travelling(literal.value, column.type), type_)])
 
     def visit_starts_with(self, term: Any, literal: Literal[Any]) -> pa.Array:
         return pc.starts_with(self._column(term), literal.value)

@@ -1,0 +1,80 @@
+"""A source around another one: everything is handed on, and the one inside gets back its own content.
+
+What a wrapper adds to a content, it takes out again in `own`; positions carry contents, so theirs too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from penstock.core.documents import Document, canonical, parse
+from penstock.core.marks import Mark, Position
+from penstock.core.slices import Slice
+from penstock.ports import Budget, Left, Offered, Planned, Reading, Remark, Source, StreamInfo
+
+
+class Around:
+    """The same streams as those of the source inside, unless a wrapper says otherwise."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def own(self, content: Document) -> Document:
+        """A content as the source inside gave it."""
+        raise NotImplementedError
+
+    def own_position(self, last: Position) -> Position:
+        content = parse(last.content)
+        own = self.own(content)
+        return last if own is content else replace(last, content=canonical(own))
+
+    def connect(self) -> None:
+        self.source.connect()
+
+    def catalog(self) -> Sequence[StreamInfo]:
+        return self.source.catalog()
+
+    def offers(self) -> Sequence[Offered]:
+        return self.source.offers()
+
+    def content(self, stream: str) -> Document:
+        return self.source.content(stream)
+
+    def accept(self, stream: str, last: Position, content: Document) -> None:
+        self.source.accept(stream, self.own_position(last), self.own(content))
+
+    def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+        return self.source.settle(stream, self.own(content), self.own_position(last) if last else None)
+
+    def reached(self, stream: str, last: Position) -> None:
+        self.source.reached(stream, self.own_position(last))
+
+    def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
+        return self.source.ceiling(stream, self.own(content), run, after)
+
+    def plan(
+        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
+    ) -> Planned | None:
+        return self.source.plan(stream, self.own(content), after, ceiling, budget)
+
+    def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
+        return self.source.left(stream, self.own(content), after, ceiling)
+
+    def explain(self, stream: str, content: Document) -> Sequence[Remark]:
+        return self.source.explain(stream, self.own(content))
+
+    def reading(self, slice_: Slice) -> AbstractContextManager[Reading]:
+        content = parse(slice_.content)
+        own = self.own(content)
+        return self.source.reading(slice_ if own is content else replace(slice_, content=canonical(own)))
+
+    def rewound(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+        return self.source.rewound(stream, self.own(content), self.own_position(last) if last else None, to)
+
+    def describe(self, mark: Mark | None) -> str:
+        return self.source.describe(mark)
+
+    def close(self) -> None:
+        self.source.close()

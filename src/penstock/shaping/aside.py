@@ -1,0 +1,88 @@
+"""Values that do not fit the sink's column, put aside as text: a JSON object for each row that has any.
+
+By Arrow's kernels, whole columns at a time. Only bytes and nested values are spelt one by one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.core.widening import widens
+from penstock.shaping.spelling import text
+
+#: what JSON wants escaped; the rest of the control characters follow below
+_ESCAPES = [("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")]
+_CONTROLS = [(chr(code), f"\\u{code:04x}") for code in range(32) if chr(code) not in "\n\r\t"]
+
+
+def parted(array: pa.Array, narrow: pa.DataType) -> tuple[pa.Array, pa.Array]:
+    """A column as its narrower type, NULL where a value does not fit exactly; and those values, NULL elsewhere.
+
+    Between types of which neither is the wider one no value fits, whatever a cast would make of it.
+    """
+    if not widens(str(narrow), str(array.type)) or pa.types.is_null(narrow):
+        return pa.nulls(len(array), narrow), array
+    fits = _fits(array, narrow)
+    nothing = pa.scalar(None, array.type)
+    return pc.if_else(fits, array, nothing).cast(narrow, safe=False), pc.if_else(fits, nothing, array)
+
+
+def _fits(array: pa.Array, narrow: pa.DataType) -> pa.Array:
+    """Whether each value is the same once it has been there and back; NULL fits."""
+    back = array.cast(narrow, safe=False).cast(array.type, safe=False)
+    same = pc.equal(back, array)
+    if pa.types.is_decimal(narrow):
+        # A cast to fewer digits would keep them all.
+        greatest = Decimal((0, (9,) * narrow.precision, -narrow.scale))
+        same = pc.and_(same, pc.less_equal(pc.abs(array), pa.scalar(greatest, array.type)))
+    if pa.types.is_floating(narrow):
+        same = pc.or_(same, pc.is_nan(array))
+    return pc.fill_null(same, True)
+
+
+def objects(columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
+    """One JSON object for each row, with the values that are not NULL, all as text; NULL where there is none."""
+    members = []
+    for name, column in columns.items():
+        key = json.dumps(name, ensure_ascii=False)
+        value = _escaped(_text(column))
+        member = pc.binary_join_element_wise(pa.scalar(f',{key}:"'), value, pa.scalar('"'), "")
+        members.append(pc.fill_null(member, ""))
+    if not members:
+        return pa.nulls(rows, pa.string())
+    inner = pc.utf8_slice_codeunits(pc.binary_join_element_wise(*members, ""), 1)
+    whole = pc.binary_join_element_wise(pa.scalar("{"), inner, pa.scalar("}"), "")
+    return pc.if_else(pc.equal(inner, ""), pa.scalar(None, pa.string()), whole)
+
+
+def _text(column: pa.Array) -> pa.Array:
+    """A column's values as `cast … text` would give them; bytes in hex, nested values as JSON."""
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.array([None if value is None else value.hex() for value in column.to_pylist()], pa.string())
+    if pa.types.is_nested(kind):
+        return pa.array([None if value is None else _json(value) for value in column.to_pylist()], pa.string())
+    return text(column).cast(pa.string())
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=_spelt)
+
+
+def _spelt(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _escaped(values: pa.Array) -> pa.Array:
+    for raw, escaped in _ESCAPES:
+        values = pc.replace_substring(values, raw, escaped)
+    if pc.any(pc.match_substring_regex(values, r"[\x00-\x08\x0b\x0c\x0e-\x1f]")).as_py():
+        for raw, escaped in _CONTROLS:
+            values = pc.replace_substring(values, raw, escaped)
+    return values

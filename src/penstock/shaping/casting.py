@@ -1,0 +1,190 @@
+"""Exact casts of whole columns, by Arrow's own kernels: a value without an exact form in the new type becomes NULL.
+
+Arrow's casts alone would not do: they round 1.239 to a decimal, 0.1 to a float of 32 bits, a moment to its day, and
+take 2 for true; and where they refuse, they do not say how many values it was.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.shaping.spelling import plain, text, without_zone
+from penstock.shaping.types import digits_of, family
+
+#: digits of a decimal of 128 bits
+MOST = 38
+_INTEGERS = {"int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64()}
+_FLOATS = {"float": pa.float32(), "double": pa.float64()}
+_US, _UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
+
+_YEAR = r"(000[1-9]|00[1-9]\d|0[1-9]\d\d|[1-9]\d{3})"
+_LEAP = r"(\d\d(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)"
+_MONTH_AND_DAY = r"((0[13578]|1[02])-(0[1-9]|[12]\d|3[01])|(0[469]|11)-(0[1-9]|[12]\d|30)|02-(0[1-9]|1\d|2[0-8]))"
+_DATE = rf"({_YEAR}-{_MONTH_AND_DAY}|{_LEAP}-02-29)"
+_CLOCK = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,6})?)?"
+_ZONE = r"(Z|[+-]([01]\d|2[0-3])(:?[0-5]\d)?)"
+_NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?"
+_NO_NUMBER = r"(?i:[+-]?(nan|inf|infinity))"
+_TRUE, _FALSE = ["true", "t", "1"], ["false", "f", "0"]
+
+
+def cast(array: pa.Array, type_: str) -> pa.Array:
+    """A column as one of the plain types; NULL where it was, and where a value has no exact form."""
+    array = plain(array)
+    kind = family(str(array.type))
+    if kind == "nothing":
+        return pa.nulls(len(array), arrow_type_of(type_))
+    if type_ == "text":
+        return text(array)
+    if kind == "text":
+        return _from_text(array.cast(pa.string()), type_)
+    if kind == "decimal":
+        return _from_decimal(array, type_)
+    if kind == "integer":
+        return _from_integer(array, type_)
+    if kind == "float":
+        return _from_float(array, type_)
+    if kind in ("date", "timestamp"):
+        return _from_time(array, type_)
+    return array.cast(arrow_type_of(type_))  # truth values and bytes, which always have one
+
+
+def arrow_type_of(type_: str) -> pa.DataType:
+    """The Arrow type of a plain one."""
+    digits = digits_of(type_)
+    others = {"bool": pa.bool_(), "text": pa.string(), "binary": pa.binary(), "date": pa.date32()}
+    named = _INTEGERS | _FLOATS | others | {"timestamp": _US, "timestamptz": _UTC}
+    return pa.decimal128(*digits) if digits else named[type_]
+
+
+def _only(array: pa.Array, *fits: pa.Array) -> pa.Array:
+    """The values for which everything holds; NULL elsewhere."""
+    return pc.if_else(pc.fill_null(reduce(pc.and_kleene, fits), False), array, pa.scalar(None, array.type))
+
+
+# ---------------------------------------------------------------- from text
+
+
+def _from_text(array: pa.Array, type_: str) -> pa.Array:
+    if type_ in _INTEGERS:
+        # With the zeros and the sign that mean nothing taken away, so that what is left is as long as the number.
+        short = pc.replace_substring_regex(array, r"^\+?(-?)0*(\d+)$", r"\1\2")
+        return _from_decimal(_matching(short, r"-?\d{1,38}").cast(pa.decimal128(38, 0)), type_)
+    if type_ in _FLOATS:
+        return _float_of(array, _FLOATS[type_])
+    if type_ == "bool":
+        lower = pc.utf8_lower(array)
+        true, false = (pc.is_in(lower, value_set=pa.array(words)) for words in (_TRUE, _FALSE))
+        return _only(true, pc.or_(true, false))
+    if type_ == "date":
+        return _matching(array, _DATE).cast(pa.date32())
+    if type_ == "timestamp":
+        return _matching(array, rf"{_DATE}([ T]{_CLOCK})?").cast(_US)
+    if type_ == "timestamptz":
+        return _matching(array, rf"{_DATE}[ T]{_CLOCK}{_ZONE}").cast(_UTC)
+    if type_ == "binary":
+        return array.cast(pa.binary())
+    return _decimal_of(array, arrow_type_of(type_))
+
+
+def _matching(array: pa.Array, pattern: str) -> pa.Array:
+    return _only(array, pc.match_substring_regex(array, rf"^(?:{pattern})\z"))
+
+
+def _decimal_of(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Digits and at most one dot: no more digits than fit, unless they are zeros that mean nothing."""
+    before, after = type_.precision - type_.scale, type_.scale
+    fits = _matching(array, rf"[+-]?0*\d{{0,{before}}}(\.\d{{0,{after}}}0*)?")
+    fits = _only(fits, pc.match_substring_regex(fits, r"\d"))
+    short = pc.replace_substring_regex(fits, r"^\+?(-?)0*(\d)", r"\1\2")
+    return pc.replace_substring_regex(short, r"(\.\d*?)0+$", r"\1").cast(type_)
+
+
+def _float_of(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The nearest float, if it has the same digits when it is written down again."""
+    numbers = _matching(array, f"{_NUMBER}|{_NO_NUMBER}")
+    found = pc.replace_substring_regex(numbers, r"^\+", "").cast(type_)
+    return _only(found, pc.equal(_significant(numbers), _significant(found.cast(pa.string()))))
+
+
+def _significant(numbers: pa.Array) -> pa.Array:
+    """The digits that matter: without sign, dot, exponent and the zeros at both ends."""
+    digits = pc.replace_substring_regex(pc.replace_substring_regex(numbers, r"[eE].*$", ""), r"\D", "")
+    return pc.utf8_trim(digits, "0")
+
+
+# ---------------------------------------------------------------- from numbers
+
+
+def _from_decimal(array: pa.Array, type_: str) -> pa.Array:
+    if array.type.bit_width < 128:
+        array = array.cast(pa.decimal128(array.type.precision, array.type.scale))  # Arrow has few kernels for less
+    if type_ in _INTEGERS:
+        return _ranged(_rescaled(array, MOST, 0), type_).cast(_INTEGERS[type_])
+    if type_ in _FLOATS:
+        return _float_of(text(array), _FLOATS[type_])
+    return _rescaled(array, *(digits_of(type_) or (MOST, 0)))
+
+
+def _rescaled(array: pa.Array, precision: int, scale: int) -> pa.Array:
+    """A decimal with other digits; NULL where one of them would be lost."""
+    if array.type.precision - array.type.scale > precision - scale:
+        limit = pa.scalar(Decimal(10) ** (precision - scale), array.type)
+        array = _only(array, pc.less(pc.abs(array), limit))
+    # Room for every digit that is added behind the dot, and for the way back.
+    wide = array.cast(pa.decimal256(76 - max(scale - array.type.scale, 0), array.type.scale))
+    there = wide.cast(pa.decimal256(76, scale), safe=False)
+    if scale < array.type.scale:
+        there = _only(there, pc.equal(there.cast(wide.type, safe=False), wide))
+    return there.cast(pa.decimal128(precision, scale))
+
+
+def _ranged(array: pa.Array, type_: str) -> pa.Array:
+    bits = _INTEGERS[type_].bit_width - 1
+    low, high = (pa.scalar(Decimal(bound), pa.decimal128(20, 0)) for bound in (-(1 << bits), (1 << bits) - 1))
+    return _only(array, pc.greater_equal(array, low), pc.less_equal(array, high))
+
+
+def _from_integer(array: pa.Array, type_: str) -> pa.Array:
+    if type_ == "bool":
+        return _only(array, pc.is_in(array, value_set=pa.array([0, 1], array.type))).cast(pa.bool_())
+    if type_ in _FLOATS:
+        # All whole numbers up to here are floats.
+        most = pa.scalar(Decimal(2) ** (53 if type_ == "double" else 24), pa.decimal128(20, 0))
+        known = pc.abs(array.cast(pa.decimal128(20, 0)))
+        return _only(array, pc.less_equal(known, most)).cast(_FLOATS[type_])
+    if type_ in _INTEGERS and _INTEGERS[type_] == array.type:
+        return array
+    return _from_decimal(array.cast(pa.decimal128(20, 0)), type_)
+
+
+def _from_float(array: pa.Array, type_: str) -> pa.Array:
+    array = array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
+    if type_ in _FLOATS:
+        found = array.cast(_FLOATS[type_], safe=False)
+        return _only(found, pc.or_(pc.equal(found.cast(array.type), array), pc.is_nan(array)))
+    precision, scale = digits_of(type_) or (19, 0)
+    # Strictly within, so that rounding does not lead out again; what is rounded does not come back as it was.
+    within = _only(array, pc.less(pc.abs(array), float(10 ** (precision - scale))))
+    found = within.cast(pa.decimal256(precision + 1, scale))
+    found = _only(found, pc.equal(found.cast(array.type), within))
+    return _from_decimal(found, type_)
+
+
+# ---------------------------------------------------------------- from times
+
+
+def _from_time(array: pa.Array, type_: str) -> pa.Array:
+    """A time with a zone and one without are taken for each other as UTC."""
+    array = without_zone(array) if pa.types.is_timestamp(array.type) else array
+    if type_ == "date":
+        days = array.cast(pa.date32())
+        return _only(days, pc.equal(days.cast(array.type), array)) if pa.types.is_timestamp(array.type) else days
+    found = array.cast(_US, safe=False)
+    if pa.types.is_timestamp(array.type) and array.type.unit == "ns":
+        found = _only(found, pc.equal(found.cast(array.type, safe=False), array))
+    return found.cast(_UTC) if type_ == "timestamptz" else found

@@ -1,0 +1,129 @@
+"""Batches as the sink's columns want them, inside a worker: by name, exact casts only, by Arrow's own kernels.
+
+A column that the stream no longer has is NULL, one that became narrower is widened, and what does not fit is put
+aside as text in one column. Imports pyarrow only when a part is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.drift import ASIDE, columns_of, quarantined
+from penstock.core.slices import Part
+from penstock.core.widening import widens
+from penstock.errors import StreamFailed
+from penstock.ports import Reader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: the column in which batches carry whether a row is an upsert or a delete
+CHANGE = "_change"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A reader whose batches have the sink's columns. Small and picklable."""
+
+    reader: Reader
+    #: the sink's columns and their Arrow types, as pyarrow prints them
+    columns: tuple[tuple[str, str], ...] = field(repr=False)
+    #: columns whose values may have to be put aside
+    aside: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, reader: Reader, content: Mapping[str, Any]) -> Fitted:
+        columns = tuple((column["name"], column["arrow"]) for column in columns_of(content))
+        return cls(reader, columns, quarantined(content))
+
+    def open(self, part: Part) -> pa.RecordBatchReader:
+        """The part's rows; the reader inside is let go of together with this one."""
+        import pyarrow as pa
+
+        given = self.reader.open(part)
+        fit = _Fit(given.schema, self.columns, self.aside)
+        return pa.RecordBatchReader.from_batches(fit.schema, _fitted(given, fit))
+
+
+def _fitted(given: pa.RecordBatchReader, fit: _Fit) -> Iterator[pa.RecordBatch]:
+    with given:
+        for batch in given:
+            yield fit(batch)
+
+
+class _Fit:
+    """How batches of one schema become batches of the sink's columns."""
+
+    def __init__(self, given: pa.Schema, columns: Sequence[tuple[str, str]], aside: Sequence[str]) -> None:
+        import pyarrow as pa
+
+        from penstock.lake.arrow_types import arrow_type
+
+        types = {each.name: each.type for each in given}
+        self._aside = [name for name in aside if name in types]
+        self._kept = {name for name, _ in columns}
+        fields = [
+            # As it comes, where the types are spelt alike: not every print can be read back.
+            pa.field(name, types[name] if name in types and str(types[name]) == arrow else arrow_type(arrow))
+            for name, arrow in columns
+        ]
+        if CHANGE in types and CHANGE not in self._kept:
+            fields.append(given.field(CHANGE))
+        self.schema = pa.schema(fields)
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        from penstock.shaping.aside import objects, parted
+
+        put_aside: dict[str, pa.Array] = {name: batch.column(name) for name in self._aside if name not in self._kept}
+        arrays: list[pa.Array | None] = []
+        for wanted in self.schema:
+            if wanted.name == ASIDE and self._aside:
+                arrays.append(None)
+            elif wanted.name not in batch.schema.names:
+                arrays.append(pa.nulls(batch.num_rows, wanted.type))
+            elif wanted.name in self._aside:
+                fits, put_aside[wanted.name] = parted(batch.column(wanted.name), wanted.type)
+                arrays.append(fits)
+            else:
+                arrays.append(_cast(batch.column(wanted.name), wanted))
+        texts = objects({name: put_aside[name] for name in self._aside}, batch.num_rows) if self._aside else None
+        return pa.RecordBatch.from_arrays([texts if each is None else each for each in arrays], schema=self.schema)
+
+
+def _cast(array: pa.Array, wanted: pa.Field) -> pa.Array:
+    """The column in the sink's type; StreamFailed if a value would not be the same there."""
+    import pyarrow as pa
+
+    given, type_ = str(array.type), str(wanted.type)
+    if array.type == wanted.type:
+        return array
+    if widens(type_, given):
+        return _narrowed(array, wanted)
+    if widens(given, type_) or pa.types.is_nested(array.type):
+        try:
+            return array.cast(wanted.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            pass
+    raise StreamFailed(
+        f"column {wanted.name} comes as {given}, and {type_} was planned",
+        next_step="run again; if it happens again, report it as a defect of penstock or of the source",
+    )
+
+
+def _narrowed(array: pa.Array, wanted: pa.Field) -> pa.Array:
+    import pyarrow.compute as pc
+
+    from penstock.shaping.aside import parted
+
+    fits, rest = parted(array, wanted.type)
+    if rest.null_count < len(rest):
+        raise StreamFailed(
+            f"column {wanted.name} became {array.type} while a slice was open that has it as {wanted.type}, and "
+            f"{len(rest) - rest.null_count} of its values do not fit, such as {pc.drop_null(rest)[0]}",
+            next_step="let go of the open slice by `penstock state recover FILE`; the next one has the new type",
+        )
+    return fits
