@@ -102,6 +102,9 @@ class Reading:
 
     reader: Reader
     parts: Sequence[Part]
+    #: what the source has no longer as the slice says, and gives otherwise without losing a value (a column that is
+    #: gone as NULL), in words
+    changed: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +126,14 @@ class Left:
     exact: bool = False
     #: rows that are there but may not be read yet; None: not known
     held_back: int | None = None
-    #: who or what keeps them from being read, in words
+    #: who keeps them from being read, in words
     blocker: str | None = None
+    #: what an operator should look at, in words: someone has kept them from being read for long
+    warning: str | None = None
+    #: how far it is safe to read now and what that rests on, in words; None: nobody asked
+    horizon: str | None = None
+    #: that nothing below can still appear: proven, or assumed; None: nobody asked
+    proven: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +184,7 @@ class Source(Protocol):
 
         StreamRefused, with the reason and the next step, before anything is read. The same configuration
         and the same table give the same document in every process. `columns` lists what is shipped, each
-        with its `name`.
+        with its `name` and its `arrow` type as pyarrow prints it; `drift` is not the source's to say.
         """
         ...
 
@@ -204,7 +213,9 @@ class Source(Protocol):
     def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
         """The highest place this run will read to, frozen for the run; None: there is nothing to read.
 
-        `after` is where the stream is: its mark may hold what was known when it was made.
+        `after` is where the stream is: its mark may hold what was known when it was made. A ceiling whose `held` is
+        true says that someone keeps rows above it from being read: `left` says who, and a run tells it even if it
+        has nothing to move.
         """
         ...
 
@@ -226,7 +237,8 @@ class Source(Protocol):
         """Read a slice exactly as its own content and bounds say, also when the configuration has changed.
 
         The parts cover the slice: every row in it is in exactly one part. StreamRefused if the source can no
-        longer give what the content says (another database, a column gone).
+        longer give what the content says (another database, a column of another type). A column that is gone may be
+        given as NULL, which `changed` says; never one whose values are still there.
         """
         ...
 

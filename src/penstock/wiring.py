@@ -141,7 +141,19 @@ def context_for(
 
 
 def build_source(file: File, pipeline: str, context: Context | None = None) -> Source:
-    """A pipeline's source, not yet connected."""
+    """A pipeline's source with all that becomes of its columns on their way, not yet connected."""
+    from penstock.shaping.drifting import Drifting
+    from penstock.shaping.source import Shaped
+
+    streams = file.pipelines[pipeline].streams
+    shapes = {name: stream.shape for name, stream in streams.items() if stream.shape is not None}
+    # Also without any shape: a slice that was begun with one is finished with it. Drift is outermost: it is what
+    # arrives at the sink that drifts.
+    return Drifting(Shaped(bare_source(file, pipeline, context), shapes))
+
+
+def bare_source(file: File, pipeline: str, context: Context | None = None) -> Source:
+    """A pipeline's source itself, not yet connected."""
     from penstock import sources
 
     chosen = file.pipelines[pipeline]
@@ -188,6 +200,7 @@ def assemble(
             lease_seconds=chosen.lease_seconds,
             slice_bytes=chosen.slice_bytes,
             workers=hands.workers,
+            drift={name: stream.drift for name, stream in chosen.streams.items()},
         ),
     )
     if kept is not None:

@@ -129,6 +129,8 @@ messages: st.SearchStrategy[Message] = st.one_of(
         exact=st.booleans(),
         held_back=st.none() | counts,
         blocker=maybe,
+        horizon=maybe,
+        proven=st.none() | st.booleans(),
     ),
     state_changes,
     st.builds(Log, ts=moments, level=texts, text=texts, stream=maybe),

@@ -159,7 +159,9 @@ def test_a_slice_on_its_way() -> None:
 
 
 def test_the_whole_document() -> None:
-    before = Remaining(ts=NOON, stream="s", rows=15, exact=True, held_back=2, blocker="pid 7")
+    before = Remaining(
+        ts=NOON, stream="s", rows=15, exact=True, held_back=2, blocker="pid 7", horizon="below 9", proven=True
+    )
     progress = fold([catalog("s"), before, moved("s", 1, 10, seconds=2)])
     assert progress.elapsed == 2.0
     assert progress.document() == {
@@ -184,6 +186,8 @@ def test_the_whole_document() -> None:
                 "left_exact": True,
                 "held_back": 2,
                 "blocker": "pid 7",
+                "horizon": "below 9",
+                "proven": True,
                 "mark": '{"at":1}',
                 "version": 1,
                 "error": None,
@@ -236,11 +240,11 @@ def test_what_nobody_knows_stays_unknown() -> None:
 
 
 def test_rows_that_are_held_back_have_their_blocker_until_it_is_gone() -> None:
-    said: list[Message] = [remaining(9, held_back=4, blocker="pid 7 (ann)"), moved("s", 1)]
+    said: list[Message] = [remaining(9, held_back=4, blocker="pid 7 (ann)", horizon="up to 5"), moved("s", 1)]
     stream = fold(said).streams["s"]
-    assert (stream.held_back, stream.blocker) == (4, "pid 7 (ann)")
+    assert (stream.held_back, stream.blocker, stream.horizon) == (4, "pid 7 (ann)", "up to 5")
     stream = fold([*said, remaining(9)]).streams["s"]
-    assert (stream.held_back, stream.blocker) == (None, None)
+    assert (stream.held_back, stream.blocker, stream.horizon) == (None, None, None)
 
 
 # ---------------------------------------------------------------- continuations

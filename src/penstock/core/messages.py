@@ -120,8 +120,12 @@ class Remaining(Message):
     exact: bool = False
     #: rows above the ceiling that may not be read yet
     held_back: int | None = None
-    #: who or what keeps them from being read, in words
+    #: who keeps them from being read, in words
     blocker: str | None = None
+    #: how far it is safe to read and what that rests on, in words; None: the source has no such thing
+    horizon: str | None = None
+    #: that nothing below can still appear: proven, or assumed
+    proven: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

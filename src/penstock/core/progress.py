@@ -45,9 +45,12 @@ class StreamProgress:
     left: int | None = None
     #: whether they were counted, not estimated
     left_exact: bool = False
-    #: rows above the ceiling that may not be read yet, and who or what keeps them from being read
+    #: rows above the ceiling that may not be read yet, and who keeps them from being read
     held_back: int | None = None
     blocker: str | None = None
+    #: how far it is safe to read, in words, and whether that is proven or assumed
+    horizon: str | None = None
+    proven: bool | None = None
     #: the newest mark
     mark: str | None = None
     #: the highest version of the mark that was counted: a replayed message is not counted twice
@@ -208,6 +211,8 @@ def _(message: Remaining, progress: Progress) -> Progress:
         left_exact=message.exact,
         held_back=message.held_back,
         blocker=message.blocker,
+        horizon=message.horizon,
+        proven=message.proven,
     )
 
 

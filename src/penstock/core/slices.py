@@ -126,6 +126,8 @@ class Receipt:
     schema: str
     #: canonical JSON in the sink's own terms: names, sizes, checksums
     pieces: str
+    #: values that had no exact form, and in whose place the stream wants NULL
+    nulled: int = 0
 
 
 class Verdict(enum.Enum):

@@ -9,14 +9,15 @@ from __future__ import annotations
 import enum
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.core.documents import Document
+from penstock.core.drift import EVOLVE, followed, kept
 from penstock.core.marks import Mark, Position
 from penstock.core.messages import Log, Message, Remaining, StateChanged, StepDone
 from penstock.core.slices import Kind, Receipt, Slice, Verdict, faults_of, following, verdict
-from penstock.engine import undoing
+from penstock.engine import drifting, undoing
 from penstock.engine.disagreement import disagreement
 from penstock.errors import CommitUnclear, SliceRefused, StreamFailed, StreamStopped
 from penstock.ports import (
@@ -75,10 +76,19 @@ class Gate:
     settled: bool = False
     #: whether this run has taken a slice of it through
     moved: bool = False
+    #: whether this run has warned of someone who keeps rows from being read
+    warned: bool = False
+    #: what happens when its columns change: evolve, freeze or quarantine
+    drift: str = EVOLVE
 
     @property
     def stream(self) -> str:
         return self.info.name
+
+    @property
+    def whole(self) -> bool:
+        """Whether each slice takes the place of all before it."""
+        return self.info.kind is Kind.REFRESH
 
     def turn(self) -> Turn:
         """Take the open slice, or else the next one, through the gate."""
@@ -91,6 +101,8 @@ class Gate:
             if slice_ is None:
                 if self.moved and state.last:
                     self.source.reached(self.stream, state.last)
+                if self.held:
+                    self.say_left(state)
                 return Turn.NOTHING
         else:
             self.say(StepDone(stream=self.stream, step="intend", number=slice_.number, resumed=True))
@@ -105,7 +117,7 @@ class Gate:
         self.greet(state)
         if state.last is None or state.last.mark is None:
             return self.stays("is at its beginning already")
-        content = self.source.content(self.stream)
+        content = kept(drifting.before(state), self.source.content(self.stream))
         mark = self.source.rewound(self.stream, content, state.last, to)
         if mark == state.last.mark:
             return self.stays("is at that place already")
@@ -122,7 +134,7 @@ class Gate:
         to = undoing.place(changes, version, self.stream)
         if state.last and to.mark == state.last.mark:
             return self.stays("is at that place already")
-        content = self.source.content(self.stream)
+        content = kept(drifting.before(state), self.source.content(self.stream))
         self.source.accept(self.stream, to, content)
         # A source that hears of a place ahead may let go of what lies before it: only once the mark is there.
         ahead = undoing.way(changes, to).back is False
@@ -140,6 +152,10 @@ class Gate:
             self.settle(content, slice_.position)
         self.pass_through(state, self.intend(slice_, rows=0))
         return Turn.MOVED
+
+    def tell(self, lines: Iterable[Message]) -> None:
+        for line in lines:
+            self.say(line)
 
     def stays(self, why: str) -> Turn:
         self.say(Log(level="info", stream=self.stream, text=why))
@@ -173,19 +189,12 @@ class Gate:
             self.settle(self.validated(state), state.last)
         budget = Budget(self.slice_bytes, self.rows_left(), self.row_bytes, self.workers)
         planned = self.plan(state, budget)
+        if planned is not None and self.moved and self.renewed(state):
+            planned = self.plan(state, budget)
         self.probe.at("gate.planned")
         if planned is None or self.content is None or self.ceiling is None:
             return None
-        left = self.source.left(self.stream, self.content, state.last.mark if state.last else None, self.ceiling)
-        self.say(
-            Remaining(
-                stream=self.stream,
-                rows=left.rows,
-                exact=left.exact,
-                held_back=left.held_back,
-                blocker=left.blocker,
-            )
-        )
+        self.say_left(state)
         slice_ = following(
             state.last,
             pipeline=self.pipeline,
@@ -195,7 +204,11 @@ class Gate:
             kind=planned.kind,
             plan=planned.plan,
         )
-        return self.intend(slice_, rows=planned.rows)
+        self.intend(slice_, rows=planned.rows)
+        self.tell(drifting.told(self.stream, drifting.before(state), self.content, whole=self.whole))
+        if not self.moved:
+            self.tell(drifting.reminder(self.stream, self.content))
+        return slice_
 
     def settle(self, content: Document, at: Position | None) -> None:
         """Let the source put in order what reading on from `at` needs. Only under the lease: it may write."""
@@ -208,12 +221,19 @@ class Gate:
 
     def validated(self, state: StreamState) -> Document:
         """What would be read now, once source and sink have agreed to it."""
-        if self.content is None:
-            self.content = self.source.content(self.stream)
-            self.sink.check(self.info, self.content)
+        content = self.content if self.content is not None else self.source.content(self.stream)
         if state.last and state.last.mark:
-            self.source.accept(self.stream, state.last, self.content)
-        return self.content
+            self.source.accept(self.stream, state.last, content)
+        if self.content is None:
+            content = followed(drifting.before(state), content, self.drift, whole=self.whole)
+            self.sink.check(self.info, content)
+            self.content = content
+        return content
+
+    def renewed(self, state: StreamState) -> bool:
+        """Whether what would be read has changed since the slice before: a run may take hours."""
+        before, self.content = self.content, None
+        return self.validated(state) != before
 
     def plan(self, state: StreamState, budget: Budget) -> Planned | None:
         """Ask the source for the next slice; validates the stream the first time."""
@@ -224,6 +244,31 @@ class Gate:
             if self.ceiling is None:
                 return None
         return self.source.plan(self.stream, content, after, self.ceiling, budget)
+
+    @property
+    def held(self) -> bool:
+        """Whether someone keeps rows above the ceiling from being read: that is told even if nothing moves."""
+        return bool(self.ceiling and self.ceiling.get("held"))
+
+    def say_left(self, state: StreamState) -> None:
+        """Say what the stream has before it, and who keeps it from going further."""
+        if self.content is None or self.ceiling is None:
+            return
+        left = self.source.left(self.stream, self.content, state.last.mark if state.last else None, self.ceiling)
+        self.say(
+            Remaining(
+                stream=self.stream,
+                rows=left.rows,
+                exact=left.exact,
+                held_back=left.held_back,
+                blocker=left.blocker,
+                horizon=left.horizon,
+                proven=left.proven,
+            )
+        )
+        if left.warning and not self.warned:
+            self.say(Log(level="warning", stream=self.stream, text=left.warning))
+            self.warned = True
 
     def intend(self, slice_: Slice, rows: int | None) -> Slice:
         self.store.intend(self.lease, slice_, now=self.clock.now(), run=self.run)
@@ -264,6 +309,10 @@ class Gate:
         if not slice_.kind.moves:
             return ()
         with self.source.reading(slice_) as reading:
+            self.tell(drifting.otherwise(slice_, reading.changed, self.drift))
+            # A slice that only takes note of something has no parts, and needs nobody to move them.
+            if not reading.parts and slice_.kind is Kind.ROWS:
+                return ()
             writer = self.sink.writer(slice_, attempt)
             receipts = self.mover().move(reading.reader, writer, reading.parts)
         fault = faults_of(reading.parts, receipts)
@@ -274,6 +323,7 @@ class Gate:
                 pipeline=self.pipeline,
                 stream=self.stream,
             )
+        self.tell(_nulled(self.stream, slice_, receipts))
         rows, bytes_ = sum(r.rows for r in receipts), sum(r.bytes for r in receipts)
         if slice_.kind is Kind.REFRESH:
             self._check_drop(state, rows)
@@ -346,3 +396,12 @@ class Gate:
         """Stop the stream. Only the holder of the lease may: a process that was replaced ends quietly (LeaseLost)."""
         self.store.stop(self.lease, self.stream, reason.what, now=self.clock.now())
         raise reason
+
+
+def _nulled(stream: str, slice_: Slice, receipts: Sequence[Receipt]) -> Iterable[Message]:
+    """That values were not delivered as they are, if so."""
+    count = sum(receipt.nulled for receipt in receipts)
+    if count:
+        values = "1 value has" if count == 1 else f"{count} values have"
+        text = f"slice {slice_.number}: {values} no exact form and became NULL, as the pipeline file says"
+        yield Log(level="warning", stream=stream, text=text)

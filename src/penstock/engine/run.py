@@ -7,11 +7,12 @@ import json
 import traceback
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
+from penstock.core.drift import EVOLVE
 from penstock.core.limits import Limits
 from penstock.core.messages import (
     Catalog,
@@ -56,6 +57,8 @@ class Settings:
     workers: int = 2
     #: renew the lease beside the work; tests that stop time turn it off
     heartbeat: bool = True
+    #: by stream, what happens when its columns change; see core.drift. One that is not named evolves
+    drift: Mapping[str, str] = field(default_factory=dict)
 
 
 class Engine:
@@ -218,7 +221,9 @@ class Engine:
         held = self.sink.held(gate.stream)
         if (held.position.id if held else None) != (state.last.id if state.last else None):
             return True
-        return gate.plan(state, Budget(self.settings.slice_bytes, rows=1, look=True)) is not None
+        planned = gate.plan(state, Budget(self.settings.slice_bytes, rows=1, look=True))
+        # Rows that someone keeps from being read are told, and so that the run's record has them.
+        return planned is not None or gate.held
 
     # ------------------------------------------------------------ reset, rewind, undo and recover
 
@@ -399,6 +404,7 @@ class Engine:
             slice_bytes=self.settings.slice_bytes,
             workers=self.settings.workers,
             rows_left=lambda: limits.rows_left(self._voice.request.rows),
+            drift=self.settings.drift.get(info.name, EVOLVE),
         )
 
     def mover(self) -> Mover:

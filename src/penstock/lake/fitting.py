@@ -59,13 +59,16 @@ class _WithoutDeletes(Fitting):
         return super().__call__(batch, first)
 
 
-def fitting(incoming: pa.Schema, schema: Schema, key: Sequence[str] = ()) -> Fitting:
-    """How batches come into the table; StreamFailed, before any row, if they cannot."""
+def fitting(incoming: pa.Schema, schema: Schema, key: Sequence[str] = (), empty: Sequence[str] = ()) -> Fitting:
+    """How batches come into the table; StreamFailed, before any row, if they cannot.
+
+    Columns that are `empty` may be missing in the table: they are NULL in every row.
+    """
     names = {field.name for field in schema.fields}
     for name in incoming.names:
         if incoming.names.count(name) > 1:
             raise StreamFailed(f"the stream has two columns {name!r}", next_step="rename one at the source")
-        if name in INTERNAL or (name not in names and name != CHANGE):
+        if name in INTERNAL or (name not in names and name != CHANGE and name not in empty):
             raise StreamFailed(f"a batch has a column {name!r}, for which the table has no place", next_step=_DEFECT)
     plain, columns = arrow_columns(schema), arrow_columns(file_schema(schema))
     fillers: list[Filler | None] = []

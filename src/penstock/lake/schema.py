@@ -142,8 +142,8 @@ def _misfit(name: str, now: IcebergType, given: IcebergType) -> StreamRefused:
     return StreamRefused(
         f"column {name!r} is {described(now)} in the table and {described(given)} in the stream; "
         "a value could be lost between them",
-        next_step="cast or rename the column at the source, land in another table with `into`, "
-        "or drop the column from the table once its values are not needed",
+        next_step="cast the column (`shape: {cast: …}`) or give it another name (`shape: {rename: …}`), land in "
+        "another table with `into`, or drop the column from the table once its values are not needed",
     )
 
 

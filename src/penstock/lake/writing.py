@@ -47,6 +47,8 @@ class LakeWriter:
     #: the first number of the slice: one above the head that it was prepared from
     start: int
     block: int = BLOCK
+    #: columns that are NULL in every row: the table need not have a place for them
+    empty: tuple[str, ...] = ()
     probe: Probe = field(default_factory=Quiet)
 
     def write(self, batches: pa.RecordBatchReader, part: Part) -> Receipt:
@@ -57,7 +59,7 @@ class LakeWriter:
         rows = size = 0
         try:
             with writing(self.pipeline, self.stream, self.shape):
-                fit = fitting(batches.schema, self.shape.schema, self.shape.key)
+                fit = fitting(batches.schema, self.shape.schema, self.shape.key, self.empty)
             for batch in batches:  # outside `writing`: what the source cannot give is not what the lake refuses
                 if not batch.num_rows:
                     continue
@@ -91,7 +93,7 @@ class LakeWriter:
         if rows > self.block:
             raise StreamFailed(
                 f"one part has more than {self.block} rows, and no number is left for the next one",
-                next_step="lower `slice_size`, so that a slice is cut into smaller parts",
+                next_step="lower `slice_bytes`, so that a slice is cut into smaller parts",
             )
 
 

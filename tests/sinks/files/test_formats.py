@@ -151,6 +151,25 @@ def test_any_json_reader_understands_it(tmp_path: Path) -> None:
     assert list(first) == list(COLUMNS)
 
 
+def test_lists_are_json_arrays(tmp_path: Path) -> None:
+    lists = {
+        name: pa.array([values, None, [], values[::-1]], pa.list_(kind))
+        for name, (kind, values, _, _) in COLUMNS.items()
+    }
+    # Cut out of something larger, as a batch may be.
+    table = pa.table({name: pa.concat_arrays([array, array]).slice(1, 6) for name, array in lists.items()})
+    deliver(open_sink(tmp_path, format="ndjson"), table)
+    texts = {name: texts for name, (_, _, _, texts) in COLUMNS.items()}
+    whole = {name: f"[{','.join(each)}]" for name, each in texts.items()}
+    back = {name: f"[{','.join(each[::-1])}]" for name, each in texts.items()}
+    nothing, empty = dict.fromkeys(COLUMNS, "null"), dict.fromkeys(COLUMNS, "[]")
+    lines = [
+        "{" + ",".join(f'"{name}":{row[name]}' for name in COLUMNS) + "}\n"
+        for row in (nothing, empty, back, whole, nothing, empty)
+    ]
+    assert only_file(tmp_path).read_bytes().decode() == "".join(lines)
+
+
 def test_names_of_columns_are_escaped_too(tmp_path: Path) -> None:
     odd = {'a"b': [1], "c\nd": [2], "e\\f": [3], "größe, €": [4]}
     deliver(open_sink(tmp_path, format="ndjson"), pa.table(odd))

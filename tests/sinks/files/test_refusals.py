@@ -66,7 +66,7 @@ def test_a_directory_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest
     [
         (pa.array([b"x"]), "binary"),
         (pa.array([b"x"], pa.large_binary()), "large_binary"),
-        (pa.array([[1]]), "list<item: int64>"),
+        (pa.array([[b"x"]]), "list<item: binary>"),
         (pa.array([{"a": 1}]), "struct<a: int64>"),
     ],
 )
@@ -86,6 +86,19 @@ def test_a_column_that_text_cannot_hold(tmp_path: Path, format_: str, column: pa
     assert str(refused.value) == said
     assert tree(tmp_path) == []
     open_sink(tmp_path).check(StreamInfo(STREAM, Kind.ROWS), content)
+
+
+def test_a_list_into_csv_has_other_ways_out(tmp_path: Path) -> None:
+    content = {"columns": [{"name": "ids", "arrow": "list<item: int64>"}]}
+    with pytest.raises(StreamRefused) as refused:
+        open_sink(tmp_path, format="csv").check(StreamInfo(STREAM, Kind.ROWS), content)
+    assert str(refused.value) == (
+        "contract/orders: column 'ids' is list<item: int64>, which csv cannot hold exactly\n"
+        f"{SAFE}\n"
+        "Next: use format: parquet or ndjson, let the source send it as text (`arrays: text` of a postgres stream), "
+        "or leave the column out with `columns`"
+    )
+    open_sink(tmp_path, format="ndjson").check(StreamInfo(STREAM, Kind.ROWS), content)
 
 
 def test_a_partition_column_is_checked_by_name_and_type(tmp_path: Path) -> None:

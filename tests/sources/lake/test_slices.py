@@ -162,17 +162,6 @@ def test_a_dropped_column_is_not_in_the_next_slice(lake: Lake) -> None:
     assert rows.to_pydict() == {"id": [101]}
 
 
-def test_an_open_slice_that_reads_a_dropped_column_is_refused(lake: Lake) -> None:
-    reader = lake.reader()
-    slice_ = reader.intend()
-    assert slice_
-    with lake.table().update_schema() as update:
-        update.delete_column("note")
-    with pytest.raises(StreamRefused) as caught:
-        reader.read(slice_)
-    assert caught.value.what == "the slice at hand reads the column 'note', which the table no longer has"
-
-
 def test_a_column_dropped_and_added_again_does_not_get_its_old_values_back(lake: Lake) -> None:
     with lake.table().update_schema() as update:
         update.delete_column("note")

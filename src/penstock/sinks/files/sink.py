@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 
 from penstock.core.documents import Document
+from penstock.core.drift import absent, columns_of
 from penstock.core.marks import Position
 from penstock.core.slices import Kind, Receipt, Slice
 from penstock.errors import CommitUnclear, InputError, SliceRefused, StreamRefused
@@ -19,11 +20,11 @@ from penstock.sinks.files.failures import failed_write
 from penstock.sinks.files.layout import Layout, attempt_number, stem
 from penstock.sinks.files.manifest import Manifest, Named, make_folders, sync_folder, write_durably
 from penstock.sinks.files.options import Options, StreamOptions
+from penstock.sinks.files.textual import refusal
 from penstock.sinks.files.writer import FilesWriter
 
-#: Arrow types, as they are printed, that have a date; and those that a text format has no exact form for
+#: Arrow types, as they are printed, that have a date
 DATES = ("date", "timestamp")
-UNTEXTUAL = ("binary", "large_binary", "fixed_size_binary", "list", "large_list", "struct", "map")
 
 
 class FilesSink:
@@ -60,10 +61,9 @@ class FilesSink:
         return None
 
     def check(self, stream: StreamInfo, content: Document) -> None:
-        columns = content.get("columns")
-        if isinstance(columns, list):
-            # By name only, without Arrow: before anything is intended, since a slice once open keeps its columns.
-            self._check_columns(stream.name, {column["name"]: column.get("arrow") for column in columns})
+        # By name only, without Arrow: before anything is intended, since a slice once open keeps its columns.
+        columns = {column["name"]: column.get("arrow") for column in columns_of(content)}
+        self._check_columns(stream.name, columns, absent(content))
         if stream.kind is Kind.REFRESH:
             self._check_alone(stream.name)
         self._check_unmixed(stream)
@@ -92,21 +92,22 @@ class FilesSink:
             stream=stream.name,
         )
 
-    def _check_columns(self, stream: str, columns: Mapping[str, str | None]) -> None:
+    def _check_columns(self, stream: str, columns: Mapping[str, str | None], gone: Sequence[str]) -> None:
         options = self.streams.get(stream)
         partition = options.partition_by if options else None
         what = step = None
         if partition and partition.column not in columns:
             what = f"partition_by names the column {partition.column!r}, which the stream does not have"
             step = f"use one of: {', '.join(columns)}"
+        elif partition and partition.column in gone:
+            what = f"partition_by names the column {partition.column!r}, which the stream no longer has"
+            step = f"bring it back, or use one of: {', '.join(name for name in columns if name not in gone)}"
         elif partition and not (columns[partition.column] or "date").startswith(DATES):
             what = f"partition_by needs a date or timestamp column; {partition.column!r} is {columns[partition.column]}"
             step = "choose another column for partition_by"
-        elif self.options.format != "parquet":
+        else:
             for name, kind in columns.items():
-                if kind and kind.startswith(UNTEXTUAL):
-                    what = f"column {name!r} is {kind}, which {self.options.format} cannot hold exactly"
-                    step = "use format: parquet, or leave the column out with `columns`"
+                what, step = (kind and refusal(name, kind, self.options.format)) or (what, step)
         if what and step:
             raise StreamRefused(what, next_step=step, pipeline=self.pipeline, stream=stream)
 

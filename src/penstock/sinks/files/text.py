@@ -57,9 +57,20 @@ def _json(column: pa.Array) -> pa.Array:
         text = pc.if_else(finite, column.cast(pa.string()), _quoted(column.cast(pa.string())))
     elif pa.types.is_timestamp(kind):
         text = _quoted(_iso(column))
+    elif pa.types.is_list(kind):
+        text = _json_array(column)
     else:
         text = _quoted(_escaped(column.cast(pa.string())))
     return pc.fill_null(text, "null")
+
+
+def _json_array(lists: pa.ListArray) -> pa.Array:
+    offsets = lists.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    values = _json(lists.values.slice(first, last - first))
+    mask = lists.is_null() if lists.null_count else None
+    texts = pa.ListArray.from_arrays(pc.subtract(offsets, first), values, mask=mask)
+    return pc.binary_join_element_wise(pa.scalar("["), pc.binary_join(texts, ","), pa.scalar("]"), "")
 
 
 def _quoted(text: pa.Array) -> pa.Array:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from penstock.core.documents import Document
+from penstock.core.drift import absent, quarantined
 from penstock.core.slices import Kind
 from penstock.errors import StreamRefused
 from penstock.lake import names
@@ -59,9 +60,17 @@ class Checks:
             self._refuse(
                 "mode merge needs a key, and the stream has no primary key", "name the columns with `key: [id]`"
             )
+        gone, unfit = absent(self.content), quarantined(self.content)
         for name in self.key:
             if name not in columns:
                 self._refuse(f"key names the column {name!r}, which the stream does not have", _one_of(columns))
+            if name in gone or name in unfit:
+                what = "the stream no longer has" if name in gone else "has another type now"
+                self._refuse(
+                    f"the table is keyed by the column {name!r}, which {what}",
+                    "change it back at the source, or by `shape: {rename: …}` or `shape: {cast: …}`; or land in "
+                    "another table, with another `into` and `key`",
+                )
 
     def _check_table(self, standing: Standing) -> None:
         if not standing.ours:
@@ -99,7 +108,8 @@ class Checks:
 
     def _check_schema(self, standing: Standing | None) -> None:
         link = standing.link(self.pipeline, self.stream.name) if standing else None
-        if link and json.loads(link.position.content).get("columns") == self.content["columns"]:
+        before = json.loads(link.position.content) if link else {}
+        if all(before.get(key) == self.content.get(key) for key in ("columns", "drift")):
             return
         from penstock.sinks.lake.making import check_schema
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from penstock.core.documents import Document, canonical
+from penstock.core.drift import absent, columns_of
 from penstock.core.slices import Slice
 from penstock.errors import StreamFailed
 from penstock.lake import names
@@ -25,9 +26,15 @@ if TYPE_CHECKING:
 
 
 def wanted(content: Document, options: StreamOptions, key: Sequence[str]) -> Schema:
-    """The table that a stream would have if it were made now."""
+    """The table that a stream would have if it were made now.
+
+    Columns that it no longer has are not asked for: the table's own are NULL then, and one that was dropped there too
+    does not come back.
+    """
     keyed = key if options.mode == "merge" else ()
-    return iceberg_schema(arrow_schema(content), key=keyed, deletes=content.get("changes") is True)
+    gone = absent(content)
+    columns = [column for column in columns_of(content) if column["name"] not in gone]
+    return iceberg_schema(arrow_schema({"columns": columns}), key=keyed, deletes=content.get("changes") is True)
 
 
 def check_schema(place: Place, table: str, content: Document, options: StreamOptions, key: Sequence[str]) -> None:

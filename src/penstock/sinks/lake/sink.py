@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import Document
+from penstock.core.documents import Document, parse
+from penstock.core.drift import absent
 from penstock.core.marks import Position
 from penstock.core.slices import Receipt, Slice
 from penstock.errors import CommitUnclear, InputError, SliceRefused
@@ -147,6 +148,7 @@ class LakeSink:
             name=names.file_stem(self.pipeline, slice_.stream, slice_.number, attempt),
             attempt=attempt,
             start=standing.head + 1,
+            empty=absent(parse(slice_.content)),
             probe=self.context.probe,
         )
 

@@ -17,6 +17,7 @@ from penstock.lake.peek import peek, tables_in
 from penstock.lake.place import Place
 from penstock.lake.standing import Standing
 from penstock.ports import Budget, Context, Left, Offered, Planned, Reading, Remark, StreamInfo
+from penstock.sources.lake.altered import as_now
 from penstock.sources.lake.content import Content, columns_of
 from penstock.sources.lake.marks import mark_of, seq_of, snapshot_of, table_of
 from penstock.sources.lake.options import Options, StreamOptions
@@ -294,7 +295,7 @@ class LakeSource:
         table, standing = self._in_order(slice_.stream)
         self._must_fit(slice_.stream, standing, content.uuid, upto)
         self._must_be_whole(slice_, standing, after)
-        self._must_have(slice_.stream, standing, content)
+        now = as_now(content, standing.columns, slice_.stream)
         found = pieces(table, table.metadata.current_snapshot_id, after, upto)
         plan = json.loads(slice_.plan)
         with shelf_of(table) as shelf:
@@ -302,13 +303,14 @@ class LakeSource:
         reader = LakeReader(
             table.io,
             table.schema(),
-            content.names,
+            now.names if now else content.names,
             where=content.where,
             changes=content.changes,
             key=content.key,
             name_mapping=table.properties.get(NAME_MAPPING),
         )
-        yield Reading(reader, [span.part(index) for index, span in enumerate(spans)])
+        reading = Reading(reader, [span.part(index) for index, span in enumerate(spans)])
+        yield now.fitted(reading) if now else reading
 
     def _in_order(self, stream: str) -> tuple[Table, Standing]:
         """The table in a state in which every row has its own number.
@@ -335,16 +337,6 @@ class LakeSource:
             on = f", then `penstock rewind FILE --to {standing.floor} --stream {slice_.stream}`" if slice_.after else ""
             step = f"to go on without them, let go of the open slice with {let_go}{on}"
             raise self._gone(slice_.stream, standing, after, step)
-
-    def _must_have(self, stream: str, standing: Standing, content: Content) -> None:
-        fields = {f["name"] for f in standing.columns}
-        gone = [name for name in content.names if name not in fields]
-        if gone:
-            raise self._refused(
-                stream,
-                f"the slice at hand reads the column {gone[0]!r}, which the table no longer has",
-                "add the column to the table again, or `penstock state reset` the stream",
-            )
 
     # ------------------------------------------------------------ going back
 

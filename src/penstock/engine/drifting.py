@@ -1,0 +1,81 @@
+"""A stream's columns as the gate meets them: every change is said once, with what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from penstock.core.documents import parse
+from penstock.core.drift import ASIDE, FREEZE, Change, Way, quarantined, said
+from penstock.core.messages import Log
+from penstock.core.slices import Slice
+from penstock.errors import StreamRefused
+from penstock.ports import StreamState
+
+_STAYS = {
+    Way.ADDED: "the sink gets it",
+    Way.DROPPED: "it stays in the sink, and is NULL from now on",
+    Way.WIDENED: "the sink's column becomes wider",
+    Way.NARROWED: "the sink's column stays as wide as it is",
+    Way.RETYPED: "the sink's column stays as it is",
+}
+_ASIDE = {
+    Way.ADDED: f"its values are put aside in {ASIDE}",
+    Way.WIDENED: f"the sink's column stays as it is; values that do not fit it are NULL there and put aside in {ASIDE}",
+    Way.RETYPED: f"the sink's column is NULL from now on, and the values are put aside in {ASIDE}",
+}
+
+#: of a copy that takes the place of the one before
+_COPIED = {
+    Way.ADDED: "the new copy has it",
+    Way.DROPPED: "the new copy is without its values",
+    **dict.fromkeys((Way.WIDENED, Way.NARROWED, Way.RETYPED), "so is the new copy"),
+}
+
+
+def before(state: StreamState) -> dict[str, Any] | None:
+    """What the last slice was made of."""
+    return parse(state.last.content) if state.last else None
+
+
+def lines(
+    last: Mapping[str, Any] | None, content: Mapping[str, Any], *, whole: bool = False
+) -> list[tuple[Change, str]]:
+    """The changes that come with a slice's content, each with a line about it. `whole`: of a full refresh."""
+    aside = quarantined(content)
+    found = []
+    for change in said(last, content):
+        stays = _COPIED if whole and "drift" not in content else _STAYS
+        becomes = _ASIDE if change.column in aside and change.way in _ASIDE else stays
+        found.append((change, f"{change}: {becomes[change.way]}"))
+    return found
+
+
+def told(
+    stream: str, last: Mapping[str, Any] | None, content: Mapping[str, Any], *, whole: bool = False
+) -> Iterator[Log]:
+    """What a run says when it has begun a slice with other columns than the last."""
+    for change, line in lines(last, content, whole=whole):
+        put_aside = change.column in quarantined(content)
+        yield Log(level="warning" if put_aside else change.level, stream=stream, text=line)
+
+
+def reminder(stream: str, content: Mapping[str, Any]) -> Iterator[Log]:
+    """What is said in every run as long as values may be put aside."""
+    aside = quarantined(content)
+    if aside:
+        several = f"{len(aside)} columns do" if len(aside) > 1 else "1 column does"
+        text = f"{several} not fit the sink ({', '.join(aside)}): values are put aside in its column {ASIDE}"
+        yield Log(level="warning", stream=stream, text=text)
+
+
+def otherwise(slice_: Slice, changed: Sequence[str], policy: str) -> Iterator[Log]:
+    """A slice that is open while its source has changed: what it lacks is said, or refused where columns are frozen."""
+    if changed and policy == FREEZE:
+        raise StreamRefused(
+            f"its columns are frozen, and have changed while slice {slice_.number} is open: {'; '.join(changed)}",
+            next_step="change the source back; or finish the slice without them by `drift: evolve` on the stream",
+            stream=slice_.stream,
+        )
+    for line in changed:
+        yield Log(level="warning", stream=slice_.stream, text=f"slice {slice_.number}: {line}")

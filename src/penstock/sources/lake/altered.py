@@ -1,0 +1,69 @@
+"""A slice that is open while its table has changed: what the table has is read, and fitted to the slice's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.core.drift import Way, successors, way
+from penstock.errors import StreamRefused
+from penstock.ports import Reading
+from penstock.shaping.fitting import Fitted
+from penstock.sources.lake.content import Content, columns_of, spelt
+
+
+@dataclass(frozen=True, slots=True)
+class AsNow:
+    """A slice's columns in terms of what the table has now."""
+
+    #: those that the table still has
+    names: tuple[str, ...]
+    #: the slice's own, with their Arrow types
+    columns: tuple[tuple[str, str], ...]
+    #: what is not as it was, in words
+    changed: tuple[str, ...]
+
+    def fitted(self, reading: Reading) -> Reading:
+        """What is read, as the slice says it."""
+        return replace(reading, reader=Fitted(reading.reader, self.columns), changed=self.changed)
+
+
+def as_now(content: Content, fields: Sequence[Mapping[str, Any]], stream: str) -> AsNow | None:
+    """A slice against the table's fields; None: nothing has changed. StreamRefused where a value would be lost."""
+    there = {each["name"]: each for each in fields}
+    now = [{"name": each["name"], "type": spelt(each["type"])} for each in fields]
+    names: list[str] = []
+    changed: list[str] = []
+    for was in content.columns:
+        name = was["name"]
+        if name not in there:
+            perhaps = successors(name, content.columns, now)
+            if perhaps or name in content.key:
+                renamed = f"; perhaps it was renamed to {perhaps[0]!r}" if perhaps else ""
+                what = f"the slice at hand reads the column {name!r}, which the table no longer has{renamed}"
+                raise _refused(what, stream)
+            changed.append(f"column {name} ({was['type']}) is gone: it is NULL in this slice")
+            continue
+        names.append(name)
+        (is_,) = columns_of([there[name]])
+        if is_["arrow"] == was["arrow"]:
+            continue
+        if way(was["arrow"], is_["arrow"]) is Way.RETYPED:
+            what = f"the slice at hand reads the column {name!r} as {was['type']}, and it is {is_['type']} now"
+            raise _refused(what, stream)
+        changed.append(f"column {name} was {was['type']} and is {is_['type']} now: it is {was['type']} in this slice")
+    if not changed:
+        return None
+    if not names:
+        raise _refused("the slice at hand reads columns of which the table no longer has any", stream)
+    return AsNow(tuple(names), tuple((each["name"], each["arrow"]) for each in content.columns), tuple(changed))
+
+
+def _refused(what: str, stream: str) -> StreamRefused:
+    return StreamRefused(
+        what,
+        next_step="change the table back; or let go of the slice by "
+        f"`penstock state recover FILE --stream {stream}`: the next one is planned anew",
+        stream=stream,
+    )

@@ -1,0 +1,313 @@
+"""Drift: which columns have changed, how, and what the sink's columns become under each policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from tests.core.strategies import given
+
+from penstock.core.documents import Document
+from penstock.core.drift import (
+    ASIDE,
+    POLICIES,
+    Column,
+    Way,
+    absent,
+    changes,
+    columns_of,
+    followed,
+    kept,
+    own,
+    quarantined,
+    reads,
+    said,
+    way,
+)
+from penstock.core.widening import widens
+from penstock.errors import StreamRefused
+
+TYPES = (
+    *("null", "bool", "int8", "int16", "int32", "int64", "uint8", "uint32", "uint64"),
+    *("halffloat", "float", "double", "string", "large_string", "binary", "date32[day]"),
+    *("decimal128(5, 0)", "decimal128(10, 0)", "decimal128(12, 2)", "decimal128(14, 2)", "decimal128(20, 4)"),
+    *("timestamp[us]", "timestamp[us, tz=UTC]", "list<item: int32>", "list<item: int64>"),
+)
+
+
+def column(name: str, arrow: str = "int32", type_: str | None = None) -> dict[str, str]:
+    return {"name": name, "arrow": arrow} | ({"type": type_} if type_ else {})
+
+
+def content(*columns: Column, **more: Any) -> dict[str, Any]:
+    return {"columns": list(columns), "identity": "here"} | more
+
+
+columns = st.lists(
+    st.builds(column, st.sampled_from("abcdef"), st.sampled_from(TYPES)),
+    max_size=6,
+    unique_by=lambda each: str(each["name"]),
+)
+contents = columns.map(lambda found: content(*found))
+policies = st.sampled_from(POLICIES)
+
+
+# ---------------------------------------------------------------- types
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("int16", "int32"),
+        ("int32", "int64"),
+        ("uint8", "int16"),
+        ("uint32", "int64"),
+        ("int16", "float"),
+        ("int32", "double"),
+        ("int32", "decimal128(10, 0)"),
+        ("int32", "decimal128(12, 2)"),
+        ("int64", "decimal128(19, 0)"),
+        ("uint64", "decimal128(20, 0)"),
+        ("float", "double"),
+        ("halffloat", "double"),
+        ("decimal128(12, 2)", "decimal128(14, 2)"),
+        ("decimal128(12, 2)", "decimal128(14, 4)"),
+        ("decimal128(38, 2)", "decimal256(39, 2)"),
+        ("string", "large_string"),
+        ("null", "date32[day]"),
+    ],
+)
+def test_a_wider_type_holds_every_value(was: str, now: str) -> None:
+    assert widens(was, now)
+    assert not widens(now, was)
+    assert (way(was, now), way(now, was)) == (Way.WIDENED, Way.NARROWED)
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("int64", "double"),
+        ("int32", "float"),
+        ("int32", "uint64"),
+        ("int64", "uint64"),
+        ("int32", "decimal128(9, 0)"),
+        ("int32", "decimal128(11, 2)"),
+        ("decimal128(12, 2)", "decimal128(12, 3)"),
+        ("decimal128(12, 2)", "double"),
+        ("int32", "string"),
+        ("string", "date32[day]"),
+        ("date32[day]", "timestamp[us]"),
+        ("timestamp[us]", "timestamp[us, tz=UTC]"),
+        ("bool", "int8"),
+        ("list<item: int32>", "list<item: int64>"),
+        ("string", "binary"),
+    ],
+)
+def test_neither_of_two_types_is_the_wider_one(was: str, now: str) -> None:
+    assert (way(was, now), way(now, was)) == (Way.RETYPED, Way.RETYPED)
+
+
+@given(st.sampled_from(TYPES), st.sampled_from(TYPES), st.sampled_from(TYPES))
+def test_widening_leads_one_way(one: str, other: str, third: str) -> None:
+    assert not (widens(one, other) and widens(other, one))
+    if widens(one, other) and widens(other, third):
+        assert widens(one, third)
+
+
+# ---------------------------------------------------------------- changes
+
+
+@given(columns)
+def test_nothing_has_changed_between_a_list_and_itself(found: list[dict[str, str]]) -> None:
+    assert changes(found, found) == ()
+    assert changes(found, found[::-1]) == (), "another order is no change"
+
+
+@given(columns, columns)
+def test_every_column_is_accounted_for(before: list[dict[str, str]], now: list[dict[str, str]]) -> None:
+    found = {change.column: change for change in changes(before, now)}
+    old, new = ({each["name"]: each["arrow"] for each in side} for side in (before, now))
+    for name in old | new:
+        if name not in new:
+            assert found[name].way is Way.DROPPED
+        elif name not in old:
+            assert found[name].way is Way.ADDED
+        elif old[name] == new[name]:
+            assert name not in found
+        else:
+            assert found[name].way in (Way.WIDENED, Way.NARROWED, Way.RETYPED)
+    assert len(changes(before, now)) == len(found)
+    back = {change.column: change.way for change in changes(now, before)}
+    assert back.keys() == found.keys()
+    assert all((found[name].way is Way.WIDENED) == (back[name] is Way.NARROWED) for name in found)
+
+
+def test_changes_are_told_in_the_words_of_the_source() -> None:
+    before = [column("id", "int32", "integer"), column("note", "string", "text"), column("gone", "bool", "boolean")]
+    now = [column("id", "int64", "bigint"), column("note", "int32", "integer"), column("new", "float", "real")]
+    assert list(map(str, changes(before, now))) == [
+        "column id was integer and is bigint now, which is wider",
+        "column note was text and is integer now",
+        "column gone (boolean) is gone",
+        "column new is new (real)",
+    ]
+    assert [change.level for change in changes(before, now)] == ["info", "warning", "warning", "info"]
+    assert str(changes(now, before)[0]) == "column id was bigint and is integer now, which is narrower"
+
+
+def test_a_column_that_went_as_another_came_at_its_place_was_perhaps_renamed() -> None:
+    a, b, c = column("a"), column("b"), column("c")
+    gone, come = changes([a, b, c], [a, column("d"), c])
+    assert str(gone) == "column b (int32) is gone; perhaps it was renamed to d"
+    assert str(come) == "column d is new (int32)"
+    for now in ([a, c, column("d")], [a, column("d", "int64"), c], [a, column("d"), column("e")]):
+        assert all(change.perhaps is None for change in changes([a, b, c], now))
+
+
+def test_another_name_for_the_same_arrow_type_is_no_change() -> None:
+    assert changes([column("a", "string", "varchar(10)")], [column("a", "string", "varchar(20)")]) == ()
+
+
+# ---------------------------------------------------------------- what becomes of them
+
+
+def attempted(before: Document, now: Document, policy: str) -> Document | StreamRefused:
+    try:
+        return followed(before, now, policy)
+    except StreamRefused as refused:
+        return refused
+
+
+@given(contents, policies)
+def test_the_first_slice_is_as_the_source_gives_it(now: dict[str, Any], policy: str) -> None:
+    assert followed(None, now, policy) == now
+
+
+@given(contents, contents, policies)
+def test_every_column_of_the_source_arrives_or_is_put_aside(
+    before: dict[str, Any], now: dict[str, Any], policy: str
+) -> None:
+    after = attempted(before, now, policy)
+    if isinstance(after, StreamRefused):
+        assert after.next_step
+        assert policy != "quarantine"
+        assert any(change.column in after.what for change in changes(before["columns"], now["columns"]))
+        return
+    assert own(after) == now
+    assert followed(after, now, policy) == after, "the same columns again change nothing"
+    landed = {each["name"]: each["arrow"] for each in columns_of(after)}
+    assert len(landed) == len(columns_of(after))
+    for each in reads(after):
+        name, arrow = each["name"], each["arrow"]
+        fits = name in landed and (landed[name] == arrow or widens(arrow, landed[name]))
+        assert fits != (name in quarantined(after)), "exactly one of the two"
+    for each in columns_of(before):
+        now_is = landed[each["name"]]
+        assert now_is == each["arrow"] or widens(each["arrow"], now_is), "what the sink has stays, or becomes wider"
+    assert list(landed)[: len(before["columns"])] == [each["name"] for each in before["columns"]]
+    assert (ASIDE in landed) == bool(quarantined(after))
+
+
+@given(contents, st.lists(st.tuples(contents, policies), max_size=5))
+def test_a_history_of_changes_never_loses_a_column(first: dict[str, Any], history: list[Any]) -> None:
+    last: Document = first
+    for now, policy in history:
+        after = attempted(last, now, policy)
+        if isinstance(after, StreamRefused):
+            continue
+        assert [each["name"] for each in columns_of(after)][: len(columns_of(last))] == [
+            each["name"] for each in columns_of(last)
+        ]
+        assert own(after) == now
+        last = after
+
+
+@given(contents, contents)
+def test_frozen_columns_let_no_change_pass(before: dict[str, Any], now: dict[str, Any]) -> None:
+    found = changes(before["columns"], now["columns"]) if before["columns"] else ()
+    if not found:
+        assert said(before, followed(before, now, "freeze")) == ()
+        return
+    with pytest.raises(StreamRefused) as refused:
+        followed(before, now, "freeze")
+    assert all(str(change) in refused.value.what for change in found)
+
+
+def test_frozen_columns_hold_against_what_evolve_has_accepted() -> None:
+    before, now = content(column("a")), content(column("a"), column("b"))
+    accepted = followed(before, now, "evolve")
+    assert followed(accepted, now, "freeze") == accepted
+    with pytest.raises(StreamRefused, match="column b"):
+        followed(accepted, before, "freeze")
+
+
+def test_a_column_that_is_gone_stays_and_one_that_is_narrower_stays_wide() -> None:
+    before = content(column("a", "int64"), column("b", "string"), column("c"))
+    after = followed(before, content(column("a", "int32"), column("c", "int64"), column("d")), "evolve")
+    assert [(each["name"], each["arrow"]) for each in columns_of(after)] == [
+        ("a", "int64"),
+        ("b", "string"),
+        ("c", "int64"),
+        ("d", "int32"),
+    ]
+    assert absent(after) == ("b",)
+    assert after["identity"] == "here"
+    assert "drift" not in followed(after, content(*columns_of(after)), "evolve")
+
+
+def test_a_column_that_comes_back_with_another_type_is_no_new_one() -> None:
+    first = content(column("a"), column("b"))
+    without = followed(first, content(column("a")), "evolve")
+    with pytest.raises(StreamRefused, match="column b was int32 and is string now") as refused:
+        followed(without, content(column("a"), column("b", "string")), "evolve")
+    for step in ("shape: {cast", "shape: {rename", "drift: quarantine"):
+        assert step in refused.value.next_step
+
+
+def test_what_does_not_fit_is_put_aside() -> None:
+    before = content(column("a"), column("b"), column("c", "int64"), column("d"))
+    now = content(column("a", "string"), column("b", "int64"), column("c", "int32"), column("e"))
+    after = followed(before, now, "quarantine")
+    assert quarantined(after) == ("a", "b", "e")
+    assert columns_of(after) == [*columns_of(before), {"name": ASIDE, "arrow": "string"}]
+    assert absent(after) == ("d",)
+    fitting = followed(after, before, "quarantine")
+    assert quarantined(fitting) == ()
+    assert absent(fitting) == (ASIDE,)
+    assert [change.column for change in said(after, fitting)] == ["a", "b", "c", "e", "d"]
+
+
+def test_a_column_that_was_put_aside_can_be_taken_in_later() -> None:
+    before, now = content(column("a")), content(column("a"), column("b"))
+    aside = followed(before, now, "quarantine")
+    taken = followed(aside, now, "evolve")
+    assert [each["name"] for each in columns_of(taken)] == ["a", ASIDE, "b"]
+    assert quarantined(taken) == ()
+    assert list(map(str, said(aside, taken))) == ["column b is new (int32)"]
+    assert said(taken, followed(taken, now, "evolve")) == ()
+
+
+def test_a_column_named_like_ours_is_told_apart() -> None:
+    before = content(column("a"))
+    with pytest.raises(StreamRefused, match=ASIDE) as refused:
+        followed(before, content(column("a"), column(ASIDE, "string")), "quarantine")
+    assert "shape: {rename" in refused.value.next_step
+    after = followed(before, content(column("a"), column(ASIDE, "string")), "evolve")
+    assert "drift" not in after
+
+
+def test_a_slice_without_rows_keeps_the_columns() -> None:
+    before = followed(content(column("a"), column("b")), content(column("a"), column("c")), "evolve")
+    now = content(column("a", "string"), where="elsewhere")
+    stays = kept(before, now)
+    assert (columns_of(stays), reads(stays), stays["where"]) == (columns_of(before), reads(before), "elsewhere")
+    assert kept(None, now) == now
+
+
+@pytest.mark.parametrize("now", [content(column("a", "string")), content(column("b"))])
+def test_a_copy_that_replaces_all_before_has_the_columns_of_now(now: Document) -> None:
+    before = content(column("a"), column("b"))
+    assert followed(before, now, "evolve", whole=True) == now
+    with pytest.raises(StreamRefused, match="frozen"):
+        followed(before, now, "freeze", whole=True)

@@ -1,0 +1,31 @@
+"""Streams that have lost columns: what files keep of them, and what cannot go on without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.core.drift import followed
+from penstock.core.slices import Kind
+from penstock.errors import StreamRefused
+from penstock.ports import Context, Quiet, StreamInfo
+from penstock.sinks.files import FilesSink, Options, StreamOptions, build
+
+BEFORE = {"columns": [{"name": "id", "arrow": "int64"}, {"name": "at", "arrow": "date32[day]"}]}
+NOW = {"columns": [{"name": "id", "arrow": "int64"}, {"name": "day", "arrow": "date32[day]"}]}
+
+
+def sink(folder: Path, **stream: object) -> FilesSink:
+    options = {"orders": StreamOptions.model_validate(stream)}
+    return build(Options(directory="out"), options, Context("shop", str(folder), Quiet()))
+
+
+def test_the_column_of_the_folders_cannot_go(tmp_path: Path) -> None:
+    info, content = StreamInfo("orders", Kind.ROWS), followed(BEFORE, NOW, "evolve")
+    sink(tmp_path).check(info, content)
+    sink(tmp_path, partition_by={"column": "day", "by": "date"}).check(info, content)
+    with pytest.raises(StreamRefused) as refused:
+        sink(tmp_path, partition_by={"column": "at", "by": "date"}).check(info, content)
+    assert refused.value.what == "partition_by names the column 'at', which the stream no longer has"
+    assert refused.value.next_step == "bring it back, or use one of: id, day"
