@@ -13,13 +13,13 @@ Error = manager.Error
 
 
 def connect(conninfo: str) -> Any:
-    """A DB-API connection in a transaction; `Error` if it cannot be had.
+    """A DB-API connection outside transactions; `Error` if it cannot be had.
 
     The driver reads every column of the whole database's catalog before it first connects (65 ms in an empty
     database). What it learns is kept for the process, so that only the first part of a worker waits for it.
     """
     held: Any = _Kept()
-    return manager.Connection(held, AdbcConnection(_database(conninfo)))
+    return manager.Connection(held, AdbcConnection(_database(conninfo)), autocommit=True)
 
 
 @lru_cache(maxsize=8)

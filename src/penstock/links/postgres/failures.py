@@ -11,6 +11,9 @@ from penstock.errors import ConnectionFailed, PenstockError, StreamFailed, Strea
 
 _PREFIX = re.compile(r"^(connection failed: )?(connection to server (at|on) .*? failed: )?((FATAL|ERROR):\s+)?")
 
+#: what to do when a pooler has no connection left for us
+POOLED = "give the pooler more connections to the server (its pool size), or lower `connections`"
+
 #: (what libpq says, what to do): the first that fits
 _STEPS = (
     (r"password authentication failed", "correct the user or the password in `url`"),
@@ -22,16 +25,42 @@ _STEPS = (
     (r'role ".*" does not exist', "correct the user in `url`, or create the role"),
     (r"Connection refused", "see that PostgreSQL runs there and listens on that port, or correct `url`"),
     (r"resolve host|translate host name", "correct the host in `url`"),
+    (r"query_wait_timeout", POOLED),
     (
         r"timeout",
         "see that the host can be reached from here (network, firewall), or raise `connect_timeout`",
     ),
     (r"no pg_hba.conf entry", "allow this client, user and database in the server's pg_hba.conf"),
-    (r"does not support SSL", "use sslmode=prefer in `url`, or turn TLS on at the server"),
-    (r"certificate|SSL", "name the server's root certificate in `url` (sslrootcert=…), or correct sslmode"),
+    (r"does not support SSL", "turn TLS on at the server, or set `tls.mode` (sslmode in `url`) to prefer"),
     (
-        r"too many (clients|connections)|connection slots",
-        "wait for others to disconnect, or raise max_connections",
+        r"does not match host name",
+        "put the name that the server's certificate is for into `url`, or have a certificate made for this one; "
+        "`tls.mode: verify-ca` does not look at the name",
+    ),
+    (
+        r"weak sslmode",
+        "set `tls.mode: verify-full`: who trusts all that the machine trusts must look at the server's name",
+    ),
+    (
+        r"private key file .* (has group or world access|must be owned)",
+        "take the rights of others away from the file: chmod 600",
+    ),
+    (
+        r"certificate required|unknown ca|client certificate|connection requires a valid client",
+        "name a certificate and its key that the server accepts in `tls.certificate` and `tls.key`",
+    ),
+    (
+        r"certificate|SSL",
+        "name the certificates that the server's descends from in `tls.root_certificate` (sslrootcert in `url`), or "
+        "correct `tls.mode`",
+    ),
+    (
+        r"unsupported startup parameter",
+        "take that parameter out of `url`: the pooler there does not pass it on",
+    ),
+    (
+        r"too many (clients|connections)|connection slots|no more connections",
+        "wait for others to disconnect, lower `connections`, or raise max_connections (a pooler's max_client_conn)",
     ),
     (
         r"(starting|shutting) (up|down)|recovery mode|not yet accepting",
@@ -47,18 +76,29 @@ _CONNECTION = ("08", "57P01", "57P02", "57P03", "57P05", "53300")
 _GONE = ("3F000", "42P01", "42703", "42704", "42804", "42883")
 
 
-def unreachable(where: str, said: str) -> ConnectionFailed:
-    """No connection could be made."""
+#: a lock that was not given in time, a deadlock, a transaction that may not last so long
+_WAITED = ("55P03", "40P01", "25P03", "25P04")
+
+#: what a standby says when a query would keep it from replaying
+RECOVERY = "conflict with recovery"
+
+
+def unreachable(where: str, said: str, *, key: str = "url") -> ConnectionFailed:
+    """No connection could be made to what the option `key` names."""
     why = reason(said)
     step = next((step for pattern, step in _STEPS if re.search(pattern, why)), "correct `url`")
-    return ConnectionFailed(f"cannot connect to PostgreSQL at {where}: {why}", next_step=step)
+    return ConnectionFailed(
+        f"cannot connect to PostgreSQL at {where}: {why}", next_step=step.replace("`url`", f"`{key}`")
+    )
 
 
 def lost(where: str, said: str) -> ConnectionFailed:
     """A connection ended while it was used."""
+    why = reason(said)
+    first = POOLED if "query_wait_timeout" in why else "see that the server is up"
     return ConnectionFailed(
-        f"the connection to PostgreSQL at {where} was lost: {reason(said)}",
-        next_step="see that the server is up, then run the same command again; it resumes where it stood",
+        f"the connection to PostgreSQL at {where} was lost: {why}",
+        next_step=f"{first}, then run the same command again; it resumes where it stood",
     )
 
 
@@ -66,6 +106,8 @@ def broken_off(said: str, *, where: str, table: str, stream: str | None) -> Pens
     """A COPY broke off in the middle of its rows: of that, Arrow's streams carry the words alone."""
     if "statement timeout" in said or "user request" in said:
         state = "57014"
+    elif RECOVERY in said:
+        state = "40001"
     else:
         state = "XX000" if "ERROR:" in said else ""
     return failed(state, said, where=where, table=table, stream=stream)
@@ -74,6 +116,13 @@ def broken_off(said: str, *, where: str, table: str, stream: str | None) -> Pens
 def failed(sqlstate: str | None, said: str, *, where: str, table: str, stream: str | None) -> PenstockError:
     """A statement failed."""
     state, why = sqlstate or "", reason(said)
+    if RECOVERY in said:
+        return StreamFailed(
+            f"{table}: the replica ended a statement to go on with what it replays: {why}",
+            next_step="set hot_standby_feedback = on or raise max_standby_streaming_delay on the replica, or leave "
+            "`replica` out, then run again",
+            stream=stream,
+        )
     if not state or state.startswith(_CONNECTION):
         return lost(where, said)
     if state == "42501":
@@ -81,20 +130,31 @@ def failed(sqlstate: str | None, said: str, *, where: str, table: str, stream: s
             f"{table} cannot be read: {why}", next_step="grant what is missing, then run again", stream=stream
         )
     if state in _GONE:
-        return StreamRefused(
-            f"{table} has changed while it was read: {why}",
-            next_step="run again once the table is as the pipeline file says",
-            stream=stream,
-        )
+        return altered(table, why, stream=stream)
     if state == "57014":
         return StreamFailed(
             f"{table}: the server ended a statement: {why}",
             next_step="raise `statement_timeout` of the source, or the role's own, then run again",
             stream=stream,
         )
+    if state in _WAITED:
+        return StreamFailed(
+            f"{table}: a statement waited in vain: {why}",
+            next_step="see who holds the table (pg_locks), or raise the timeout that the role has, then run again",
+            stream=stream,
+        )
     return StreamFailed(
         f"{table} cannot be read: {why}",
         next_step="correct what the server names, then run again",
+        stream=stream,
+    )
+
+
+def altered(table: str, why: str, *, stream: str | None) -> StreamRefused:
+    """A table is not as it was when the slice was planned."""
+    return StreamRefused(
+        f"{table} has changed while it was read: {why}",
+        next_step="run again: the slice is finished with what the table has now, or the run says what to do",
         stream=stream,
     )
 
