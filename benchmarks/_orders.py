@@ -15,7 +15,7 @@ COMMAND = str(Path(sys.executable).with_name("penstock"))
 PYTHON = sys.executable
 
 TABLE = """
-CREATE TABLE orders AS SELECT
+CREATE TABLE {table} AS SELECT
     g AS id,
     (g * 7919 % 400000)::int AS customer_id,
     (array['new', 'paid', 'shipped', 'delivered', 'cancelled'])[1 + (g % 5)] AS status,
@@ -25,17 +25,34 @@ CREATE TABLE orders AS SELECT
         'sku', 'SKU-' || (g % 9973), 'qty', g % 10, 'channel', (array['web', 'app', 'store'])[1 + (g % 3)],
         'ref', left(md5((g + 1)::text), 16)
     ) AS payload,
-    timestamptz '2024-01-01 00:00+00' + g * interval '10 seconds' AS created_at,
-    timestamptz '2024-01-01 00:00+00' + g * interval '10 seconds' + (g * 7919 % 1000003) * interval '37 milliseconds'
-        AS updated_at
+    timestamptz '2024-01-01 00:00+00' + g * {apart} AS created_at,
+    timestamptz '2024-01-01 00:00+00' + g * {apart} + (g * 7919 % 1000003) * interval '37 milliseconds' AS updated_at
 FROM generate_series(1::bigint, {rows}) g
 """
 AFTERWARDS = (
-    "ALTER TABLE orders ADD PRIMARY KEY (id)",
-    "ALTER TABLE orders ALTER updated_at SET NOT NULL",
-    "CREATE INDEX ON orders (updated_at, id)",
-    "VACUUM ANALYZE orders",
+    "ALTER TABLE {table} ADD PRIMARY KEY (id)",
+    "ALTER TABLE {table} ALTER updated_at SET NOT NULL",
+    "CREATE INDEX ON {table} (updated_at, id)",
+    "VACUUM ANALYZE {table}",
 )
+#: seconds between two orders, so that five million end in 2025; more of them come closer, and none is in the future
+APART, MANY = 10.0, 5_000_000
+#: the same rows for a reader that cannot read a numeric
+FLOATS = """
+CREATE TABLE {table} AS SELECT
+    id, customer_id, status, amount::float8 AS amount, note, payload, created_at, updated_at
+FROM orders
+"""
+#: what makes `updated_at` a time that can be trusted
+TOUCHED = """
+CREATE OR REPLACE FUNCTION touched() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.updated_at := now();
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER touched BEFORE INSERT OR UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION touched();
+"""
 
 PIPELINE = """\
 pipelines:
@@ -47,12 +64,28 @@ pipelines:
 """
 
 
-def make_orders(url: str, rows: int) -> None:
+def make_orders(url: str, rows: int, table: str = "orders") -> None:
     """Make the table and its index."""
+    apart = sql.SQL("interval '{} seconds'").format(sql.SQL(f"{APART * min(1.0, MANY / rows):.6f}"))
+    _make(url, sql.SQL(TABLE).format(table=sql.Identifier(table), rows=sql.Literal(rows), apart=apart), table)
+
+
+def make_floats(url: str, table: str) -> None:
+    """Make a copy of `orders` whose amounts are double precision."""
+    _make(url, sql.SQL(FLOATS).format(table=sql.Identifier(table)), table)
+
+
+def touch(url: str, table: str) -> None:
+    """Have a trigger set `updated_at` from now on."""
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(sql.SQL(TABLE).format(rows=sql.Literal(rows)))
+        connection.execute(sql.SQL(TOUCHED).format(table=sql.Identifier(table)))
+
+
+def _make(url: str, create: sql.Composed, table: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(create)
         for statement in AFTERWARDS:
-            connection.execute(statement)
+            connection.execute(sql.SQL(statement).format(table=sql.Identifier(table)))
 
 
 def write_pipeline(folder: Path) -> Path:

@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
@@ -20,30 +21,31 @@ from benchmarks import _orders as orders
 from penstock import wiring
 
 
-class Warm:
-    """The process, from outside. Leaving the `with` ends it and its JVM."""
+class Kept:
+    """A process that is told lines and answers each with one line of JSON. Leaving the `with` ends it."""
 
-    def __init__(self, file: Path, env: dict[str, str]) -> None:
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], *, silent: bool = False) -> None:
         self._process = subprocess.Popen(
-            [orders.PYTHON, "-m", "benchmarks._warm", str(file)],
+            command,
             env=env,
             cwd=Path(__file__).parent.parent,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if silent else None,
             text=True,
         )
         self.pid = self._process.pid
 
-    def run(self, pipeline: str) -> dict[str, Any]:
-        """One run: its `seconds` and `rows`, and the seconds up to each of its `steps`. SystemExit if it fails."""
+    def tell(self, line: str) -> dict[str, Any]:
+        """What it answers. SystemExit if that is not that it has completed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{pipeline}\n")
+        self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
         said = self._process.stdout.readline()
         answer: dict[str, Any] = json.loads(said or '{"status": "the process has ended"}')
         if answer["status"] != "complete":
-            raise SystemExit(f"the run of {pipeline} was to complete: {answer}")
+            raise SystemExit(f"the run of {line} was to complete: {answer}")
         return answer
 
     def __enter__(self) -> Self:
@@ -55,6 +57,17 @@ class Warm:
         with self._process:
             assert self._process.stdin is not None
             self._process.stdin.close()
+
+
+class Warm(Kept):
+    """A kept-warm penstock, and the JVM that it has started."""
+
+    def __init__(self, file: Path, env: Mapping[str, str]) -> None:
+        super().__init__([orders.PYTHON, "-m", "benchmarks._warm", str(file)], env)
+
+    def run(self, pipeline: str) -> dict[str, Any]:
+        """One run: its `seconds` and `rows`, and the seconds up to each of its `steps`. SystemExit if it fails."""
+        return self.tell(pipeline)
 
 
 def run(path: str, pipeline: str, kept: wiring.Kept) -> dict[str, Any]:

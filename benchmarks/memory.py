@@ -9,27 +9,20 @@ the table. Beside it: where the time went.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import shutil
 import subprocess
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-import psutil
 from benchmarks import _orders as orders
+from benchmarks._processes import MIB, watching
 
 from penstock.testing.postgres import PostgresServer
 
 BOUND_MIB = 2048
-#: seconds between two looks
-LOOK = 0.2
-MIB = 1 << 20
 #: landings that make the table in the lake
 LANDINGS = 200
 
@@ -47,57 +40,6 @@ pipelines:
     source: {type: lake, namespace: many}
     sink: {type: files, directory: exported}
 """
-
-
-@dataclass
-class Peak:
-    """The largest sum that was seen, and how it was made up."""
-
-    bytes: int = 0
-    parts: dict[str, int] = field(default_factory=dict)
-    looks: int = 0
-
-    def see(self, parts: dict[str, int]) -> None:
-        self.looks += 1
-        if sum(parts.values()) > self.bytes:
-            self.bytes, self.parts = sum(parts.values()), parts
-
-
-def pss(pid: int) -> int:
-    """The proportional set size of a process; 0 if it has ended."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
-
-
-def tree_of(process: psutil.Process) -> dict[str, int]:
-    """A process and all that descend from it, each with its PSS."""
-    found = {}
-    with contextlib.suppress(psutil.NoSuchProcess):
-        for one in (process, *process.children(recursive=True)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                found[f"{one.name()} {one.pid}"] = pss(one.pid)
-    return found
-
-
-@contextlib.contextmanager
-def watching(pid: int) -> Iterator[Peak]:
-    """Look at a process and its descendants all the while."""
-    peak, over, process = Peak(), threading.Event(), psutil.Process(pid)
-
-    def look() -> None:
-        while not over.wait(LOOK):
-            peak.see(tree_of(process))
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    try:
-        yield peak
-    finally:
-        over.set()
-        thread.join()
 
 
 def phases(messages: list[dict[str, str]], begun: float, ended: float) -> dict[str, float]:

@@ -12,10 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 from benchmarks import _orders as orders
-from benchmarks import memory, noop
+from benchmarks import _processes, memory, noop
 from benchmarks._opens import Opens
 
 RUN = """
@@ -131,11 +130,12 @@ def test_a_child_counts(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        found = memory.tree_of(psutil.Process(process.pid))
+        with _processes.watching(process.pid) as peak:
+            pass
         process.communicate(b"\n")
-    assert len(found) == 2
-    assert all(size > memory.MIB for size in found.values())
-    assert memory.pss(2**22 + 1) == 0
+    assert len(peak.parts) == 2
+    assert all(size > _processes.MIB for size in peak.parts.values())
+    assert _processes.pss(2**22 + 1) == 0
 
 
 def test_time_is_told_apart() -> None:
