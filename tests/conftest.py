@@ -28,6 +28,8 @@ LONG = (
     "acceptance/test_lake_failures.py",
     "docs/test_walks.py",
     "house/test_benchmarks.py",
+    "acceptance/test_first_load.py",
+    "acceptance/test_late_commits.py",
 )
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from psycopg import sql
 
 from penstock.links.postgres.connection import SETTINGS
-from penstock.links.postgres.types import FORMS, bare
+from penstock.links.postgres.types import form
 
 Row = tuple[Any, ...]
 
@@ -35,8 +35,8 @@ def table_rows(url: str, table: str, columns: Sequence[str]) -> list[Row]:
 
 
 def _asked(name: str, type_: str) -> sql.Composed:
-    exact = type_.startswith("numeric(") or (bare(type_) in FORMS and bare(type_) not in ("json", "jsonb"))
-    return sql.SQL("{}" if exact else "{}::text").format(sql.Identifier(name))
+    as_text = form(type_).printed or type_ in ("json", "jsonb")
+    return sql.SQL("{}::text" if as_text else "{}").format(sql.Identifier(name))
 
 
 def file_tables(folder: Path) -> list[pa.Table]:

@@ -23,6 +23,14 @@ def plan(shop: Shop, *words: str, code: int = 0) -> dict[str, Any]:
     return stream
 
 
+def counted(stream: dict[str, Any]) -> dict[str, Any]:
+    """What is left, without the words for what that rests on."""
+    left = dict(stream["left"])
+    assert left.pop("proven") is False
+    assert "assumed" in left.pop("horizon")
+    return left
+
+
 def test_the_slices_ahead_are_all_rows_each_once(database: str, tmp_path: Path) -> None:
     shop = Shop.open(database, tmp_path, rows=3000)
     stream = plan(shop, "--slices", "100")
@@ -31,7 +39,7 @@ def test_the_slices_ahead_are_all_rows_each_once(database: str, tmp_path: Path) 
     assert sum(slice_["rows"] for slice_ in slices) == 3000
     assert all(before["upto"] == after["after"] for before, after in zip(slices, slices[1:], strict=False))
     assert [slice_["slice"] for slice_ in slices] == list(range(1, len(slices) + 1))
-    assert stream["left"] == {"rows": 3000, "exact": True, "held_back": None, "blocker": None}
+    assert counted(stream) == {"rows": 3000, "exact": True, "held_back": None, "blocker": None}
     assert not stream["more"]
     assert plan(shop, "--slices", "2")["more"]
 
@@ -53,7 +61,7 @@ def test_after_a_run_nothing_is_new_and_a_change_is(database: str, tmp_path: Pat
     stream = plan(shop)
     assert (stream["slices"], stream["left"], stream["open"]) == ([], None, None)
     shop.change(10, 1)
-    assert plan(shop)["left"] == {"rows": 50, "exact": True, "held_back": None, "blocker": None}
+    assert counted(plan(shop)) == {"rows": 50, "exact": True, "held_back": None, "blocker": None}
     text = Looking(tmp_path, database).run("plan", "shop.yaml").out
     assert "50 rows to read" in text
     assert "slice " in text
@@ -89,7 +97,7 @@ def test_a_reset_that_is_wanted_is_planned_from_the_beginning(database: str, tmp
     shop.command.kill_at("engine.reset_wanted", "state", "reset", "shop.yaml", "--stream", "orders", "--yes")
     stream = plan(shop)
     assert stream["reset_wanted"]
-    assert stream["left"] == {"rows": 500, "exact": True, "held_back": None, "blocker": None}
+    assert counted(stream) == {"rows": 500, "exact": True, "held_back": None, "blocker": None}
 
 
 def test_a_table_that_is_read_whole_is_one_slice(database: str, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from penstock.core.messages import (
     Eof,
     Log,
     Message,
+    Remaining,
     StateChanged,
     Status,
     StepDone,
@@ -90,6 +91,20 @@ def test_a_run_from_start_to_end() -> None:
 def test_nothing_new() -> None:
     told = texts(catalog("orders"), status(Status.COMPLETE), eof())
     assert told == ["shop: 1 stream: orders", "shop: nothing new in 1 stream, 4.0 s"]
+
+
+def test_rows_that_are_held_back() -> None:
+    held = Remaining(stream="orders", rows=0, held_back=3, blocker="process 7, in a transaction for 9 s")
+    told = texts(catalog("orders"), held, status(Status.COMPLETE), eof())
+    assert told == [
+        "shop: 1 stream: orders",
+        "shop/orders: held back: 3 rows, by process 7, in a transaction for 9 s",
+        "shop: nothing that may be read yet in 1 stream, 6.0 s",
+    ]
+    told = texts(catalog("orders"), moved(1), held, status(Status.COMPLETE), eof())
+    assert told[2] == (
+        "shop/orders: complete: 1,000 rows in 1 slice; held back: 3 rows, by process 7, in a transaction for 9 s"
+    )
 
 
 def test_many_streams_are_not_all_listed_and_skipped_ones_say_why() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.sources.lake.lakes import Foreign, Origin
-from tests.sources.tables import Table
+from tests.sources.tables import STAMP, Table, execute
 
 from penstock.ports import Source
 from penstock.testing.contracts.source import IncrementalContract, SourceContract, drain
@@ -18,9 +18,26 @@ class TestPostgresKeyset(IncrementalContract):
 
 
 class TestPostgresUnique(IncrementalContract):
+    #: -1 is a place: before all rows
+    nowhere = ("nowhere", "", "1.5", "2026-13-45", "9" * 40)
+
     @pytest.fixture
     def origin(self, database: str) -> Table:
         return Table(database, cursor="id", unique=True)
+
+
+class TestPostgresByKeys(IncrementalContract):
+    @pytest.fixture
+    def origin(self, database: str) -> Table:
+        return Table(database, cursor="updated_at", tiebreaker="id", first_load="keys")
+
+
+class TestPostgresByBlocks(IncrementalContract):
+    @pytest.fixture
+    def origin(self, database: str) -> Table:
+        table = Table(database, cursor="updated_at", tiebreaker="id", first_load="blocks")
+        execute(database, STAMP)
+        return table
 
 
 class TestPostgresRefresh(SourceContract):

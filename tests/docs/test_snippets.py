@@ -21,8 +21,13 @@ CARRIED_OUT = {
         "docs/configuration.md": "bash json plain",
     },
     "tests/docs/test_pages.py::test_every_pipeline_file_in_the_pages_loads": {"docs/configuration.md": "yaml"},
+    "tests/docs/test_drift_page.py::test_files_with_different_columns_are_read_as_the_page_says": {
+        "docs/drift.md": "python",
+    },
+    "tests/docs/test_drift_page.py::test_the_pipeline_file_has_every_policy": {"docs/drift.md": "yaml"},
     "tests/docs/test_reference.py::test_every_example_is_a_command_of_its_verb": {"docs/commands.md": "bash"},
     "tests/docs/test_reference.py::test_the_page_is_what_the_command_says": {"docs/commands.md": "plain"},
+    "tests/docs/test_shaping_page.py::test_the_page_is_carried_out": {"docs/shaping.md": "console python sql yaml"},
     "tests/docs/test_walks.py::test_the_commands_of_the_page_on_debugging": {"docs/debugging.md": "bash"},
     "tests/docs/test_walks.py::test_the_first_lake_of_the_page_on_catalogs": {"docs/catalogs.md": "console"},
     "tests/docs/test_walks.py::test_the_newest_version_by_spark_sql": {"docs/sinks/files.md": "sql"},
@@ -60,6 +65,10 @@ NOT_RUN = {
     ("docs/sinks/files.md", "out/"): "a picture of a folder",
     ("docs/sinks/lake.md", "table shop.orders"): "a picture of a table",
     ("docs/sinks/lake.md", "table shop.customers"): "a picture of a table",
+    (
+        "docs/sources/postgres.md",
+        "shop/orders: held back",
+    ): "output only; tests/cli/test_held_back.py has such lines",
     ("docs/upkeep.md", "shop.orders: retention:"): "output only; tests/lake/upkeep compares such lines",
 }
 

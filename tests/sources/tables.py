@@ -21,6 +21,12 @@ CREATE TABLE orders (
 CREATE INDEX ON orders (updated_at, id);
 """
 
+#: a trigger that gives each updated order another place
+STAMP = """
+CREATE FUNCTION stamp() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.updated_at := now(); RETURN NEW; END $$;
+CREATE TRIGGER stamp BEFORE UPDATE ON orders FOR EACH ROW EXECUTE FUNCTION stamp();
+"""
+
 #: closed when the test ends
 OPENED: list[PostgresSource] = []
 

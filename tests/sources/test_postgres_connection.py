@@ -5,15 +5,18 @@ import socket
 import subprocess
 import sys
 import traceback
+from dataclasses import replace
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 from pydantic import ValidationError
 from tests.sources.tables import ORDERS, execute, rows, source
 
 from penstock import sources
 from penstock.errors import ConnectionFailed
+from penstock.links.postgres.connection import READS, SETTINGS, Identity, Session, Target
 from penstock.links.postgres.failures import reason, unreachable
 from penstock.links.postgres.literals import TableName, plain
 from penstock.sources.postgres import Options, StreamOptions
@@ -71,7 +74,7 @@ class TestWhatGoesWrong:
     def test_no_tls(self, postgres_server: PostgresServer) -> None:
         what, step = failure(f"{postgres_server.url()}?sslmode=require")
         assert what.endswith("server does not support SSL, but SSL was required")
-        assert step == "use sslmode=prefer in `url`, or turn TLS on at the server"
+        assert step == "turn TLS on at the server, or set `tls.mode` (sslmode in `url`) to prefer"
 
     def test_a_host_that_does_not_answer(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -97,7 +100,7 @@ class TestWhatGoesWrong:
             ('FATAL:  role "me" does not exist', "correct the user"),
             ("FATAL:  sorry, too many clients already", "wait for others"),
             ("FATAL:  the database system is starting up", "wait until the server is up"),
-            ("SSL error: certificate verify failed", "name the server's root certificate"),
+            ("SSL error: certificate verify failed", "name the certificates that the server's descends from"),
             ("something new", "correct `url`"),
         ):
             assert unreachable("h:1", said).next_step.startswith(step)
@@ -133,13 +136,73 @@ class TestTheSession:
         assert rows(database, ours.format("from_url")) == [(1,)]
         session = origin._session
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-            session._connection.execute("DELETE FROM public.orders")  # type: ignore[union-attr]  # it is open
+            session._rows(sql.SQL("DELETE FROM public.orders RETURNING id"))
 
     def test_a_statement_that_takes_too_long(self, database: str) -> None:
         origin = source(database, statement_timeout=0.5)
         origin.connect()
-        [[value]] = origin._session._rows(psycopg.sql.SQL("SHOW statement_timeout"))
+        [[value]] = origin._session._rows(sql.SQL("SHOW statement_timeout"))
         assert value == "500ms"
+
+    def test_a_question_leaves_nothing_behind(self, database: str) -> None:
+        session = Session(Target.of(database), statement_timeout=5)
+        connection = session._connection
+        assert connection is not None
+        with psycopg.connect(database) as other:
+            fresh = {
+                name: other.execute(f"SHOW {name}".encode()).fetchone() for name in (*SETTINGS, "statement_timeout")
+            }
+        [[inside]] = session.rows(sql.SQL("SELECT current_setting('search_path') -- and so on"), table="t")
+        assert inside == "pg_catalog"
+        assert session.check(sql.SQL("SELECT 'x'::int"))
+        assert session.refuses(sql.SQL("SELECT nonsense"))
+        assert session.told(sql.SQL("SELECT pg_read_file('pg_wal/nonsense')")) is None
+        assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        assert {name: connection.execute(f"SHOW {name}".encode()).fetchone() for name in fresh} == fresh
+        session.close()
+
+    def test_what_a_user_writes_is_one_statement(self, database: str) -> None:
+        execute(database, "CREATE TABLE t (id int)")
+        session = Session(Target.of(database))
+        assert session.refuses(sql.SQL("SELECT 1")) is None
+        wrong = session.refuses(sql.SQL("SELECT 1; COMMIT; INSERT INTO public.t VALUES (1)"))
+        assert wrong == "cannot insert multiple commands into a prepared statement"
+        assert rows(database, "SELECT * FROM t") == []
+        session.close()
+
+    def test_every_question_says_how_far_the_server_was(self, database: str) -> None:
+        session = Session(Target.of(database))
+        assert (session.standby, session.timeline) == (False, 1)
+        before = session.lsn
+        execute(database, "CREATE TABLE t (id int)")
+        assert session.lsn == before
+        assert session.look().lsn == session.lsn != before
+        session.close()
+
+    def test_another_database_at_the_same_address_is_noticed(self, database: str) -> None:
+        session = Session(Target.of(database))
+        server, session.server = session.server, replace(session.server, identity=Identity("1", "2", "other"))
+        with pytest.raises(ConnectionFailed, match="another database answers there now"):
+            session.look()
+        session = Session(Target.of(database))
+        session.server = replace(server, timeline=7)
+        with pytest.raises(ConnectionFailed, match="gone from timeline 7 to 1"):
+            session.look()
+
+    @pytest.mark.parametrize(
+        ("name", "cut"),
+        [("nightly", "nightly"), ("n" * 80, "n" * 46), ("Zürich", "Z?rich")],
+    )
+    def test_readers_are_told_apart(self, database: str, name: str, cut: str) -> None:
+        target = Target.of(database, application_name=name).for_reading()
+        assert len(f"{cut}{READS}".encode()) <= 63
+        with psycopg.connect(target.conninfo) as connection:
+            [said] = connection.execute("SHOW application_name").fetchall()
+        assert said == (f"{cut}{READS}",)
+
+    def test_a_server_that_dies_without_a_word_is_noticed(self) -> None:
+        assert "keepalives_idle=30" in Target.of("postgresql://h/d").conninfo
+        assert "keepalives_idle=5" in Target.of("postgresql://h/d?keepalives_idle=5").conninfo
 
 
 class TestOptions:

@@ -262,7 +262,9 @@ class TestBudgets:
 
     def plan(self, url: str, budget: Budget, **options: Any) -> Mapping[str, Any]:
         origin = source(url, {"orders": {"cursor": "updated_at", "tiebreaker": "id", **options}})
-        document: Mapping[str, Any] = json.loads(slices(origin, "orders", budget)[0].plan)
+        document: dict[str, Any] = json.loads(slices(origin, "orders", budget)[0].plan)
+        assert document.pop("timeline") == 1
+        assert "/" in document.pop("lsn")
         return document
 
     def test_a_first_slice_is_sized_by_a_sample(self, orders: str) -> None:
@@ -446,20 +448,6 @@ class TestReplay:
         got = read(origin, slice_)
         assert got.column_names == ["id", "updated_at", "status", "amount", "payload"]
         assert got.num_rows == 9
-
-    def test_a_column_that_is_gone(self, database: str, slice_: Slice) -> None:
-        execute(database, "ALTER TABLE orders DROP status")
-        assert self.refusal(database, slice_) == (
-            "a slice is open that was planned otherwise: it reads status of public.orders, which is gone",
-            "bring the column back, so that the slice can be finished",
-        )
-
-    def test_a_column_of_another_type(self, database: str, slice_: Slice) -> None:
-        execute(database, "ALTER TABLE orders ALTER amount TYPE numeric(14,2)")
-        assert self.refusal(database, slice_)[0] == (
-            "a slice is open that was planned otherwise: "
-            "amount of public.orders was numeric(12,2) and is numeric(14,2) now"
-        )
 
     def test_a_table_that_is_gone(self, database: str, slice_: Slice) -> None:
         execute(database, "DROP TABLE orders")

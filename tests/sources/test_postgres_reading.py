@@ -66,7 +66,7 @@ COLUMNS: dict[str, tuple[str, str, pa.DataType, Any]] = {
         datetime.min.replace(tzinfo=UTC),
     ),
     "span": ("interval", "'1 day 2 hours'", pa.string(), "P1DT2H"),
-    "list": ("timestamptz[]", "'{2024-01-01 00:00Z,infinity}'", pa.string(), None),
+    "list": ("int[]", "'{1,NULL,3}'", pa.list_(pa.int32()), [1, None, 3]),
     "zoned": ("timetz", "'10:00+02'", pa.string(), "10:00:00+02"),
     "net": ("inet", "'10.0.0.1/8'", pa.string(), "10.0.0.1/8"),
     "range": ("int4range", "'[1,3)'", pa.string(), "[1,3)"),
@@ -93,17 +93,16 @@ class TestTypes:
             "free": "1.50000000000000000000000000000000000000000001",
             "parsed": '{"a": 12345678901234567890, "b": 1.10}',
             "code": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
-            "list": '{"2024-01-01 00:00:00+00",infinity}',
             "cash": "$12.50",
         }
         assert {name: first[name] for name in COLUMNS} == wanted
 
     def test_pyarrow_prints_types_as_the_map_names_them(self) -> None:
-        names = {how.arrow for how in FORMS.values()} | {form("numeric(12,2)").arrow, form("whatever").arrow}
-        for name in names:
+        types = [*FORMS, "numeric(12,2)", "whatever"]
+        for name in {form(type_).arrow for type_ in (*types, *(f"{type_}[]" for type_ in types))}:
             assert str(arrow_type(name)) == name
         with pytest.raises(ValueError, match="no Arrow type"):
-            arrow_type("list<item: int32>")
+            arrow_type("large_string")
 
     def test_no_rows_have_a_schema_too(self, database: str) -> None:
         execute(database, "CREATE TABLE t (id int PRIMARY KEY, at timestamptz, price numeric(5,2))")
@@ -125,10 +124,14 @@ class TestTypes:
                 "ALTER TABLE t OWNER TO owner_of_t",
             )
             assert isinstance(reading.reader, PostgresReader)
-            conninfo = f"{reading.reader.conninfo} user=owner_of_t password=secret"
-            reader = replace(reading.reader, conninfo=conninfo)
+            reader = elsewhere(reading.reader, "user=owner_of_t password=secret")
             with pytest.raises(StreamRefused, match="row-level security policy"):
                 reader.open(reading.parts[0]).read_all()
+
+
+def elsewhere(reader: PostgresReader, said: str) -> PostgresReader:
+    """A reader with another conninfo."""
+    return replace(reader, target=replace(reader.target, conninfo=f"{reader.target.conninfo} {said}"))
 
 
 class TestBatches:
@@ -151,7 +154,10 @@ class TestBatches:
             "CREATE TABLE t (id int PRIMARY KEY, wide text)",
             "INSERT INTO t SELECT g, repeat('x', 1000000) FROM generate_series(1, 60) g",
         )
-        ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'penstock' AND query LIKE 'COPY%'"
+        ours = (
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'penstock (penstock reads)'"
+            " AND query LIKE 'COPY%'"
+        )
         with reading_of(database) as (_, __, reading):
             batches = reading.reader.open(reading.parts[0])
             batches.read_next_batch()
@@ -200,11 +206,11 @@ class TestValuesThatDoNotFit:
         back = pickle.loads(pickle.dumps(failed.value))
         assert (type(back), str(back)) == (StreamFailed, str(failed.value))
         assert str(back) == (
-            "shop/t: public.t has rows whose bad is infinity, NaN, 24:00 or not in years 1 to 9999, "
-            "which Arrow cannot hold\n"
+            "shop/t: public.t has rows whose bad is infinity, NaN, 24:00, not in years 1 to 9999 or no plain list, "
+            "which Arrow cannot hold (one of them: id 77)\n"
             "Nothing was lost: the mark has not moved.\n"
-            "Next: correct these rows and run again; to leave bad out from the next slice on, "
-            "list the other columns in `columns`"
+            "Next: correct these rows and run again; or set `unfit: null` or `unfit: text` on the stream and let go of "
+            "the open slice with `penstock state recover FILE --stream t`"
         )
         assert table_of(database, columns=["id", "good", "fine"]).num_rows == 100
 
@@ -246,12 +252,12 @@ class TestFailures:
         assert error.what == 'public.t has changed while it was read: column "c" does not exist'
 
     def test_a_worker_that_cannot_connect(self, reading: Reading, reader: PostgresReader) -> None:
-        error = self.failure(reading, replace(reader, conninfo=f"{reader.conninfo} port=1"))
+        error = self.failure(reading, elsewhere(reader, "port=1"))
         assert isinstance(error, ConnectionFailed)
         assert error.what == f"cannot connect to PostgreSQL at {reader.where}: Connection refused"
 
     def test_a_worker_that_meets_another_database(self, reading: Reading, reader: PostgresReader) -> None:
-        error = self.failure(reading, replace(reader, conninfo=f"{reader.conninfo} dbname=postgres"))
+        error = self.failure(reading, elsewhere(reader, "dbname=postgres"))
         assert isinstance(error, ConnectionFailed)
         assert error.what.endswith("was lost: another database answers there now")
 

@@ -398,6 +398,7 @@ class TestTheDocument:
             "unique": False,
             "nulls": "fail",
             "filter": None,
+            "unfit": "fail",
             "row_security": "refuse",
             "identity": {"system": system, "oid": oid, "database": name_of(orders)},
         }

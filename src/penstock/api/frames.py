@@ -78,7 +78,7 @@ class _Stream:
 
     def _slices(self, source: Source, content: Document, after: Mark | None) -> Iterator[Slice]:
         """Everything up to now, cut as a run would cut it."""
-        ceiling = source.ceiling(self._stream, content, uuid.uuid4().hex)
+        ceiling = source.ceiling(self._stream, content, uuid.uuid4().hex, after)
         budget = Budget(self._file.pipelines[self._pipeline].slice_bytes, workers=self._workers())
         last = Position(0, "", after, canonical(content)) if after is not None else None
         while ceiling is not None:

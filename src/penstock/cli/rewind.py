@@ -34,8 +34,8 @@ def rewind(
       penstock rewind export.yaml --to 2026-11-15T06:00:00Z --stream orders
       penstock rewind export.yaml --pipeline export --to 0 --yes
 
-    Says first from where to where, and asks. An open slice is finished before the rewind. A source whose marks
-    are neither numbers nor times refuses: see `penstock state reset`.
+    Says first from where to where, and asks. An open slice is finished before the rewind. The place is a number or a
+    time of a lake table, or a value of a Postgres stream's cursor. One that is read whole has none: it refuses.
     """
     with reported(file, as_json=as_json):
         raise typer.Exit(_rewind(file, set_ or [], to, stream, pipeline, yes, as_json))

@@ -200,6 +200,17 @@ def held_back() -> Scene:
     return _scene(tape.complete("customers").intend("order_items"), 3.2)
 
 
+def held_back_to_the_end() -> Scene:
+    """One stream has read what it may, another may read nothing yet, the third has nothing new."""
+    tape = Tape().catalog(*NAMES).start(*NAMES)
+    blocker = "process 4711 (user ann, billing), idle in a transaction for 12 min, last with UPDATE orders SET …"
+    tape.left("orders", 38_000, held_back=312, blocker=blocker).slice("orders", 38_000)
+    tape.left("orders", 0, held_back=312, blocker=blocker).complete("orders")
+    tape.left("order_items", 0, held_back=1, blocker="the prepared transaction 'x' (owner ann), waiting for 9 s")
+    tape.complete(*(name for name in NAMES if name != "orders"))
+    return _scene(tape.eof("complete"))
+
+
 def many() -> Scene:
     names = [f"table_{n:03}" for n in range(200)]
     tape = Tape().catalog(*names).start(*names)
@@ -224,6 +235,7 @@ SCENES: dict[str, Callable[[], Scene]] = {
         connection_failed,
         limited,
         held_back,
+        held_back_to_the_end,
         many,
     )
 }

@@ -25,7 +25,10 @@ UPDATE = "UPDATE_SNAPSHOTS"
 #: scene, picture, width, height, ASCII only
 PICTURES = [
     *((scene, "frame", 100, 24, False) for scene in SCENES),
-    *((scene, "closing", 100, 24, False) for scene in ("done", "failed_to_the_end", "limited", "many")),
+    *(
+        (scene, "closing", 100, 24, False)
+        for scene in ("done", "failed_to_the_end", "limited", "held_back_to_the_end", "many")
+    ),
     ("busy", "frame", 160, 24, False),
     ("busy", "frame", 60, 24, False),
     ("busy", "frame", 40, 24, False),

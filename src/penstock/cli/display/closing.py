@@ -9,7 +9,7 @@ from rich.text import Text
 
 from penstock.cli.display.columns import Cell, Column, Row, chosen, heading, line, shortened
 from penstock.cli.display.frame import COLOURS, mark_cell
-from penstock.cli.display.view import Look, Mood, View, clean, clock, left, mood, state
+from penstock.cli.display.view import Look, Mood, View, clean, clock, held_back, left, mood, state
 from penstock.cli.shared.render import count, size
 from penstock.core.progress import StreamProgress
 
@@ -40,7 +40,12 @@ def closing(view: View, look: Look) -> Group:
         return Group()
     widths = chosen(COLUMNS, rows, look.width)
     lines = [heading(COLUMNS, widths, ascii_only=look.ascii)]
-    lines += [line(COLUMNS, widths, row, ascii_only=look.ascii) for row in rows]
+    waits = [held_back(stream) for stream in streams.values() if mood(stream) not in _SUMMED]
+    for row, waiting in zip(rows, waits, strict=True):
+        lines.append(line(COLUMNS, widths, row, ascii_only=look.ascii))
+        if waiting:
+            text = shortened(f"  {clean(waiting, look)}", look.width, ascii_only=look.ascii)
+            lines.append(Text(text, style="yellow", no_wrap=True))
     rest = Counter(mood(stream) for stream in streams.values() if mood(stream) in _SUMMED)
     if rest:
         text = "; ".join(f"{_SUMMED[found]} in {count(rest[found], 'stream')}" for found in _SUMMED if rest[found])

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from penstock.cli.display.pace import Pace
+from penstock.cli.shared import render
 from penstock.core.messages import Status
 from penstock.core.progress import Progress, StreamProgress
 
@@ -73,7 +74,8 @@ def mood(stream: StreamProgress) -> Mood:
         case Status.SKIP:
             return Mood.SKIPPED
         case Status.COMPLETE:
-            return Mood.DONE if stream.slices else Mood.NOTHING_NEW
+            # What may not be read yet is not nothing.
+            return Mood.DONE if stream.slices else Mood.BETWEEN if stream.blocker else Mood.NOTHING_NEW
     if stream.step in _STEPS:
         return Mood.BUSY
     return Mood.BETWEEN if stream.slices or stream.step else Mood.UNBEGUN
@@ -93,6 +95,8 @@ def state(stream: StreamProgress, *, ended: bool = False) -> str:
         case Mood.UNBEGUN:
             return "not begun"
         case Mood.BETWEEN:
+            if stream.status is Status.COMPLETE:
+                return "held back"
             return "more to do" if ended else "waiting"
         case Mood.BUSY:
             return "open" if ended else _STEPS[stream.step or "intend"]
@@ -118,10 +122,7 @@ def run_state(view: View) -> str:
 
 def held_back(stream: StreamProgress) -> str | None:
     """Rows that may not be read yet and why, in a line."""
-    if not stream.held_back and not stream.blocker:
-        return None
-    rows = f"{stream.held_back:,} row{'' if stream.held_back == 1 else 's'}" if stream.held_back else "rows"
-    return f"held back: {rows}" + (f", by {stream.blocker}" if stream.blocker else "")
+    return render.held_back(stream.held_back, stream.blocker)
 
 
 def left(stream: StreamProgress) -> str:

@@ -94,7 +94,7 @@ def _adopted(file: File, name: str) -> list[Target]:
 
     if file.pipelines[name].source_type != "lake":
         return []
-    source = wiring.build_source(file, name)
+    source = wiring.bare_source(file, name)
     assert isinstance(source, LakeSource)
     adopted = {source.table(stream) for stream, options in source.streams.items() if options.adopt}
     return [Target(source.place, table, UpkeepOptions()) for table in tables_in(source.place) if table in adopted]

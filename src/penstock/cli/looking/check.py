@@ -10,8 +10,9 @@ from typing import Any
 from penstock.cli.looking.pipeline import Look, Seen, holder_words, how, kept, look, store_words, told
 from penstock.cli.shared.render import count
 from penstock.config import File
+from penstock.core.drift import reads
 from penstock.core.exits import worst
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, StreamRefused
 
 #: fine, to be known, broken, advice: where the terminal has them, and where not
 SIGNS = {"guarantee": "✓", "gap": "!", "broken": "✗", "advice": "·"}
@@ -70,20 +71,24 @@ def _stream(at: Look, seen: Seen, standing: Mapping[str, Any] | None) -> dict[st
     info, content = seen.info, seen.content
     remarks: list[dict[str, str]] = []
     if content is not None:
-        sides = (
-            ("source", at.source.explain(info.name, content)),
-            ("sink", at.sink.explain(info, content)),
-        )
-        remarks = [{"side": side, "kind": each.kind, "text": each.text} for side, said in sides for each in said]
+        try:
+            sides = (
+                ("source", at.source.explain(info.name, content)),
+                ("sink", at.sink.explain(info, content)),
+            )
+            remarks = [{"side": side, "kind": each.kind, "text": each.text} for side, said in sides for each in said]
+        except StreamRefused as refused:
+            # A filter, say, which is understood only where there is something to read, or here.
+            seen.problem = refused.at(pipeline=at.pipeline, stream=info.name)
     stands = standing["streams"].get(info.name) if standing else None
-    columns = content.get("columns") if content is not None else None
     return {
         "stream": info.name,
         "how": how(info),
         "kind": info.kind.value,
         "order": list(info.order),
         "primary_key": list(info.primary_key),
-        "columns": [column["name"] for column in columns] if isinstance(columns, list) else [],
+        "columns": [column["name"] for column in reads(content)] if content is not None else [],
+        "drift": seen.drift,
         "skipped": info.skipped,
         "slice": stands["slice"] if stands else 0,
         "at": stands["at"] if stands else None,
@@ -151,6 +156,7 @@ def _stream_lines(
     lines = [f"{signs['guarantee']} {name}: {stream['how']}, {count(len(stream['columns']), 'column')}{begun}"]
     if stream["open"]:
         lines.append(f"    slice {stream['open']['slice']} is open; the next run finishes it first")
+    lines += [f"    {signs['gap']} {line}" for line in stream["drift"]]
     own = [(each["kind"], each["text"]) for each in stream["remarks"]]
     return [*lines, *(f"    {signs[kind]} {text}" for kind, text in own if (kind, text) not in shared)]
 

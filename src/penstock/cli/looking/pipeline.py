@@ -15,8 +15,10 @@ from penstock.cli.shared.pipelines import in_words
 from penstock.cli.shared.standing import pipeline_document
 from penstock.config import File
 from penstock.config.mistakes import suggest
-from penstock.core.documents import Document
+from penstock.core.documents import Document, parse
+from penstock.core.drift import EVOLVE, followed
 from penstock.core.slices import Kind
+from penstock.engine import drifting
 from penstock.engine.disagreement import disagreement
 from penstock.errors import ConnectionFailed, InputError, PenstockError, StoreRefused, filled
 from penstock.ports import Budget, Sink, Source, Store, StreamInfo, StreamState
@@ -66,6 +68,8 @@ class Seen:
     content: Document | None = None
     #: why a run would refuse or stop it
     problem: PenstockError | None = None
+    #: how its columns have changed since the last slice, and what becomes of them
+    drift: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -119,16 +123,29 @@ class Look:
     def _valid(self, seen: Seen) -> Document:
         name, state = seen.info.name, seen.state
         content = self.source.content(name)
-        self.sink.check(seen.info, content)
-        if state.intent or state.reset_wanted:
-            return content  # where it stands now is not where it goes on
-        if state.last and state.last.mark:
+        # Where it stands now is not where it goes on, if something is to be done first.
+        stands = not (state.intent or state.reset_wanted)
+        if stands and state.last and state.last.mark:
             self.source.accept(name, state.last, content)
+        content = self._followed(seen, content)
+        self.sink.check(seen.info, content)
+        if not stands:
+            return content
         after = state.last.mark if state.last else None
         ceiling = self.source.ceiling(name, content, DRY, after)
         if ceiling is not None:
             # For what it refuses: a cursor of `infinity`, rows that are gone by retention.
             self.source.plan(name, content, after, ceiling, GLANCE)
+        return content
+
+    def _followed(self, seen: Seen, content: Document) -> Document:
+        """The content of the next slice, as the stream's policy has it."""
+        intent = seen.state.intent
+        last = parse(intent.content) if intent else drifting.before(seen.state)
+        keys = self.file.pipelines[self.pipeline].streams.get(seen.info.name)
+        whole = seen.info.kind is Kind.REFRESH
+        content = followed(last, content, keys.drift if keys else EVOLVE, whole=whole)
+        seen.drift = [line for _, line in drifting.lines(last, content, whole=whole)]
         return content
 
     def standing(self) -> Mapping[str, Any] | None:

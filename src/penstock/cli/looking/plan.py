@@ -58,6 +58,7 @@ def _stream(at: Look, seen: Seen, slices: int) -> dict[str, Any]:
         "whole": seen.info.kind is Kind.REFRESH,
         "open": _open(at, seen),
         "reset_wanted": seen.state.reset_wanted,
+        "drift": seen.drift,
         "problem": None,
         "slices": [],
         "more": False,
@@ -112,9 +113,17 @@ def _ahead(at: Look, seen: Seen, content: Document, most: int, found: dict[str, 
             budget = Budget(budget.bytes, None, float(row_bytes), budget.workers)
     else:
         found["more"] = at.source.plan(name, content, after, ceiling, GLANCE) is not None
-    if found["slices"]:
+    if found["slices"] or ceiling.get("held"):
         left = at.source.left(name, content, start, ceiling)
-        found["left"] = {"rows": left.rows, "exact": left.exact, "held_back": left.held_back, "blocker": left.blocker}
+        found["left"] = {
+            "rows": left.rows,
+            "exact": left.exact,
+            "held_back": left.held_back,
+            "blocker": left.blocker,
+            "horizon": left.horizon,
+            "proven": left.proven,
+        }
+    if found["slices"]:
         first = found["slices"][0]
         if first["rows"] is None and not found["more"] and len(found["slices"]) == 1:
             first |= {"rows": left.rows, "bytes": _bytes(seen, left.rows, {})}
@@ -170,6 +179,7 @@ def _stream_lines(stream: Mapping[str, Any]) -> list[str]:
         lines.append(f"  slice {stream['open']['slice']} is open and comes first: {_expected(stream['open'])}")
     if stream["reset_wanted"]:
         lines.append("  then the reset that is wanted: everything from the beginning")
+    lines += [f"  {line}" for line in stream["drift"]]
     lines += [f"  slice {slice_['slice']}: {_expected(slice_)}" for slice_ in stream["slices"]]
     if stream["more"]:
         lines.append("  and so on")

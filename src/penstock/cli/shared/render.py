@@ -125,9 +125,18 @@ def _changed(message: StateChanged, words: Callable[[str | None], str]) -> str:
 
 def _complete(name: str, progress: Progress, pipeline: str) -> list[Line]:
     stream = progress.streams.get(name)
-    if stream is None or not stream.slices:
+    if stream is None or not (stream.slices or stream.blocker):
         return []  # nothing new: the closing line says so once for all streams
-    return [Line(f"{pipeline}/{name}: complete: {count(stream.rows, 'row')} in {count(stream.slices, 'slice')}")]
+    done = f"complete: {count(stream.rows, 'row')} in {count(stream.slices, 'slice')}" if stream.slices else ""
+    held = held_back(stream.held_back, stream.blocker)
+    return [Line(f"{pipeline}/{name}: {'; '.join(each for each in (done, held) if each)}")]
+
+
+def held_back(rows: int | None, blocker: str | None) -> str | None:
+    """Rows that may not be read yet and who keeps them from it; None: there are none."""
+    if not rows and not blocker:
+        return None
+    return f"held back: {count(rows, 'row') if rows else 'rows'}" + (f", by {blocker}" if blocker else "")
 
 
 def _log(message: Log, pipeline: str, debug: bool) -> list[Line]:
@@ -149,7 +158,9 @@ def _closing(message: Eof, progress: Progress, pipeline: str) -> list[Line]:
         return result  # it ended before anything was done, and the error says why
     if message.status == "complete" and not progress.slices:
         known = count(len(progress.streams), "stream")
-        return [*result, Line(f"{pipeline}: nothing new in {known}, {span(progress.elapsed)}")]
+        held = any(stream.blocker for stream in progress.streams.values())
+        what = "nothing that may be read yet" if held else "nothing new"
+        return [*result, Line(f"{pipeline}: {what} in {known}, {span(progress.elapsed)}")]
     head = message.status
     if broken:
         head = f"failed: {len(broken)} of {count(len(progress.streams), 'stream')}"

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from penstock.cli.shared.render import count, size, span
+from penstock.cli.shared.render import count, held_back, size, span
+from penstock.core.documents import parse
+from penstock.core.drift import ASIDE, quarantined
 from penstock.core.marks import Position
 from penstock.core.messages import stamp
 from penstock.ports import Holder, Owner, RunRecord, Store, StreamState
@@ -33,11 +35,16 @@ def pipeline_document(
     held = _holder(store.holder(name), gone, now)
     alive = held is not None and held["state"] == "running"
     names = [*configured, *sorted(set(known) - set(configured))]
+    last = store.runs(name, most=runs)
+    seen = _seen(last)
     return {
         "pipeline": name,
         "held_by": held,
-        "streams": {stream: stream_document(known.get(stream, StreamState()), words) for stream in names},
-        "runs": [_run(run, alive) for run in store.runs(name, most=runs)],
+        "streams": {
+            stream: stream_document(known.get(stream, StreamState()), words) | _horizon(seen.get(stream, {}))
+            for stream in names
+        },
+        "runs": [_run(run, alive) for run in last],
     }
 
 
@@ -62,8 +69,23 @@ def stream_document(state: StreamState, words: Words) -> dict[str, Any]:
             "upto": words(intent.upto.text if intent.upto else None),
         },
         "reset_wanted": state.reset_wanted,
+        "quarantined": list(quarantined(parse(state.last.content))) if state.last else [],
         "stopped": state.stopped,
     }
+
+
+def _seen(runs: Sequence[RunRecord]) -> dict[str, Mapping[str, Any]]:
+    """Each stream as the last run that knew it has left it; `runs` are the newest first."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for run in runs:
+        for stream, progress in json.loads(run.progress or "{}").get("streams", {}).items():
+            found.setdefault(stream, progress)
+    return found
+
+
+def _horizon(progress: Mapping[str, Any]) -> dict[str, Any]:
+    """How far it was safe to read, and who held rows back."""
+    return {name: progress.get(name) for name in ("horizon", "proven", "held_back", "blocker")}
 
 
 def pipeline_lines(document: Mapping[str, Any], now: datetime) -> list[str]:
@@ -88,11 +110,20 @@ def stream_lines(name: str, stream: Mapping[str, Any], now: datetime) -> list[st
         moved = f", moved {_ago(stream['moved_at'], now)}" if stream["moved_at"] else ""
         delivered = f"{count(stream['rows'], 'row')} delivered ({size(stream['bytes'])})"
         lines = [f"{name}: slice {stream['slice']}, {delivered}{moved}", f"  mark: {stream['at']}"]
+    if stream.get("horizon"):
+        # What it rests on, `check` says at length.
+        extent, label = stream["horizon"].partition(" (")[0], "proven" if stream["proven"] else "assumed"
+        lines.append(f"  horizon: {extent} ({label})")
+    held = held_back(stream.get("held_back"), stream.get("blocker"))
+    if held:
+        lines.append(f"  {held}")
     if stream["open"]:
         number, upto = stream["open"]["slice"], stream["open"]["upto"]
         lines.append(f"  open: slice {number} ({upto}); the next run finishes it first")
     if stream["reset_wanted"]:
         lines.append("  a reset is wanted; the next run carries it out")
+    if stream["quarantined"]:
+        lines.append(f"  put aside in {ASIDE} where they do not fit: {', '.join(stream['quarantined'])}")
     if stream["stopped"]:
         lines.append(f"  stopped: {stream['stopped']}")
     return lines

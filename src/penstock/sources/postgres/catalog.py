@@ -25,6 +25,8 @@ class Column:
     may_select: bool
     #: built-in, extension or none: whose btree order values have; None: nobody asked
     order: str | None
+    #: what a domain is made of, or the kind of a type that is not built in; None: `type` itself says it
+    base: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

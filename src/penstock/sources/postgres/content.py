@@ -9,6 +9,7 @@ from typing import Any, Literal
 from penstock.core.documents import Document
 from penstock.links.postgres.connection import Identity
 from penstock.links.postgres.literals import TableName
+from penstock.links.postgres.types import Form, read_as
 
 Mode = Literal["keyset", "refresh"]
 
@@ -22,6 +23,16 @@ class ColumnRead:
     type: str
     #: the Arrow type it becomes, as pyarrow prints it
     arrow: str
+    #: what a domain is made of, or the kind of a type that is not built in; None: `type` itself says it
+    base: str | None = None
+
+    @property
+    def form(self) -> Form:
+        """How it travels."""
+        return read_as(self.base or self.type, self.arrow)
+
+    def document(self) -> Document:
+        return {"name": self.name, "type": self.type, "arrow": self.arrow} | ({"base": self.base} if self.base else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +69,7 @@ class Content:
         return {
             "kind": self.mode,
             "table": str(self.table),
-            "columns": [{"name": c.name, "type": c.type, "arrow": c.arrow} for c in self.columns],
+            "columns": [column.document() for column in self.columns],
             "filter": self.where,
             "unfit": self.unfit,
             "row_security": self.row_security,
@@ -86,7 +97,7 @@ class Content:
             return cls(
                 mode=mode,
                 table=TableName.read(document["table"], ""),
-                columns=tuple(ColumnRead(c["name"], c["type"], c["arrow"]) for c in document["columns"]),
+                columns=tuple(ColumnRead(c["name"], c["type"], c["arrow"], c.get("base")) for c in document["columns"]),
                 key=tuple(KeyColumn(k["column"], k["type"]) for k in document.get("key", ())),
                 unique=document.get("unique", False),
                 nulls=document.get("nulls", "fail"),

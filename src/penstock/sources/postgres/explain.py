@@ -10,22 +10,29 @@ from penstock.links.postgres.types import bare
 from penstock.ports import Remark
 from penstock.sources.postgres.catalog import Table, describe
 from penstock.sources.postgres.content import Content, names
+from penstock.sources.postgres.options import Horizon
+from penstock.sources.postgres.proofs import prove
 from penstock.sources.postgres.proposals import SMALL, precision
 from penstock.sources.postgres.relations import Relation, relations
+from penstock.sources.postgres.watching import span
 
 
-def remarks(session: Session, stream: str, content: Content) -> list[Remark]:
+def remarks(session: Session, stream: str, content: Content, horizon: Horizon) -> list[Remark]:
     """Asks the catalog, and reads no row."""
     table = describe(session, content.table, (), stream=stream)
     found = relations(session, content.table.schema, content.table.name)
     relation = found[0] if found else None
-    said = list(_keyset(content, table, relation) if content.mode == "keyset" else _refresh(relation))
+    if content.mode == "keyset":
+        off = horizon.method == "off"
+        said = [*_keyset(content, table, relation, off=off), *_late(session, stream, content, horizon)]
+    else:
+        said = list(_refresh(relation))
     if content.row_security == "accept" and table and table.row_security:
         said.append(Remark("gap", f"rows that row-level security hides from user {session.user} are not delivered"))
     return said
 
 
-def _keyset(content: Content, table: Table | None, relation: Relation | None) -> Iterator[Remark]:
+def _keyset(content: Content, table: Table | None, relation: Relation | None, *, off: bool) -> Iterator[Remark]:
     cursor = content.key[0].column
     yield Remark("guarantee", "every row that is visible in the stream's order is delivered exactly once")
     keeper = relation.keeper(cursor) if relation else None
@@ -34,10 +41,10 @@ def _keyset(content: Content, table: Table | None, relation: Relation | None) ->
         yield Remark("guarantee", f"updates are seen: the trigger {keeper.name} sets {cursor} with each")
     elif timed:
         yield Remark("gap", "an update that leaves the cursor as it is is not seen")
-        yield Remark("advice", "a trigger BEFORE UPDATE that sets the cursor to now() would see to it")
+        if bare(content.key[0].type) != "timestamp with time zone" or off:
+            yield Remark("advice", "a trigger BEFORE UPDATE that sets the cursor to now() would see to it")
     else:
         yield Remark("gap", "an update is not seen unless it gives the row a higher cursor")
-    yield Remark("gap", "a row whose transaction commits late, once the mark has passed it, is not seen")
     yield Remark("gap", "deletes are not seen: the last version of a row stays")
     digits = precision(content.key[0].type)
     if digits is not None:
@@ -50,6 +57,26 @@ def _keyset(content: Content, table: Table | None, relation: Relation | None) ->
         at = f"{plain(content.table.schema)}.{plain(content.table.name)}"
         make = f"CREATE INDEX{concurrently} ON {at} ({', '.join(map(plain, names(content.key)))});"
         yield Remark("advice", f"every slice sorts the table; an index would spare that: {make}")
+
+
+def _late(session: Session, stream: str, content: Content, horizon: Horizon) -> Iterator[Remark]:
+    """What becomes of rows whose transaction commits late."""
+    if horizon.method == "off":
+        yield Remark("gap", "a row whose transaction commits late, below the mark, is lost (`horizon: {method: off}`)")
+        return
+    proof, cursor = prove(session, stream, content), content.key[0].column
+    if proof.proven:
+        kept = "its trigger" if proof.method == "activity" else "its sequence"
+        yield Remark("guarantee", f"a row that commits late is not lost: {kept} proves how {cursor} is kept")
+    lag = f", and {cursor} is {span(horizon.lag)} old (`lag`)" if horizon.lag and not proof.proven else ""
+    if proof.assumptions:
+        assumed = "; that ".join(proof.assumptions)
+        yield Remark("gap", f"a row that commits late is not lost, provided that {assumed}{lag}")
+    if proof.would_raise:
+        yield Remark("advice", f"so that this is proven: {proof.would_raise}")
+    if proof.method == "activity" and not proof.sees_all:
+        grant = f"GRANT pg_read_all_stats TO {plain(session.user)};"
+        yield Remark("advice", f"so that the server shows since when others are at work: {grant}")
 
 
 def _indexed(table: Table, key: tuple[str, ...]) -> bool:

@@ -6,7 +6,7 @@ Texts are kept exactly and never parsed. Equal texts are equal keys; which is gr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from psycopg import sql
@@ -36,12 +36,16 @@ class KeysetMark:
     timeline: int | None = None
     #: what the horizon knew when it was made; see horizon.py
     proof: Document | None = None
+    #: oids of the partitions that it speaks of; (): of all that there are
+    leaves: tuple[str, ...] = ()
+    #: where the server was in its log when it was made; None where the server did not tell
+    lsn: str | None = None
 
     def mark(self) -> Mark:
         return Mark.of(self.document())
 
     def document(self) -> Document:
-        return {
+        said: Document = {
             "key": None if self.key is None else list(self.key),
             "columns": list(names(self.columns)),
             "types": [column.type for column in self.columns],
@@ -49,6 +53,8 @@ class KeysetMark:
             "timeline": self.timeline,
             "proof": self.proof,
         }
+        leaves: Document = {"leaves": list(self.leaves)} if self.leaves else {}
+        return {**said, **leaves, **({"lsn": self.lsn} if self.lsn else {})}
 
     def words(self) -> str:
         if self.key is None:
@@ -64,7 +70,7 @@ class LoadMark:
     by: str
     #: the columns whose ranges are read; () for blocks
     columns: tuple[KeyColumn, ...]
-    #: the load's own key, or the first block that is still to be read; None: it is about to begin
+    #: the last key that was read, or the first block (and the place in it) that was not; None: about to begin
     after: Key | None
     #: the horizon that was taken before the load began: rows above it are the keyset's
     then: KeysetMark
@@ -86,10 +92,13 @@ class LoadMark:
         )
 
     def words(self) -> str:
+        done: Any = self.terms.get("done")
+        of = f"{len(done)} of {len(self.then.leaves)} partitions" if done else None
         if self.after is None:
-            return "first load, about to begin"
+            return f"first load, {of or 'about to begin'}"
         at = _spelt(self.columns, self.after) if self.columns else f"block {self.after[0]}"
-        return f"first load, up to {at}"
+        within = f" of {self.terms['name']}" if "name" in self.terms else ""
+        return f"first load, up to {at}{within}" + (f", after {of}" if of else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +134,8 @@ def _keyset(document: Any) -> KeysetMark:
     columns = _columns(document)
     if not isinstance(document["unique"], bool) or (key is not None and len(key) != len(columns)):
         raise TypeError
-    timeline, proof = document.get("timeline"), document.get("proof")
-    return KeysetMark(key, columns, document["unique"], timeline, proof)
+    timeline, proof, lsn = (document.get(name) for name in ("timeline", "proof", "lsn"))
+    return KeysetMark(key, columns, document["unique"], timeline, proof, _texts(document.get("leaves", [])), lsn)
 
 
 def _load(load: Any, then: Any) -> LoadMark:
@@ -152,6 +161,16 @@ def describe(mark: Mark | None) -> str:
     except ValueError:
         return f"not a mark of a postgres stream: {mark.text}"
     return f"read whole by run {ours.run[:8]}" if isinstance(ours, RefreshMark) else ours.words()
+
+
+def made_at(mark: Mark, timeline: int | None, lsn: str | None) -> Mark:
+    """The same mark, as one that was made while the server was there."""
+    ours = read(mark)
+    if isinstance(ours, RefreshMark):
+        return mark
+    if isinstance(ours, LoadMark):
+        return replace(ours, then=replace(ours.then, timeline=timeline, lsn=lsn)).mark()
+    return replace(ours, timeline=timeline, lsn=lsn).mark()
 
 
 def accept(session: Session, stream: str, last: Position, now: Content) -> None:

@@ -37,8 +37,8 @@ class Horizon(BaseModel):
         default=1.0,
         ge=0,
         allow_inf_nan=False,
-        description="seconds below the oldest open transaction that are left alone: a transaction takes its time a "
-        "moment before the server shows it",
+        description="seconds within which a transaction shows itself: it takes its time a moment before; a run that "
+        "finds fresher rows, and others connected, waits so long, once, and looks again",
     )
     warn_after: float | None = Field(
         default=300.0,
@@ -147,7 +147,9 @@ class Options(BaseModel):
         "default: a new timeline stops the streams",
         examples=[2],
     )
-    horizon: Horizon = Field(default=Horizon(), description="how far streams may be read while others still write")
+    horizon: Horizon = Field(
+        default=Horizon(), description="how far streams may be read while others still write; default: see below"
+    )
 
     @field_validator("url", "replica")
     @classmethod
@@ -215,7 +217,7 @@ class StreamOptions(BaseModel):
         default="auto",
         description="how what exists is read first: `keys`: in parallel by ranges of the primary key; `blocks`: by "
         "blocks of the table (only where a trigger bumps the cursor with every update); `cursor`: along the cursor; "
-        "`auto`: `keys` where it can be",
+        "`auto`: `keys` where the table is large and it can be",
     )
     arrays: Literal["list", "text"] = Field(
         default="list",
@@ -223,10 +225,13 @@ class StreamOptions(BaseModel):
     )
     unfit: Literal["fail", "null", "text"] = Field(
         default="fail",
-        description="values that Arrow cannot hold (infinity, NaN in a numeric, 24:00, years before 1 or after 9999): "
-        "`fail` the stream, deliver `null`, or send columns of such types as Postgres' `text`",
+        description="values that Arrow cannot hold (infinity, NaN in a numeric, 24:00, years before 1 or after 9999, "
+        "arrays of several dimensions): `fail` the stream, deliver `null`, or send columns of such types as Postgres' "
+        "`text`",
     )
-    horizon: Horizon | None = Field(default=None, description="as `horizon` of the source, for this stream alone")
+    horizon: Horizon | None = Field(
+        default=None, description="as `horizon` of the source, for this stream alone; default: the source's"
+    )
     accept_drop: bool = Field(
         default=False,
         description="let a full refresh through although it has less than half the rows of the one before",

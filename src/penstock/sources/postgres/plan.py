@@ -1,4 +1,4 @@
-"""How far the next slice goes, and where it is cut into parts: by walking along the index, not a guess."""
+"""How far a slice goes and where it is cut into parts, by walking along an index: exact, and as long as the slice."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from psycopg import sql
 
 from penstock.core.documents import Document
-from penstock.core.marks import Mark
 from penstock.core.ranges import Key, Range
 from penstock.errors import StreamRefused
+from penstock.links.postgres.asking import size
 from penstock.links.postgres.connection import Session
-from penstock.links.postgres.literals import identifiers, row, statement
-from penstock.links.postgres.types import bare, size
-from penstock.ports import Budget, Planned
+from penstock.links.postgres.literals import identifiers, row, statement, typed
+from penstock.links.postgres.types import bare
+from penstock.ports import Budget
 from penstock.sources.postgres.catalog import ROOM
 from penstock.sources.postgres.content import Content, KeyColumn
-from penstock.sources.postgres.marks import KeysetMark, bound, read
+from penstock.sources.postgres.marks import bound
 
 #: a part is not worth a worker of its own below this many bytes, or this many rows if they are small
 LEAST_PART_BYTES = 8 << 20
@@ -57,29 +57,45 @@ def cursor_bounds(columns: Sequence[KeyColumn], range_: Range) -> list[sql.Compo
     It takes the two sides of a row comparison for independent, and so expects a quarter of the table from a
     narrow range in its middle: enough to scan all of it.
     """
-    if range_.after is None or range_.upto is None:
+    if range_.after is None or range_.upto is None or len(columns) == 1:
         return []
     low, high = bound(columns, range_.after)[0], bound(columns, range_.upto)[0]
     return [sql.SQL("{} BETWEEN {} AND {}").format(sql.Identifier("t", columns[0].column), low, high)]
 
 
-def highest(session: Session, stream: str, content: Content) -> Key | None:
-    """The greatest key now; None if the table has no row to read.
+@dataclass(frozen=True, slots=True)
+class Top:
+    """The highest row that is visible."""
 
-    A horizon, where one can be proven, will lower this.
+    key: Key
+    #: the server's clock when it was seen
+    clock: str
+
+
+def highest(
+    session: Session, stream: str, content: Content, after: Key | None = None, below: str | None = None
+) -> Top | None:
+    """The greatest key now, after a mark and with a cursor below a time; None if there is no such row.
+
+    A probe of the index. How far it may be read, the horizon says.
     """
     cursor = sql.Identifier("t", content.key[0].column)
     keys = [sql.Identifier("t", column.column) for column in content.key]
-    query = sql.SQL("SELECT {} FROM {} AS t WHERE {} IS NOT NULL ORDER BY {} LIMIT 1").format(
+    conditions = [sql.SQL("{} IS NOT NULL").format(cursor)]
+    if after is not None:
+        conditions.append(key_range(content.key, Range(after, None)))
+    if below is not None:
+        conditions.append(sql.SQL("{} < {}").format(cursor, typed(below, bare(content.key[0].type))))
+    query = sql.SQL("SELECT {}, clock_timestamp()::text FROM {} AS t WHERE {} ORDER BY {} LIMIT 1").format(
         sql.SQL(", ").join(sql.SQL("{}::text").format(key) for key in keys),
         content.table.sql,
-        cursor,
+        sql.SQL(" AND ").join(conditions),
         sql.SQL(", ").join(sql.SQL("{} DESC").format(key) for key in keys),
     )
     rows = session.rows(query, table=str(content.table), stream=stream)
     if not rows:
         return None
-    key: Key = tuple(rows[0])
+    *key, clock = rows[0]
     if bare(content.key[0].type) in _ENDLESS.get(key[0], ()):
         raise StreamRefused(
             f"{content.table} has rows whose cursor {content.key[0].column} is {key[0]}: "
@@ -87,44 +103,19 @@ def highest(session: Session, stream: str, content: Content) -> Key | None:
             next_step=f"correct the rows where {content.key[0].column} is {key[0]}",
             stream=stream,
         )
-    return key
+    return Top(tuple(key), clock)
 
 
-def next_slice(
-    session: Session,
-    stream: str,
-    content: Content,
-    after: Mark | None,
-    ceiling: Key,
-    budget: Budget,
-    proof: Document | None = None,
-) -> Planned | None:
-    """The next slice of a keyset stream; None if nothing is new. `proof` is what the horizon knew."""
-    start = None
-    if after is not None:
-        mark = read(after)
-        if not isinstance(mark, KeysetMark):
-            raise StreamRefused("the stored mark is not one of a keyset", next_step="reset the stream", stream=stream)
-        start = mark.key
-    if start == ceiling:
-        return None
-    whole = Range(start, ceiling)
-    row_bytes = round(budget.row_bytes) if budget.row_bytes else sample(session, stream, content, whole)
-    if row_bytes is None:
-        return None
-    walk = Walk.of(budget, max(1, row_bytes))
-    cuts, rest = walked(session, stream, content, whole, walk)
-    if not cuts and not rest:
-        return None
-    rows = (cuts[-1].rows if cuts else 0) + rest
-    # Fewer rows than wanted: then these are all there are up to the ceiling.
-    upto = ceiling if rest else cuts[-1].key
-    chosen = [list(cut.key) for cut in walk.chosen(cuts, rows) if cut.key != upto]
-    return Planned(
-        upto=KeysetMark(upto, content.key, content.unique, session.timeline, proof).mark(),
-        plan={"cuts": chosen, "rows": rows, "row_bytes": walk.row_bytes},
-        rows=rows,
-    )
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far a slice goes, and where it is cut into parts."""
+
+    #: inner bounds, in order
+    cuts: tuple[Key, ...]
+    #: where it ends; None: at the end of the range
+    upto: Key | None
+    #: rows to expect
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +139,13 @@ class Walk:
     row_bytes: int
 
     @classmethod
-    def of(cls, budget: Budget, row_bytes: int) -> Walk:
+    def of(cls, budget: Budget, row_bytes: int, parts: int | None = None) -> Walk:
         if budget.rows is not None and budget.rows < 1:
             raise ValueError("a slice needs a budget of at least one row")
         most = max(1, budget.bytes // row_bytes)
         if budget.rows is not None:
             most = min(most, budget.rows)
-        parts = max(1, budget.workers) * PARTS_PER_WORKER
+        parts = parts or parts_for(budget.workers)
         least = max(1, min(LEAST_PART_ROWS, LEAST_PART_BYTES // row_bytes))
         step = min(most, max(least, -(-most // max(STEPS, parts * STEPS_PER_PART))))
         return cls(most=most, step=step, least=least, parts=parts, row_bytes=row_bytes)
@@ -165,6 +156,24 @@ class Walk:
         wanted = [rows * part // parts for part in range(1, parts)]
         nearest = [min(cuts, key=lambda cut: abs(cut.rows - want)) for want in wanted if cuts]
         return sorted(set(nearest), key=lambda cut: cut.rows)
+
+
+def parts_for(workers: int, connections: int | None = None) -> int:
+    """Parts that the workers can use; no more than may be read at the same time, where that is less."""
+    if connections is not None and connections < workers:
+        return connections
+    return max(1, workers) * PARTS_PER_WORKER
+
+
+def walk_on(session: Session, stream: str, content: Content, whole: Range, walk: Walk) -> Reach | None:
+    """How far the next slice of a range goes, by walking; None: the range has no row."""
+    cuts, rest = walked(session, stream, content, whole, walk)
+    if not cuts and not rest:
+        return None
+    rows = (cuts[-1].rows if cuts else 0) + rest
+    # Fewer rows than wanted: then these are all that the range has.
+    upto = None if rows < walk.most else cuts[-1].key
+    return Reach(tuple(cut.key for cut in walk.chosen(cuts, rows) if cut.key != upto), upto, rows)
 
 
 def walked(session: Session, stream: str, content: Content, whole: Range, walk: Walk) -> tuple[list[Cut], int]:
@@ -193,7 +202,7 @@ def walked(session: Session, stream: str, content: Content, whole: Range, walk: 
 def sample(session: Session, stream: str, content: Content, whole: Range) -> int | None:
     """Bytes of a row as Arrow, from the first rows of a range; None if it has none."""
     query = sql.SQL("SELECT avg({})::bigint FROM (SELECT {} FROM {} AS t WHERE {} ORDER BY {} LIMIT {}) x").format(
-        sql.SQL(" + ").join(size(column.name, column.type) for column in content.columns),
+        sql.SQL(" + ").join(size(column.name, column.form) for column in content.columns),
         identifiers(column.name for column in content.columns),
         content.table.sql,
         key_range(content.key, whole),

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from psycopg import sql
 
+from penstock.core.documents import Document
 from penstock.core.ranges import Key, Range
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import row, statement, written
 from penstock.links.postgres.types import bare
 from penstock.ports import Left
+from penstock.sources.postgres import horizon
 from penstock.sources.postgres.catalog import ROOM, describe
 from penstock.sources.postgres.content import Content
-from penstock.sources.postgres.marks import bound
+from penstock.sources.postgres.marks import KeysetMark, bound
 from penstock.sources.postgres.plan import key_range
 
 #: up to here rows are counted
@@ -32,6 +34,20 @@ _NUMBERS = {
     "timestamp without time zone": "extract(epoch FROM {0})::float8",
     "timestamp with time zone": "extract(epoch FROM {0})::float8",
 }
+
+
+def of_keyset(session: Session, stream: str, content: Content, after: KeysetMark | None, ceiling: Document) -> Left:
+    """The rows of a keyset stream between a mark and the run's ceiling."""
+    key = horizon.key(ceiling)
+    if key is None:
+        return Left(0, exact=True)
+    return of_range(session, stream, content, Range(after.key if after else None, key))
+
+
+def with_held_back(session: Session, stream: str, content: Content, left: Left, ceiling: Document) -> Left:
+    """The same with the rows above the ceiling that may not be read yet, and who keeps them from it."""
+    beyond = horizon.held(ceiling)
+    return horizon.noted(left, ceiling, of_range(session, stream, content, beyond).rows if beyond else None)
 
 
 def of_range(session: Session, stream: str, content: Content, range_: Range) -> Left:

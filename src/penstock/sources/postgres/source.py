@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from penstock.core.documents import Document, canonical, parse
+from penstock.core.documents import Document, parse
 from penstock.core.marks import Mark, Position
-from penstock.core.ranges import Range, cut, tiles
-from penstock.core.slices import Kind, Part, Slice
-from penstock.errors import InputError, StreamFailed, StreamRefused
-from penstock.links.postgres.connection import Session, Target
+from penstock.core.slices import Kind, Slice
+from penstock.errors import InputError, StreamRefused
+from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import TableName
 from penstock.ports import Budget, Context, Left, Offered, Planned, Reading, Remark, StreamInfo
-from penstock.sources.postgres import catalog, marks, plan, refresh
+from penstock.sources.postgres import catalog, keyset, loading, marks, refresh, servers
+from penstock.sources.postgres.access import Access
+from penstock.sources.postgres.altered import as_now, refused
 from penstock.sources.postgres.catalog import Found, Table
 from penstock.sources.postgres.content import Content
-from penstock.sources.postgres.marks import KeysetMark, RefreshMark
-from penstock.sources.postgres.options import Options, StreamOptions
+from penstock.sources.postgres.horizon import Horizons
+from penstock.sources.postgres.loads import Stream
+from penstock.sources.postgres.marks import LoadMark, RefreshMark
+from penstock.sources.postgres.options import Horizon, Options, StreamOptions
+from penstock.sources.postgres.plan import parts_for
 from penstock.sources.postgres.reader import PostgresReader
 from penstock.sources.postgres.validate import key_names, table_name, validate
 
@@ -30,35 +33,20 @@ class PostgresSource:
         self._options = options
         self._streams = dict(streams)
         self._context = context
-        self._open: Session | None = None
+        self._access = Access(options, context)
+        self._horizons = Horizons(self._horizon)
 
     # ------------------------------------------------------------ reaching the database
 
     def connect(self) -> None:
-        if self._open is None:
-            self._open = Session(self._target(), statement_timeout=self._options.statement_timeout)
+        self._access.connect()
 
     def close(self) -> None:
-        session, self._open = self._open, None
-        if session is not None:
-            session.close()
+        self._access.close()
 
     @property
     def _session(self) -> Session:
-        if self._open is None:
-            self.connect()
-        assert self._open is not None
-        return self._open
-
-    def _target(self) -> Target:
-        options, said = self._options, self._options.model_fields_set
-        url = options.url.get_secret_value()
-        # What the URL says goes before our defaults, but not before what the user said here.
-        return Target.of(
-            url,
-            application_name=None if _says(url, "application_name", said) else options.application_name,
-            connect_timeout=None if _says(url, "connect_timeout", said) else options.connect_timeout,
-        )
+        return self._access.session
 
     # ------------------------------------------------------------ the streams
 
@@ -133,18 +121,24 @@ class PostgresSource:
     def explain(self, stream: str, content: Document) -> Sequence[Remark]:
         from penstock.sources.postgres.explain import remarks
 
-        return remarks(self._session, stream, Content.read(content))
+        said = remarks(self._session, stream, Content.read(content), self._horizon(stream))
+        return [*said, *servers.remarks(self._session.tells)]
 
     # ------------------------------------------------------------ planning
 
     def content(self, stream: str) -> Document:
-        return validate(self._session, stream, self._options_of(stream), self._options.default_schema).document()
+        options = self._options_of(stream)
+        content = validate(self._session, stream, options, self._options.default_schema)
+        if content.mode == "keyset":
+            loading.check(self._keyset(stream, content))
+        return content.document()
 
     def accept(self, stream: str, last: Position, content: Document) -> None:
         marks.accept(self._session, stream, last, Content.read(content))
 
     def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
-        return ()
+        said = self._access.follows(stream, last.mark) if last and last.mark else None
+        return (said,) if said else ()
 
     def reached(self, stream: str, last: Position) -> None:
         return None
@@ -153,39 +147,62 @@ class PostgresSource:
         read = Content.read(content)
         if read.mode == "refresh":
             return {"run": run}
-        key = plan.highest(self._session, stream, read)
-        return {"key": list(key)} if key else None
+        return self._horizons.ceiling(self._session, stream, read, run, after)
+
+    def _horizon(self, stream: str) -> Horizon:
+        return self._options_of(stream).horizon or self._options.horizon
 
     def plan(
         self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
+        # Not with `accept`: a stream that must not go on from its mark can still be rewound.
+        if after:
+            self._access.follows(stream, after)
+        planned = self._planned(stream, content, after, ceiling, budget)
+        # Looked at last: where the server is now, it has all that was seen for the ceiling and the plan.
+        return servers.placed(planned, self._session.look()) if planned else None
+
+    def _planned(
+        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
+    ) -> Planned | None:
         read = Content.read(content)
         if read.mode == "keyset":
-            return plan.next_slice(self._session, stream, read, after, _key(ceiling), budget)
+            return loading.next_slice(self._keyset(stream, read), after, ceiling, budget)
         upto = RefreshMark(str(ceiling["run"])).mark()
         if after == upto:
             return None
         table = catalog.describe(self._session, read.table, (), stream=stream)
-        return Planned(
-            upto=upto, kind=Kind.REFRESH, plan={"workers": budget.workers}, rows=table.rows if table else None
-        )
+        # One more holds the snapshot that they join.
+        connections = self._options.connections
+        parts = parts_for(budget.workers, max(1, connections - 1) if connections else None)
+        return Planned(upto=upto, kind=Kind.REFRESH, plan={"parts": parts}, rows=table.rows if table else None)
+
+    def _keyset(self, stream: str, content: Content) -> Stream:
+        """A keyset stream, for those who plan and read it."""
+        first_load = self._options_of(stream).first_load
+        waits = self._horizon(stream).method != "off"
+        return Stream(self._session, stream, content, first_load, self._options.connections, waits)
 
     def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
         from penstock.sources.postgres import remaining
 
         read = Content.read(content)
         if read.mode == "keyset":
-            return remaining.of_range(self._session, stream, read, Range(_mark_key(after), _key(ceiling)))
+            mark = marks.read(after) if after else None
+            if isinstance(mark, LoadMark):
+                left = loading.left(self._keyset(stream, read), mark, ceiling)
+            else:
+                left = remaining.of_keyset(self._session, stream, read, keyset.read(after, stream=stream), ceiling)
+            return remaining.with_held_back(self._session, stream, read, left, ceiling)
         if after == RefreshMark(str(ceiling["run"])).mark():
             return Left(0, exact=True)
         return remaining.of_table(self._session, stream, read)
 
     def rewound(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
-        raise StreamRefused(
-            f"it cannot be rewound to {to!r}: a mark of a postgres stream is the key of a row, not a number or a time",
-            next_step=f"run `penstock state reset FILE --stream {stream}` to read the table from the beginning",
-            stream=stream,
-        )
+        from penstock.sources.postgres.rewinding import place
+
+        at = last.mark if last else None
+        return servers.led(place(self._session, stream, Content.read(content), at, to), at, self._session.server)
 
     def describe(self, mark: Mark | None) -> str:
         return marks.describe(mark)
@@ -194,95 +211,52 @@ class PostgresSource:
 
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:
+        now = as_now(slice_, self._table(slice_))
+        with self._reading(now.slice, now.table) as reading:
+            yield now.fitted(reading)
+
+    @contextmanager
+    def _reading(self, slice_: Slice, table: Table) -> Iterator[Reading]:
         content = Content.read(parse(slice_.content))
-        table = self._unchanged(slice_.stream, content)
         if content.mode == "keyset":
-            yield Reading(self._reader(slice_, None), _key_parts(slice_))
+            yield Reading(self._reader(slice_, None), loading.parts(self._keyset(slice_.stream, content), slice_))
             return
-        with refresh.snapshot(self._session.target, content, table, stream=slice_.stream) as name:
+        if parse(slice_.plan).get("parts") == 1:
+            # One statement sees one snapshot as it is.
+            parts = refresh.parts(table, parse(slice_.plan), version=self._session.version)
+            yield Reading(self._reader(slice_, None), parts)
+            return
+        with refresh.snapshot(self._access.outlet(slice_), content, table, stream=slice_.stream) as name:
             # Its size is asked after the snapshot was taken, so that no row of it lies beyond.
-            table = self._unchanged(slice_.stream, content)
+            table = self._table(slice_)
             parts = refresh.parts(table, parse(slice_.plan), version=self._session.version)
             yield Reading(self._reader(slice_, name), parts)
 
     def _reader(self, slice_: Slice, snapshot: str | None) -> PostgresReader:
-        target = self._session.target
+        outlet = self._access.outlet(slice_)
         return PostgresReader(
-            conninfo=target.conninfo,
-            where=target.where,
+            target=outlet.target,
             pipeline=slice_.pipeline,
             stream=slice_.stream,
             content=slice_.content,
+            needs=outlet.needs,
+            tells=outlet.tells,
             snapshot=snapshot,
             statement_timeout=self._options.statement_timeout,
         )
 
-    def _unchanged(self, stream: str, content: Content) -> Table:
-        """The slice's table as it is now; StreamRefused if it cannot give any more what the slice says."""
-
-        def refuse(what: str, back: str) -> StreamRefused:
-            return StreamRefused(
-                f"a slice is open that was planned otherwise: {what}",
-                next_step=f"{back}, so that the slice can be finished",
-                stream=stream,
-            )
-
+    def _table(self, slice_: Slice) -> Table:
+        """The slice's table as it is now; StreamRefused if it is another one."""
+        content, stream = Content.read(parse(slice_.content)), slice_.stream
         if not self._session.identity.same(content.identity):
             was, is_ = content.identity, self._session.identity
-            raise refuse(
+            raise refused(
+                stream,
                 f"it reads database {was.database} (oid {was.oid}, cluster {was.system}), and now "
                 f"{is_.database} (oid {is_.oid}, cluster {is_.system}) answers",
                 "point `url` back at the first one",
             )
         table = catalog.describe(self._session, content.table, (), stream=stream)
         if table is None:
-            raise refuse(f"it reads table {content.table}, which is gone", "bring the table back")
-        wanted = [(column.name, column.type) for column in content.columns]
-        wanted += [(column.column, column.type) for column in content.key]
-        for name, type_ in wanted:
-            column = table.column(name)
-            if column is None:
-                raise refuse(f"it reads {name} of {content.table}, which is gone", "bring the column back")
-            if column.type != type_:
-                raise refuse(
-                    f"{name} of {content.table} was {type_} and is {column.type} now",
-                    "change the column back",
-                )
+            raise refused(stream, f"it reads table {content.table}, which is gone", "bring the table back")
         return table
-
-
-def _key_parts(slice_: Slice) -> list[Part]:
-    """The parts of a keyset slice, from its own bounds and cuts alone."""
-    whole = Range(*(_mark_key(mark) for mark in (slice_.after, slice_.upto)))
-    pieces = cut(whole, plan.cuts_of(parse(slice_.plan)))
-    if whole.upto is None or not tiles(pieces, whole):
-        raise StreamFailed(
-            f"the parts of slice {slice_.number} do not cover it",
-            next_step="report this defect",
-            stream=slice_.stream,
-        )
-    return [
-        Part(index, canonical({"after": _list(piece.after), "upto": _list(piece.upto)}))
-        for index, piece in enumerate(pieces)
-    ]
-
-
-def _mark_key(mark: Mark | None) -> tuple[str, ...] | None:
-    if mark is None:
-        return None
-    ours = marks.read(mark)
-    if not isinstance(ours, KeysetMark):
-        raise ValueError(f"not the mark of a keyset: {mark.text}")
-    return ours.key
-
-
-def _key(ceiling: Document) -> tuple[str, ...]:
-    return tuple(json.loads(canonical(ceiling))["key"])
-
-
-def _list(key: tuple[str, ...] | None) -> list[str] | None:
-    return None if key is None else list(key)
-
-
-def _says(url: str, parameter: str, said_here: set[str]) -> bool:
-    return parameter not in said_here and f"{parameter}=" in url.partition("?")[2]

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
 from psycopg import sql
 
 from penstock.core.documents import parse
-from penstock.core.ranges import Range
+from penstock.core.ranges import Key, Range
 from penstock.core.slices import Part
-from penstock.links.postgres.types import outside, selected
-from penstock.sources.postgres.content import Content
+from penstock.links.postgres.asking import misshapen, selected
+from penstock.links.postgres.literals import TableName
+from penstock.sources.postgres.content import ColumnRead, Content, KeyColumn
+from penstock.sources.postgres.marks import bound
 from penstock.sources.postgres.plan import cursor_bounds, key_range
 
-#: the last column of what is fetched: whether a value of the row does not fit its Arrow type
-FLAG = "_penstock_outside"
+#: the last column of what is fetched where arrays are read as lists: how many of the row's arrays are none
+FLAG = "_penstock_misshapen"
 
 
 def condition(content: Content, part: Part) -> sql.Composed:
@@ -25,24 +31,70 @@ def filtered(content: Content) -> list[sql.Composed]:
     return [sql.SQL("(\n{}\n)").format(sql.SQL(content.where))] if content.where else []
 
 
+def of_part(content: Content, part: Part) -> Content:
+    """The content as a part reads it: from a partition, where it names one."""
+    table = parse(part.terms).get("table")
+    return replace(content, table=TableName.read(table, "")) if table else content
+
+
 def _place(content: Content, part: Part) -> list[sql.Composed]:
     terms = parse(part.terms)
+    if "load" in terms:
+        return [*_of_load(terms), *_up_to(content, tuple(terms["horizon"]))]
     if content.mode == "keyset":
-        keys = (tuple(key) if key is not None else None for key in (terms["after"], terms["upto"]))
-        range_ = Range(*keys)
-        return [key_range(content.key, range_), *cursor_bounds(content.key, range_)]
+        range_ = _range(terms)
+        return [
+            key_range(content.key, range_),
+            *cursor_bounds(content.key, range_),
+            *_of_partitions(terms.get("leaves")),
+        ]
+    return _blocks(*((block, 0) if block is not None else None for block in (terms["from_block"], terms["to_block"])))
+
+
+def _range(terms: Mapping[str, Any]) -> Range:
+    return Range(*(tuple(key) if key is not None else None for key in (terms["after"], terms["upto"])))
+
+
+def _of_load(terms: Mapping[str, Any]) -> list[sql.Composed]:
+    """A range of a first load's own key, or of blocks."""
+    if terms["load"] == "blocks":
+        return _blocks(terms["from"], terms["to"])
+    columns = [KeyColumn(*pair) for pair in zip(terms["columns"], terms["types"], strict=True)]
+    range_ = _range(terms)
+    return [key_range(columns, range_), *cursor_bounds(columns, range_)]
+
+
+def _up_to(content: Content, horizon: Key) -> list[sql.Composed]:
+    """Rows at or below a key; and what follows from it about the cursor alone, for the planner's sake."""
+    cursor, high = sql.Identifier("t", content.key[0].column), bound(content.key, horizon)[0]
+    alone = [sql.SQL("{} <= {}").format(cursor, high)] if len(content.key) > 1 else []
+    return [key_range(content.key, Range(None, horizon)), *alone]
+
+
+def _of_partitions(oids: Sequence[str] | None) -> list[sql.Composed]:
+    """Rows of the partitions that the slice's mark speaks of: any other gets a load of its own."""
+    return [sql.SQL("t.tableoid = ANY ({}::oid[])").format(sql.Literal(list(oids)))] if oids else []
+
+
+def _blocks(start: Sequence[object] | None, end: Sequence[object] | None) -> list[sql.Composed]:
+    """Rows from one place of the table up to, and without, another: each a block and an offset in it."""
     sides = [
-        sql.SQL("t.ctid {} {}::tid").format(sql.SQL(sign), sql.Literal(f"({terms[name]},0)"))
-        for sign, name in ((">=", "from_block"), ("<", "to_block"))
-        if terms[name] is not None
+        sql.SQL("t.ctid {} {}::tid").format(sql.SQL(sign), sql.Literal(f"({place[0]},{place[1]})"))
+        for sign, place in ((">=", start), ("<", end))
+        if place is not None
     ]
     return sides or [sql.SQL("{}").format(sql.SQL("true"))]
 
 
+def asked(column: ColumnRead) -> sql.Composed:
+    """What stands in the SELECT list for a column."""
+    return selected(column.name, column.base or column.type, column.form, domain=column.base is not None)
+
+
 def select(content: Content, where: sql.Composed) -> sql.Composed:
     """The one statement that a part is; literals only, because bound parameters switch COPY off."""
-    flags = [check for column in content.columns if (check := outside(column.name, column.type))]
-    columns = [selected(column.name, column.type) for column in content.columns]
+    columns = [asked(column) for column in content.columns]
+    flags = [sql.SQL("{}::int").format(misshapen(c.name)) for c in content.columns if c.form.element]
     if flags:
-        columns.append(sql.SQL("({}) AS {}").format(sql.SQL(" OR ").join(flags), sql.Identifier(FLAG)))
+        columns.append(sql.SQL("{} AS {}").format(sql.SQL(" + ").join(flags), sql.Identifier(FLAG)))
     return sql.SQL("SELECT {} FROM {} AS t WHERE {}").format(sql.SQL(", ").join(columns), content.table.sql, where)

@@ -47,7 +47,7 @@ def validate(session: Session, stream: str, options: StreamOptions, default_sche
     return Content(
         mode="keyset" if options.cursor else "refresh",
         table=name,
-        columns=tuple(ColumnRead(c.name, c.type, form(c.type).arrow) for c in rules.columns),
+        columns=tuple(column_read(column, options) for column in rules.columns),
         key=tuple(KeyColumn(column.name, column.type) for column in rules.found(key)),
         unique=options.unique,
         nulls=options.nulls,
@@ -56,6 +56,11 @@ def validate(session: Session, stream: str, options: StreamOptions, default_sche
         where=options.where,
         unfit=options.unfit,
     )
+
+
+def column_read(column: Column, options: StreamOptions) -> ColumnRead:
+    how = form(column.base or column.type, arrays=options.arrays, unfit=options.unfit)
+    return ColumnRead(column.name, column.type, how.arrow, column.base)
 
 
 def key_names(options: StreamOptions) -> tuple[str, ...]:
@@ -209,14 +214,18 @@ class Rules:
             )
 
     def condition_is_one(self, session: Session) -> None:
-        """The server is asked whether it understands `where`; no row is read."""
+        """The server is asked whether it understands `where`; no row is read.
+
+        Asked in two ways: one that closes our bracket and opens another, `a) OR (b`, would fit one of them.
+        """
         if self.options.where is None:
             return
-        query = sql.SQL("SELECT FROM {} AS t WHERE (\n{}\n) LIMIT 0").format(
-            self.table.name.sql, sql.SQL(self.options.where)
-        )
-        wrong = session.refuses(query)
-        if wrong:
+        for form_ in ("(\n{}\n)", "coalesce(\n{}\n, false)"):
+            condition = sql.SQL(form_).format(sql.SQL(self.options.where))
+            query = sql.SQL("SELECT FROM {} AS t WHERE {} LIMIT 0").format(self.table.name.sql, condition)
+            wrong = session.refuses(query)
+            if not wrong:
+                continue
             self.refuse(
                 f"`where` is not a condition that {self.table.name} knows: {wrong}",
                 "correct `where`; functions and operators outside pg_catalog are written with their schema",

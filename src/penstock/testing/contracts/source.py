@@ -146,6 +146,9 @@ def each_once(rows: Sequence[Hashable], wanted: Sequence[Hashable]) -> bool:
 
 
 class SourceContract:
+    #: what names no place in any source; one whose places are numbers below zero, say, lists its own
+    nowhere: tuple[str, ...] = ("nowhere", "", "-1", "1.5", "2026-13-45", "9" * 40)
+
     @pytest.fixture
     def origin(self) -> Origin:
         """An origin without rows."""
@@ -221,16 +224,24 @@ class SourceContract:
         assert ceiling is not None
         planned = source.plan(origin.stream, content, None, ceiling, SMALL)
         other = origin.open()
-        assert begin(other, origin, None, "run") == (content, ceiling)
+        again, highest = begin(other, origin, None, "run")
+        assert highest is not None
+        assert canonical(again) == canonical(content)
+        left = (source.left(origin.stream, content, None, each).rows for each in (ceiling, highest))
+        assert len(set(left)) == 1, "both lead to the same place"
         other.close()
-        assert source.plan(origin.stream, content, None, ceiling, SMALL) == planned
+        replanned = source.plan(origin.stream, content, None, ceiling, SMALL)
+        # A mark may also say where the server was when it was made.
+        assert replanned
+        assert planned
+        assert (replanned.kind, replanned.rows) == (planned.kind, planned.rows)
         assert each_once([row for one in drain(source, origin) for row in one.rows], origin.rows())
 
     def test_a_place_that_it_does_not_know_is_refused(self, source: Source, origin: Origin) -> None:
         origin.arrive(10)
         last = drain(source, origin)[-1].slice.position
         content = source.content(origin.stream)
-        for foreign in ("nowhere", "", "-1", "1.5", "2026-13-45", "9" * 40):
+        for foreign in self.nowhere:
             with pytest.raises(StreamRefused) as refused:
                 source.rewound(origin.stream, content, last, foreign)
             assert refused.value.next_step

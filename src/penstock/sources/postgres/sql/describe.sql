@@ -13,6 +13,29 @@ SELECT json_build_object(
         SELECT coalesce(json_agg(json_build_object(
             'name', a.attname,
             'type', format_type(a.atttypid, a.atttypmod),
+            -- What lies behind domains, and what kind of type it is if it is not built in; [] for each array around it.
+            'base', CASE WHEN y.typtype <> 'b' OR y.typcategory = 'A' OR y.typnamespace <> 'pg_catalog'::regnamespace
+            THEN (
+                WITH RECURSIVE base AS (
+                    SELECT a.atttypid AS type, a.atttypmod AS modifier, 0 AS arrays
+                    UNION ALL
+                    SELECT CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.typelem END,
+                           CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE b.modifier END,
+                           b.arrays + (t.typtype <> 'd')::int
+                    FROM base b JOIN pg_type t ON t.oid = b.type
+                    WHERE t.typtype = 'd' OR t.oid = (SELECT e.typarray FROM pg_type e WHERE e.oid = t.typelem)
+                )
+                SELECT nullif(CASE WHEN t.typtype = 'e' THEN 'enum'
+                                   WHEN t.typtype = 'c' THEN 'composite'
+                                   WHEN t.typtype = 'r' THEN 'range'
+                                   WHEN t.typtype = 'm' THEN 'multirange'
+                                   WHEN t.typnamespace <> 'pg_catalog'::regnamespace THEN 'extension'
+                                   ELSE format_type(b.type, b.modifier) END || repeat('[]', b.arrays),
+                              format_type(a.atttypid, a.atttypmod))
+                FROM base b JOIN pg_type t ON t.oid = b.type
+                WHERE t.typtype <> 'd'
+                  AND t.oid IS DISTINCT FROM (SELECT e.typarray FROM pg_type e WHERE e.oid = t.typelem)
+            ) END,
             'not_null', a.attnotnull,
             'may_select', has_column_privilege(c.oid, a.attnum, 'SELECT'),
             'order', CASE WHEN a.attname = ANY ({key}::text[]) THEN (
@@ -40,7 +63,8 @@ SELECT json_build_object(
                 WHERE b.typtype <> 'd'
             ) END
         ) ORDER BY a.attnum), '[]')
-        FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+        FROM pg_attribute a JOIN pg_type y ON y.oid = a.atttypid
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
     ),
     -- Only indexes that can serve an ordered range read or prove uniqueness: whole, valid, of plain columns.
     'indexes', (

@@ -1,0 +1,148 @@
+"""The first load: what exists up to a horizon H0, in parallel, by ranges of a key or by blocks of the table.
+
+H0 is taken before the load begins and stays the same until its end, however often it is resumed; every part leaves out
+what lies above it, and from there on the keyset reads. A partition that appears later gets a load of its own, up to
+where the stream then is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from psycopg import sql
+
+from penstock.core.documents import Document, parse
+from penstock.core.marks import Mark
+from penstock.core.ranges import Key, Range
+from penstock.core.slices import Part, Slice
+from penstock.links.postgres.literals import row
+from penstock.ports import Budget, Left, Planned
+from penstock.sources.postgres import horizon, keyset, load_blocks, load_keys, remaining
+from penstock.sources.postgres.load_ways import Way, by_keys, way
+from penstock.sources.postgres.loads import Batch, Stream
+from penstock.sources.postgres.marks import KeysetMark, LoadMark, bound, read
+from penstock.sources.postgres.plan import parts_for
+from penstock.sources.postgres.shape import Leaf, Shape, look
+
+
+def next_slice(stream: Stream, after: Mark | None, ceiling: Document, budget: Budget) -> Planned | None:
+    """The next slice of a keyset stream, of a load or along its cursor; None: nothing new."""
+    mark = read(after) if after else None
+    if isinstance(mark, LoadMark):
+        return _onward(stream, mark, look(stream.session, stream.content.table, stream=stream.name), budget)
+    at = keyset.read(after, stream=stream.name)
+    shape = look(stream.session, stream.content.table, stream=stream.name, known=at.leaves if at else ())
+    goal = _goal(stream, ceiling, _leaves(shape))
+    if budget.look and goal.key and not (at and at.key):
+        return Planned(upto=goal.mark())
+    load = _late(stream, at, shape) if at and at.key else _first(stream, goal, shape)
+    if load:
+        return _onward(stream, load, shape, budget)
+    start, count = at.key if at else None, parts_for(budget.workers, stream.connections)
+    found = keyset.next_slice(stream.session, stream.name, stream.content, goal, start, budget, count)
+    if found:
+        return found
+    wait = horizon.next_mark_without_rows(after, ceiling, stream.content, stream.session.timeline)
+    return Planned(upto=wait, plan={"cuts": [], "rows": 0}, rows=0) if wait else None
+
+
+def check(stream: Stream) -> None:
+    """StreamRefused if the first load cannot go the way that the user wishes for."""
+    if stream.first_load in ("keys", "blocks"):
+        shape = look(stream.session, stream.content.table, stream=stream.name)
+        way(stream, shape)
+
+
+def parts(stream: Stream, slice_: Slice) -> list[Part]:
+    """The parts of a slice of a keyset stream, as it was planned."""
+    plan = parse(slice_.plan)
+    if "load" not in plan:
+        return keyset.parts(slice_, plan)
+    batch = Batch.of(slice_, plan)
+    by_blocks = batch.start.by == "blocks"
+    found = load_blocks.parts(stream, batch) if by_blocks else load_keys.parts(stream, batch)
+    if found is None:
+        raise keyset.uncovered(slice_)
+    return found
+
+
+def left(stream: Stream, mark: LoadMark, ceiling: Document) -> Left:
+    """What a run still has before it in the middle of a load: the rest of it, and what has come above H0 since."""
+    shape = look(stream.session, stream.content.table, stream=stream.name)
+    rows = load_blocks.left(stream, mark, shape) if mark.by == "blocks" else load_keys.left(stream, mark, shape)
+    top, start = horizon.key(ceiling), mark.then.key
+    if top is None or top == start:
+        return Left(rows)
+    beyond = remaining.of_range(stream.session, stream.name, stream.content, Range(start, top)).rows
+    return Left(None if beyond is None else rows + beyond)
+
+
+def _onward(stream: Stream, load: LoadMark, shape: Shape, budget: Budget) -> Planned:
+    if budget.look:
+        return Planned(upto=load.then.mark())
+    if load.by == "blocks":
+        return load_blocks.next_slice(stream, load, shape, budget)
+    return load_keys.next_slice(stream, load, shape, budget)
+
+
+def _goal(stream: Stream, ceiling: Document, leaves: tuple[str, ...]) -> KeysetMark:
+    """Where a run leads that reads all it may."""
+    content, proof = stream.content, ceiling.get("proof")
+    return KeysetMark(
+        horizon.key(ceiling),
+        content.key,
+        content.unique,
+        stream.session.timeline,
+        proof if isinstance(proof, Mapping) else None,
+        leaves,
+    )
+
+
+def _leaves(shape: Shape) -> tuple[str, ...]:
+    """The partitions that the next mark speaks of: those of the mark before, and all that are there now."""
+    if not shape.told_apart:
+        return ()
+    here = [leaf.oid for leaf in shape.leaves]
+    return tuple(sorted({*shape.known, *here}, key=int))
+
+
+def _first(stream: Stream, goal: KeysetMark, shape: Shape) -> LoadMark | None:
+    """The load with which a stream begins; None: it goes along the cursor."""
+    if goal.key is None:
+        return None
+    chosen = way(stream, shape)
+    if chosen.by == "cursor":
+        return None
+    if chosen.by == "blocks":
+        return LoadMark("blocks", (), None, goal, load_blocks.terms(shape))
+    terms: Document = {"done": []} if shape.kind == "p" else {}
+    return LoadMark("keys", chosen.columns, None, goal, terms)
+
+
+def _late(stream: Stream, at: KeysetMark, shape: Shape) -> LoadMark | None:
+    """The load of partitions that have appeared since, with rows that the mark has passed already."""
+    if not at.leaves or not at.key or not shape.told_apart:
+        return None
+    late = [
+        leaf.oid
+        for leaf in shape.leaves
+        if leaf.oid not in at.leaves and leaf.blocks and leaf.may_select and _passed(stream, leaf, at.key)
+    ]
+    if not late:
+        return None
+    chosen = by_keys(stream, shape)
+    columns = chosen.columns if isinstance(chosen, Way) and chosen.columns else stream.content.key
+    then = replace(at, leaves=_leaves(shape))
+    return LoadMark("keys", columns, None, then, {"done": [oid for oid in then.leaves if oid not in late]})
+
+
+def _passed(stream: Stream, leaf: Leaf, key: Key) -> bool:
+    """Whether the first row of a partition lies at or below a key."""
+    columns = stream.content.key
+    members = [sql.Identifier("t", column.column) for column in columns]
+    query = sql.SQL("SELECT {} <= {} FROM {} AS t WHERE {} IS NOT NULL ORDER BY {} LIMIT 1").format(
+        row(members), row(bound(columns, key)), leaf.name.sql, members[0], sql.SQL(", ").join(members)
+    )
+    found = stream.session.rows(query, table=str(leaf.name), stream=stream.name)
+    return bool(found and found[0][0])

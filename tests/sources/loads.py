@@ -1,0 +1,131 @@
+"""A first load as runs do it: planned, read and planned again, every slice by sources of its own, as after a kill."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.sources.tables import source
+
+from penstock.core.documents import Document
+from penstock.core.marks import Position
+from penstock.core.slices import Slice, following
+from penstock.ports import Budget
+from penstock.sources.postgres import PostgresSource
+
+#: rows that are said to be of a thousand bytes
+ROW = 1000
+
+
+def of(rows: int, workers: int = 2, most: int | None = None) -> Budget:
+    """Slices of so many rows, by bytes."""
+    return Budget(bytes=rows * ROW, row_bytes=float(ROW), workers=workers, rows=most)
+
+
+@dataclass
+class Loader:
+    """A stream that is read, and where it is."""
+
+    url: str
+    #: of the stream
+    options: dict[str, Any]
+    #: of the source
+    said: dict[str, Any]
+    budget: Budget
+    stream: str = "t"
+    last: Position | None = None
+    ceiling: Document | None = None
+    content: Document = field(default_factory=dict)
+    slices: list[Slice] = field(default_factory=list)
+    #: `n` of the rows of each part of each slice
+    parts: list[list[list[int]]] = field(default_factory=list)
+    #: every row that was read, with all of its columns
+    versions: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def open(self) -> PostgresSource:
+        return source(self.url, {self.stream: self.options}, **self.said)
+
+    @property
+    def rows(self) -> list[int]:
+        return [n for slice_ in self.parts for part in slice_ for n in part]
+
+    @property
+    def plans(self) -> list[dict[str, Any]]:
+        return [json.loads(slice_.plan) for slice_ in self.slices]
+
+    @property
+    def words(self) -> list[str]:
+        """What people are told of each mark."""
+        return [self.open().describe(slice_.upto) for slice_ in self.slices]
+
+    @property
+    def by_load(self) -> list[bool]:
+        """Of each slice, whether it belongs to a load."""
+        return ["load" in plan for plan in self.plans]
+
+    def begin(self, run: str = "run") -> "Loader":
+        """A run begins: its ceiling is frozen."""
+        origin = self.open()
+        self.content = origin.content(self.stream)
+        self.ceiling = origin.ceiling(self.stream, self.content, run, self.last.mark if self.last else None)
+        origin.close()
+        return self
+
+    def plan(self) -> Slice | None:
+        """The next slice of the run, which is not read yet."""
+        if self.ceiling is None:
+            return None
+        origin = self.open()
+        if self.last:
+            origin.accept(self.stream, self.last, self.content)
+        mark = self.last.mark if self.last else None
+        planned = origin.plan(self.stream, self.content, mark, self.ceiling, self.budget)
+        origin.close()
+        if planned is None:
+            return None
+        return following(
+            self.last,
+            pipeline="shop",
+            stream=self.stream,
+            upto=planned.upto,
+            content=self.content,
+            kind=planned.kind,
+            plan=planned.plan,
+        )
+
+    def read(self, slice_: Slice) -> list[list[int]]:
+        """The rows of each part."""
+        origin = self.open()
+        with origin.reading(slice_) as reading:
+            tables = [reading.reader.open(part).read_all() for part in reading.parts]
+        origin.close()
+        self.versions += [tuple(row.values()) for table in tables for row in table.to_pylist()]
+        return [table["n"].to_pylist() for table in tables]
+
+    def keep(self, slice_: Slice, parts: list[list[int]]) -> None:
+        self.slices.append(slice_)
+        self.parts.append(parts)
+        self.last = slice_.position
+
+    def turn(self) -> bool:
+        """One slice; False: there is none."""
+        slice_ = self.plan()
+        if slice_ is None:
+            return False
+        self.keep(slice_, self.read(slice_))
+        return True
+
+    def run(self, between: Callable[[], None] | None = None) -> "Loader":
+        """A run to its end."""
+        self.begin()
+        while self.turn():
+            assert len(self.slices) < 200, "the run does not end"
+            if between:
+                between()
+        return self
+
+
+def loader(url: str, budget: Budget, *, said: dict[str, Any] | None = None, **options: Any) -> Loader:
+    """By keys, along `c` and `id`, unless it is said otherwise; open transactions of other tests hold nothing back."""
+    chosen = {"cursor": "c", "tiebreaker": "id", "first_load": "keys", "columns": ["n"], **options}
+    return Loader(url, chosen, {"horizon": {"method": "off"}, **(said or {})}, budget)
