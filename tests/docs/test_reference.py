@@ -15,7 +15,7 @@ from tests.docs.pages import TOP, first_cells, headings, section
 
 from penstock.cli import app
 from penstock.cli.pages import reference
-from penstock.config.models import FileKeys, PipelineKeys, Spark
+from penstock.config.models import FileKeys, PipelineKeys, Spark, StreamKeys
 from penstock.core.sizes import size
 from penstock.errors import ConnectionFailed, InputError, LeaseLost, PipelineHeld, StreamFailed
 from penstock.lake.options import CatalogOptions
@@ -26,11 +26,13 @@ from penstock.lake.upkeep.options import (
     TombstoneOptions,
     UpkeepOptions,
 )
+from penstock.shaping.options import Shape
 from penstock.sinks import files
 from penstock.sinks import lake as lake_sink
 from penstock.sinks.files.options import PartitionBy
 from penstock.sources import lake as lake_source
 from penstock.sources import postgres
+from penstock.sources.postgres.options import Horizon, Tls
 
 CONFIGURATION = TOP / "docs" / "configuration.md"
 COMMANDS = TOP / "docs" / "commands.md"
@@ -39,7 +41,11 @@ MODELS: dict[str, type[BaseModel]] = {
     "The top of the file": FileKeys,
     "spark": Spark,
     "A pipeline": PipelineKeys,
+    "Any stream": StreamKeys,
+    "shape": Shape,
     "Source postgres": postgres.Options,
+    "tls": Tls,
+    "horizon": Horizon,
     "Streams of postgres": postgres.StreamOptions,
     "Sink files": files.Options,
     "Streams of files": files.StreamOptions,

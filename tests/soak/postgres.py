@@ -1,6 +1,6 @@
 """Late commits: writers of every kind beside runs back to back, some killed; at the end every row is in the sink.
 
-    script/soak postgres [--seeds 1-10] [--seconds 60] [--writers 64] [--longest 20] [--mover loop|spark]
+    script/soak postgres [--seeds 1-10] [--seconds 180] [--writers 64] [--longest 20] [--mover loop|spark]
     script/soak postgres --load [--seeds 1-10] [--lake] [--mover loop|spark]
 
 With --load: a first load under fire instead, killed five times (tests/soak/postgres_load.py). With --horizon off: what
@@ -49,7 +49,7 @@ MARGIN = 1.0
 #: how often a run is killed, and after how many seconds
 KILLED, LIFE = 0.5, {"loop": (0.2, 2.0), "spark": (1.0, 20.0)}
 #: a stream has come to a halt if nothing arrives in so many times the longest transaction
-STALLED = 2.5
+STALLED = 6.0
 #: rows whose story is told, of those that were lost
 STORIES = 5
 #: many connections, and many prepared transactions, are what this is about
@@ -64,8 +64,9 @@ class Runs:
     count: int = 0
     kills: int = 0
     codes: list[int] = field(default_factory=list)
-    #: rows that arrived, by stream
+    #: rows that arrived, and slices that brought some, by stream
     rows: Counter[str] = field(default_factory=Counter)
+    slices: Counter[str] = field(default_factory=Counter)
     #: most rows that a run held back, by stream
     held_back: dict[str, int] = field(default_factory=dict)
     blockers: set[str] = field(default_factory=set)
@@ -96,6 +97,7 @@ class Runs:
             said = json.loads(line)
             if said["type"] == "state":
                 self.rows[said["stream"]] += said["rows"]
+                self.slices[said["stream"]] += said["rows"] > 0
             if said["type"] == "remaining" and said["held_back"]:
                 self.held_back[said["stream"]] = max(said["held_back"], self.held_back.get(said["stream"], 0))
             if said["type"] == "remaining" and said["blocker"]:
@@ -122,9 +124,10 @@ def soak(
     """
     chance, began = random.Random(seed), time.monotonic()
     make_tables(url)
-    slice_bytes = chance.choice((65536, 1 << 20, 256 << 20))
+    slice_bytes, most_prepared = chance.choice((65536, 1 << 20, 256 << 20)), chance.choice((1, 3, 8))
     (folder / "soak.yaml").write_text(PIPELINE.format(horizon=horizon, margin=margin, slice_bytes=slice_bytes))
-    crew, runs = Crew(url, seed, longest), Runs(Command(folder, mover, {"DATABASE_URL": url}))
+    crew = Crew(url, seed, longest, most_prepared)
+    runs = Runs(Command(folder, mover, {"DATABASE_URL": url}))
     crew.start(writers)
     stragglers: list[Straggler] = []
     try:
@@ -137,7 +140,7 @@ def soak(
                 runs.once(life=chance.uniform(*LIFE[mover]))
     finally:
         crew.finish()
-    meanwhile = {table: runs.rows[table] for table in TABLES}
+    meanwhile, slices = {table: runs.rows[table] for table in TABLES}, dict(runs.slices)
     # By then no stamp is so young that the margin keeps it back: one run brings all that is left.
     time.sleep(margin + 0.5)
     runs.once()
@@ -159,9 +162,11 @@ def soak(
         "runs": runs.count,
         "kills": runs.kills,
         "slice_bytes": slice_bytes,
+        "most_prepared": most_prepared,
         "rows": {one.table: one.rows for one in compared},
         "delivered": {one.table: one.delivered for one in compared},
         "delivered_meanwhile": meanwhile,
+        "slices_meanwhile": slices,
         "held_back": runs.held_back,
         "blockers": len(runs.blockers),
         "some_blockers": sorted(runs.blockers)[:3],
@@ -199,7 +204,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         prog="script/soak postgres", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument("--seeds", type=some, default=some("1-10"), help="1-10, or 3, or 1,4")
-    options.add_argument("--seconds", type=float, default=60.0, help="how long writers write, for each seed")
+    options.add_argument("--seconds", type=float, default=180.0, help="how long writers write, for each seed")
     options.add_argument("--writers", type=int, default=64)
     options.add_argument("--longest", type=float, default=20.0, help="seconds that a transaction may take")
     options.add_argument("--horizon", choices=("auto", "off"), default="auto")

@@ -62,7 +62,7 @@ class Crew:
     #: seconds that a transaction may take
     longest: float
     #: transactions that may be prepared at the same time
-    most_prepared: int = 8
+    most_prepared: int
     #: most seconds between two transactions of a writer
     pause: float = 0.3
     works: list[Work] = field(default_factory=list)
@@ -70,6 +70,7 @@ class Crew:
     #: ids of `stamped` that anyone may update
     known: list[int] = field(default_factory=lambda: list(range(1, BEFORE + 1)))
     stop: threading.Event = field(default_factory=threading.Event)
+    _began: float = field(default_factory=time.monotonic)
     _ended: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
     #: (when, name, commit or roll back, whose)
@@ -105,8 +106,10 @@ class Crew:
         return [work.told() for work in self.works if (table, id_) in work.touched]
 
     def may_prepare(self) -> bool:
+        """Not too many, and in waves: between two of them the horizon rests on what is open alone."""
+        wave = (time.monotonic() - self._began) // (2 * self.longest)
         with self._lock:
-            return len(self._prepared) < self.most_prepared
+            return wave % 2 == 0 and len(self._prepared) < self.most_prepared
 
     def leave(self, name: str, seconds: float, *, commit: bool, work: Work) -> None:
         """Leave a prepared transaction to the notary."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +57,8 @@ class Loader:
     @property
     def words(self) -> list[str]:
         """What people are told of each mark."""
-        return [self.open().describe(slice_.upto) for slice_ in self.slices]
+        with closing(self.open()) as origin:
+            return [origin.describe(slice_.upto) for slice_ in self.slices]
 
     @property
     def by_load(self) -> list[bool]:
@@ -65,22 +67,23 @@ class Loader:
 
     def begin(self, run: str = "run") -> "Loader":
         """A run begins: its ceiling is frozen."""
-        origin = self.open()
-        self.content = origin.content(self.stream)
-        self.ceiling = origin.ceiling(self.stream, self.content, run, self.last.mark if self.last else None)
-        origin.close()
+        with closing(self.open()) as origin:
+            self.content = origin.content(self.stream)
+            self.ceiling = origin.ceiling(self.stream, self.content, run, self.last.mark if self.last else None)
         return self
 
     def plan(self) -> Slice | None:
         """The next slice of the run, which is not read yet."""
+        with closing(self.open()) as origin:
+            return self._plan(origin)
+
+    def _plan(self, origin: PostgresSource) -> Slice | None:
         if self.ceiling is None:
             return None
-        origin = self.open()
         if self.last:
             origin.accept(self.stream, self.last, self.content)
         mark = self.last.mark if self.last else None
         planned = origin.plan(self.stream, self.content, mark, self.ceiling, self.budget)
-        origin.close()
         if planned is None:
             return None
         return following(
@@ -95,10 +98,12 @@ class Loader:
 
     def read(self, slice_: Slice) -> list[list[int]]:
         """The rows of each part."""
-        origin = self.open()
+        with closing(self.open()) as origin:
+            return self._read(origin, slice_)
+
+    def _read(self, origin: PostgresSource, slice_: Slice) -> list[list[int]]:
         with origin.reading(slice_) as reading:
             tables = [reading.reader.open(part).read_all() for part in reading.parts]
-        origin.close()
         self.versions += [tuple(row.values()) for table in tables for row in table.to_pylist()]
         return [table["n"].to_pylist() for table in tables]
 
@@ -109,11 +114,11 @@ class Loader:
 
     def turn(self) -> bool:
         """One slice; False: there is none."""
-        slice_ = self.plan()
-        if slice_ is None:
-            return False
-        self.keep(slice_, self.read(slice_))
-        return True
+        with closing(self.open()) as origin:
+            slice_ = self._plan(origin)
+            if slice_:
+                self.keep(slice_, self._read(origin, slice_))
+        return slice_ is not None
 
     def run(self, between: Callable[[], None] | None = None) -> "Loader":
         """A run to its end."""

@@ -127,9 +127,9 @@ def _settled(q: Question) -> tuple[Scan, str]:
     A transaction takes its time a moment before the server shows it. Where that could matter, we look once more
     after the margin, instead of staying below it: so everything that was committed before the run began is read.
     """
-    seen = _scan(q)
     past = q.began.past(q.options.margin)
-    if not seen.others or past:
+    seen = _scan(q)
+    if past or not seen.others:
         return seen, seen.full
     if seen.covered or seen.sure == seen.full:
         return seen, seen.sure

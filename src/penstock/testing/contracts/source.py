@@ -203,7 +203,11 @@ class SourceContract:
         content, ceiling = begin(source, origin, None, "run")
         assert ceiling is not None
         first, second = (source.plan(origin.stream, content, None, ceiling, SMALL) for _ in range(2))
-        assert first == second
+        assert first
+        assert second
+        # A mark may also say where the server was when it was made.
+        assert (first.kind, first.rows) == (second.kind, second.rows)
+        assert source.describe(first.upto) == source.describe(second.upto)
 
     def test_settling_is_told_in_words_and_once(self, source: Source, origin: Origin) -> None:
         origin.arrive(10)
