@@ -205,6 +205,8 @@ WARM: Mapping[str, type[PenstockWarm | SparkJdbc]] = {
     "penstock_lake_warm": PenstockWarm,
     "spark_jdbc": SparkJdbc,
 }
+#: those that need the peers' environment
+OTHERS = {"adbc", "rustream", "dlt_connectorx", "dlt_connectorx_stream", "dlt_pyarrow"}
 #: all of them, in the order in which they take their turns
 NAMES = (
     "copy",
@@ -224,7 +226,8 @@ NAMES = (
 @contextmanager
 def meeting(ground: Ground, names: Sequence[str]) -> Iterator[Mapping[str, Contender]]:
     """The contenders of these names, each ready to begin; what they keep running ends with it."""
-    peers.program("python")
+    if set(names) & OTHERS:
+        peers.program("python")
     with ExitStack() as stack:
         yield {name: WARM[name](ground, name, stack) if name in WARM else Command(ground, name) for name in names}
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks import _orders as orders
 from benchmarks import _plot as plot
-from benchmarks._contenders import FEW, FEW_ROWS, FLOATS, NAMES, Ground, meeting
+from benchmarks._contenders import FEW, FEW_ROWS, FLOATS, NAMES, WARM, Ground, meeting
 from benchmarks._processes import Cost
 from benchmarks._verdict import Medians, medians, named, table, verdicts
 
@@ -63,7 +63,8 @@ def found(rows: int, runs: int, names: Sequence[str]) -> Medians:
         url = server.database("shop")
         orders.make_orders(url, rows)
         orders.touch(url, "orders")
-        orders.make_orders(url, FEW_ROWS, FEW)
+        if WARM.keys() & set(names):
+            orders.make_orders(url, FEW_ROWS, FEW)
         if "rustream" in names:
             orders.make_floats(url, FLOATS)
         print(f"{rows:,} rows; {runs} runs of each, in turns", flush=True)
@@ -83,7 +84,8 @@ def main() -> None:
     else:
         result = {"rows": chosen.rows, "contenders": found(chosen.rows, chosen.runs, chosen.only)}
     print(table(result["contenders"], "copy"))
-    print("\n".join(verdicts(result["rows"], result["contenders"])))
+    for line in verdicts(result["rows"], result["contenders"]):
+        print(line)
     if chosen.plot:
         chosen.plot.write_text(plot.drawn(result["rows"], result["contenders"]))
     print(json.dumps(result))

@@ -137,7 +137,14 @@ def _delivered(shop: Shop) -> dict[str, bytes]:
 
 def _marks(shop: Shop) -> object:
     shown = shop.command.run("state", "show", "shop.yaml", "--json")
-    return [pipeline["streams"] for pipeline in json.loads(shown.out)["pipelines"]] if shown.code == 0 else None
+    if shown.code:
+        return None
+    # How far it was safe to read is of the last run, and no mark.
+    of_the_run = ("horizon", "proven", "held_back", "blocker")
+    return [
+        {name: {key: stream[key] for key in stream if key not in of_the_run} for name, stream in found.items()}
+        for found in (pipeline["streams"] for pipeline in json.loads(shown.out)["pipelines"])
+    ]
 
 
 @pytest.mark.parametrize("name", CASES)

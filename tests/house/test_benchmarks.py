@@ -12,9 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from benchmarks import _orders as orders
-from benchmarks import _processes, memory, noop
+from benchmarks import _processes, _verdict, memory, noop, postgres_out
 from benchmarks._opens import Opens
 
 RUN = """
@@ -29,6 +31,16 @@ try:
     main()
 finally:
     print(json.dumps(sorted(heavy & sys.modules.keys())))
+"""
+
+#: spends half a second of CPU time for each line that it reads
+BURN = """
+import time
+while input():
+    begun = time.process_time()
+    while time.process_time() - begun < 0.5:
+        pass
+    print()
 """
 
 
@@ -136,6 +148,75 @@ def test_a_child_counts(tmp_path: Path) -> None:
     assert len(peak.parts) == 2
     assert all(size > _processes.MIB for size in peak.parts.values())
     assert _processes.pss(2**22 + 1) == 0
+
+
+def test_a_worker_that_nobody_waits_for_counts(tmp_path: Path) -> None:
+    """As Spark's daemon does it: the kernel then adds the worker's CPU time to nobody's."""
+    burn = "import time; begun = time.process_time()\nwhile time.process_time() - begun < 1: pass"
+    ignoring = "import signal, subprocess, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+    script = f"{ignoring}subprocess.run([sys.executable, '-c', {burn!r}])"
+    cost = _processes.cost_of([sys.executable, "-c", script], os.environ, tmp_path)
+    assert 0.7 < cost.cpu < 5
+    with pytest.raises(SystemExit, match=r"ended with 3:\nwhy"):
+        _processes.cost_of([sys.executable, "-c", "print('why'); raise SystemExit(3)"], os.environ, tmp_path)
+
+
+def test_only_what_is_spent_meanwhile_counts() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-uc", BURN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as it:
+        assert it.stdin is not None
+        assert it.stdout is not None
+
+        def spend() -> None:
+            print("more", file=it.stdin, flush=True)
+            it.stdout.readline()  # type: ignore[union-attr]  # it is there: see above
+
+        spend()
+        with _processes.spending(it.pid) as cost:
+            spend()
+        it.communicate("\n")
+    assert 0.4 < cost[0].cpu < 0.9
+
+
+def test_the_comparison_ends_with_its_json(tmp_path: Path) -> None:
+    """On a small table and without the peers, whose environment is not the tests' to make."""
+    command = [sys.executable, "-m", "benchmarks.postgres_out", "--rows", "5000", "--runs", "1", "--only", "copy"]
+    done = subprocess.run(
+        [*command, "--plot", str(tmp_path / "out.svg")],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert list(found) == ["rows", "contenders"]
+    assert {name: list(each) for name, each in found["contenders"].items()} == {"copy": ["s", "cpu_s", "peak_mib"]}
+    assert "one bare COPY" in (tmp_path / "out.svg").read_text()
+
+
+def test_rows_that_did_not_come_are_missed(tmp_path: Path) -> None:
+    for number, ids in enumerate(([1, 2], [3, 3])):
+        pq.write_table(pa.table({"id": ids}), tmp_path / f"{number}.parquet")
+    with pytest.raises(SystemExit, match=r"4 rows, and brought 4 with ids that sum to 9"):
+        postgres_out.counted(tmp_path, 4, "someone")
+    (tmp_path / "1.parquet").unlink()
+    postgres_out.counted(tmp_path, 2, "someone")
+
+
+def test_what_must_hold_is_judged() -> None:
+    base = {
+        "copy": 1.0,
+        "adbc": 2.0,
+        "penstock_files_warm": 1.5,
+        "rustream": 9.0,
+        "dlt_pyarrow": 20.0,
+        "dlt_connectorx": 2.0,
+    }
+    found = {name: {"s": seconds, "cpu_s": 1.0, "peak_mib": 10.0} for name, seconds in base.items()}
+    assert [line.split()[0] for line in _verdict.verdicts(1, found)[1:]] == ["NO", "yes", "NO", "yes", "yes"]
+    assert not [line for line in _verdict.verdicts(1, found) if "cold" in line]
 
 
 def test_time_is_told_apart() -> None:

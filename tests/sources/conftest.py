@@ -1,4 +1,4 @@
-"""Sources that a test leaves open, because it failed or because it does not matter, are closed here."""
+"""What the tests of this room share: sources that are left open are closed; small slices are cut by statistics."""
 
 from collections.abc import Iterator
 
@@ -11,3 +11,12 @@ def _close_sources() -> Iterator[None]:
     yield
     while tables.OPENED:
         tables.OPENED.pop().close()
+
+
+@pytest.fixture
+def by_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also small slices are cut by the statistics, and a slice is as large as it says."""
+    monkeypatch.setattr("penstock.sources.postgres.keyset.FAR", 10)
+    monkeypatch.setattr("penstock.sources.postgres.keyset.NEAR", 20)
+    monkeypatch.setattr("penstock.sources.postgres.keyset.STRIDE", 1)
+    monkeypatch.setattr("penstock.sources.postgres.plan.LEAST_PART_ROWS", 10)

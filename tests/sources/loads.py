@@ -6,13 +6,19 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.sources.tables import source
+from tests.sources.tables import execute, rows, source
 
 from penstock.core.documents import Document
 from penstock.core.marks import Position
 from penstock.core.slices import Slice, following
 from penstock.ports import Budget
 from penstock.sources.postgres import PostgresSource
+
+#: a trigger that gives each updated row another place
+STAMP = """
+CREATE FUNCTION stamp() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.c := now(); RETURN NEW; END $$;
+CREATE TRIGGER stamp BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION stamp();
+"""
 
 #: rows that are said to be of a thousand bytes
 ROW = 1000
@@ -134,3 +140,18 @@ def loader(url: str, budget: Budget, *, said: dict[str, Any] | None = None, **op
     """By keys, along `c` and `id`, unless it is said otherwise; open transactions of other tests hold nothing back."""
     chosen = {"cursor": "c", "tiebreaker": "id", "first_load": "keys", "columns": ["n"], **options}
     return Loader(url, chosen, {"horizon": {"method": "off"}, **(said or {})}, budget)
+
+
+def made(url: str, *more: str, key: str = "int", value: str = "g", count: int = 1000) -> None:
+    """Rows numbered by `n`, with a key of any type and a cursor of which many share each value."""
+    execute(
+        url,
+        f"CREATE TABLE t (n int, id {key} PRIMARY KEY, c timestamptz NOT NULL); CREATE INDEX ON t (c, id)",
+        f"INSERT INTO t SELECT g, {value}, timestamptz '2024-01-01Z' + (g * 31 % 97) * interval '1 s'"
+        f" FROM generate_series(1, {count}) g",
+        *more,
+    )
+
+
+def numbers(url: str) -> list[int]:
+    return [row[0] for row in rows(url, "SELECT n FROM t ORDER BY 1")]

@@ -63,9 +63,6 @@ def run_parts(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
     from penstock.links.pipe import carry
 
-    # Drivers take their memory from malloc. Arrow's own pool beside it would give pages back and take them anew with
-    # every batch: a seventh of a part's CPU time.
-    pa.set_memory_pool(pa.system_memory_pool())
     reader, writer, parts = pickle.loads(payload)
     for batch in batches:
         for index in batch.column(0).to_pylist():

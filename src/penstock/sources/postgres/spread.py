@@ -33,14 +33,15 @@ COMMON = 0.25
 MOSTLY = 0.5
 
 _NUMBER = "({0})::float8"
+# What a float8 cannot hold has no number: casting it would be an error.
+_NUMERIC = "CASE WHEN {0} = 0 OR abs({0}) BETWEEN 1e-300 AND 1e300 THEN ({0})::float8 END"
 _SINCE = "extract(epoch FROM {0})::float8"
 _BITS = "('x' || left(replace(({0})::text, '-', ''), 13))::bit(52)::bigint::float8"
 #: how a value becomes a number that grows with it, by type
 _NUMBERS = {
-    **dict.fromkeys(("smallint", "integer", "bigint", "numeric", "real", "double precision"), _NUMBER),
-    "date": "(({0}) - date '2000-01-01')::float8",
-    "timestamp without time zone": _SINCE,
-    "timestamp with time zone": _SINCE,
+    **dict.fromkeys(("smallint", "integer", "bigint", "real", "double precision"), _NUMBER),
+    **dict.fromkeys(("date", "timestamp without time zone", "timestamp with time zone"), _SINCE),
+    "numeric": _NUMERIC,
     "uuid": _BITS,
 }
 _WHOLE = "trunc({low}::numeric + ({high}::numeric - {low}::numeric) * {share})"
