@@ -8,7 +8,7 @@ from tests.engine.machine import FilesMachine
 from tests.engine.mutants import MUTANTS
 
 LONG_ENOUGH = settings(
-    max_examples=300,
+    max_examples=150,
     stateful_step_count=40,
     deadline=None,
     report_multiple_bugs=False,
