@@ -28,8 +28,9 @@ from typing import Any
 from penstock.testing.faults import Command, Outcome
 from penstock.testing.postgres import PostgresServer
 from tests.soak.postgres_checks import Compared, compare, files, versions
+from tests.soak.postgres_crew import Crew
 from tests.soak.postgres_load import load
-from tests.soak.postgres_writers import TABLES, Crew, Straggler, make_tables
+from tests.soak.postgres_writers import TABLES, Straggler, begin, make_tables
 
 PIPELINE = """
 pipelines:
@@ -128,7 +129,7 @@ def soak(
     (folder / "soak.yaml").write_text(PIPELINE.format(horizon=horizon, margin=margin, slice_bytes=slice_bytes))
     crew = Crew(url, seed, longest, most_prepared)
     runs = Runs(Command(folder, mover, {"DATABASE_URL": url}))
-    crew.start(writers)
+    begin(crew, writers)
     stragglers: list[Straggler] = []
     try:
         runs.once()

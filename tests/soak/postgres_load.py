@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 import signal
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -45,6 +46,8 @@ POINTS = {
 #: bytes of a row as Arrow, about; slices that the load is to have, so that each kill finds it in its midst
 ROW_BYTES, SLICES = 140, 14
 PATIENCE = 60.0
+#: a run that takes longer hangs
+HANGS = 1800.0
 #: seconds
 BREATH = 0.05
 
@@ -130,7 +133,13 @@ class Loading:
 
     def whole(self) -> None:
         """A run to its end."""
-        done = self.command.run("run", "soak.yaml", "--json")
+        running = self.command.start("run", "soak.yaml", "--json")
+        try:
+            out, err = running.process.communicate(timeout=HANGS)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            raise
+        done = Outcome(running.process.returncode, out, err)
         if done.code != 0:
             self.faults.append(f"run {len(self.runs) + 1} ended with {done.code}: {done.err} {done.out[-2000:]}")
         self._heard(done)

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import psycopg
 
+from tests.soak.postgres_crew import Connection, Crew, Work
+
 TABLES = ("stamped", "defaulted", "numbered", "parted")
 SQL = Path(__file__).with_name("postgres_tables.sql")
 #: ids that a writer has for itself
 OWN = 1_000_000_000
-#: rows that are there before the first writer
-BEFORE = 2000
 #: most seconds that a statement sleeps in the server, where no event can wake it
 ASLEEP = 5.0
-#: seconds that everybody has to come to an end
-PATIENCE = 120.0
 
-Connection = psycopg.Connection[tuple[Any, ...]]
 #: a statement that returns the ids it wrote to a table
 Statement = tuple[str, str, Sequence[Any]]
 
@@ -32,108 +26,6 @@ Statement = tuple[str, str, Sequence[Any]]
 def make_tables(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as db:
         db.execute(SQL.read_bytes())
-
-
-@dataclass
-class Work:
-    """One transaction, or several that came together: what it wrote and how it ended."""
-
-    kind: str
-    writer: int
-    touched: list[tuple[str, int]] = field(default_factory=list)
-    outcome: str = "open"
-    began: float = field(default_factory=time.time)
-    ended: float | None = None
-
-    def end(self, outcome: str) -> None:
-        self.outcome, self.ended = outcome, time.time()
-
-    def told(self) -> str:
-        took = "" if self.ended is None else f" after {self.ended - self.began:.3f} s"
-        return f"{self.kind} by writer {self.writer}, begun at {_clock(self.began)}, {self.outcome}{took}"
-
-
-@dataclass
-class Crew:
-    """The writers, the notary who ends what they prepared, and what all of them know."""
-
-    url: str
-    seed: int
-    #: seconds that a transaction may take
-    longest: float
-    #: transactions that may be prepared at the same time
-    most_prepared: int
-    #: most seconds between two transactions of a writer
-    pause: float = 0.3
-    works: list[Work] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-    #: ids of `stamped` that anyone may update
-    known: list[int] = field(default_factory=lambda: list(range(1, BEFORE + 1)))
-    stop: threading.Event = field(default_factory=threading.Event)
-    _began: float = field(default_factory=time.monotonic)
-    _ended: threading.Event = field(default_factory=threading.Event)
-    _threads: list[threading.Thread] = field(default_factory=list)
-    #: (when, name, commit or roll back, whose)
-    _prepared: list[tuple[float, str, bool, Work]] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def start(self, writers: int) -> None:
-        lives = [Writer(self, number).live for number in range(1, writers + 1)]
-        self._threads = [threading.Thread(target=life, daemon=True) for life in (self._notary, *lives)]
-        for thread in self._threads:
-            thread.start()
-
-    def finish(self) -> None:
-        """Nobody begins another transaction; all that are open or prepared end."""
-        self.stop.set()
-        notary, *writers = self._threads
-        for thread in writers:
-            thread.join(PATIENCE)
-        self._ended.set()
-        notary.join(PATIENCE)
-        if any(thread.is_alive() for thread in self._threads):
-            self.faults.append("a writer hangs")
-
-    @property
-    def counts(self) -> dict[str, dict[str, int]]:
-        """How many pieces of work of each kind, by how they ended."""
-        found: dict[str, Counter[str]] = {}
-        for work in list(self.works):
-            found.setdefault(work.kind, Counter())[work.outcome] += 1
-        return {kind: dict(sorted(outcomes.items())) for kind, outcomes in sorted(found.items())}
-
-    def history(self, table: str, id_: int) -> list[str]:
-        return [work.told() for work in self.works if (table, id_) in work.touched]
-
-    def may_prepare(self) -> bool:
-        """Not too many, and in waves: between two of them the horizon rests on what is open alone."""
-        wave = (time.monotonic() - self._began) // (2 * self.longest)
-        with self._lock:
-            return wave % 2 == 0 and len(self._prepared) < self.most_prepared
-
-    def leave(self, name: str, seconds: float, *, commit: bool, work: Work) -> None:
-        """Leave a prepared transaction to the notary."""
-        with self._lock:
-            self._prepared.append((time.monotonic() + seconds, name, commit, work))
-
-    def _notary(self) -> None:
-        try:
-            with psycopg.connect(self.url, autocommit=True, application_name="notary") as db:
-                while not self._ended.wait(0.02):
-                    self._resolve(db, time.monotonic())
-                self._resolve(db, float("inf"))
-        except psycopg.Error as error:
-            self.faults.append(f"the notary: {error}")
-
-    def _resolve(self, db: Connection, now: float) -> None:
-        with self._lock:
-            due = [entry for entry in self._prepared if entry[0] <= now]
-        for entry in due:
-            _, name, commit, work = entry
-            db.execute(f"{'commit' if commit else 'rollback'} prepared '{name}'".encode())
-            work.end("committed" if commit else "rolled back")
-            with self._lock:
-                self._prepared.remove(entry)
 
 
 class Writer:
@@ -147,7 +39,7 @@ class Writer:
     def live(self) -> None:
         kinds = list(KINDS)
         weights = [KINDS[kind][0] for kind in kinds]
-        # Half of them speak as psql does, half as most drivers do; each says otherwise when its transaction begins.
+        # Half of them speak as psql does, in simple queries, half as most drivers do.
         factory = psycopg.ClientCursor if self.number % 2 else psycopg.Cursor
         name = f"writer {self.number}"
         try:
@@ -357,6 +249,10 @@ KINDS: dict[str, tuple[int, Callable[[Writer, Connection, Work], None]]] = {
 }
 
 
+def begin(crew: Crew, writers: int) -> None:
+    crew.start([Writer(crew, number).live for number in range(1, writers + 1)])
+
+
 class Straggler:
     """A transaction that was stamped and numbered before a run, and commits after it; others commit meanwhile."""
 
@@ -392,7 +288,3 @@ class Straggler:
         for table in tables:
             _, text, values = self._writer.insert(table, work.kind)
             work.touched += [(table, row[0]) for row in db.execute(text.encode(), values).fetchall()]
-
-
-def _clock(moment: float) -> str:
-    return time.strftime("%H:%M:%S", time.gmtime(moment)) + f"{moment % 1:.3f}"[1:]
