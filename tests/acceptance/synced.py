@@ -31,12 +31,14 @@ def table_rows(url: str, table: str, columns: Sequence[str]) -> list[Row]:
         types: dict[str, str] = dict(found.fetchall())
         asked = [_asked(name, types[name]) for name in columns]
         query = sql.SQL("SELECT {} FROM public.{}").format(sql.SQL(", ").join(asked), sql.Identifier(table))
-        return db.execute(query).fetchall()
+        return [tuple(map(_counted, row)) for row in db.execute(query).fetchall()]
 
 
 def _asked(name: str, type_: str) -> sql.Composed:
     as_text = form(type_).printed or type_ in ("json", "jsonb")
-    return sql.SQL("{}::text" if as_text else "{}").format(sql.Identifier(name))
+    # As the type prints itself: a cast to text differs for some.
+    printed = "CASE WHEN {0} IS NOT NULL THEN concat({0}) END"
+    return sql.SQL(printed if as_text else "{0}").format(sql.Identifier(name))
 
 
 def file_tables(folder: Path) -> list[pa.Table]:
@@ -46,7 +48,12 @@ def file_tables(folder: Path) -> list[pa.Table]:
 
 
 def rows_of(tables: Iterable[pa.Table], columns: Sequence[str]) -> list[Row]:
-    return [tuple(row[name] for name in columns) for table in tables for row in table.to_pylist()]
+    return [tuple(_counted(row[name]) for name in columns) for table in tables for row in table.to_pylist()]
+
+
+def _counted(value: Any) -> Any:
+    """A value that can be counted: a list cannot."""
+    return tuple(map(_counted, value)) if isinstance(value, list) else value
 
 
 def newest(rows: Iterable[Row], key: Sequence[int]) -> Counter[Row]:
