@@ -24,7 +24,10 @@ def table_rows(url: str, table: str, columns: Sequence[str]) -> list[Row]:
         for name, setting in SETTINGS.items():
             db.execute("SELECT set_config(%s, %s, false)", (name, setting))
         found = db.execute(
-            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute JOIN pg_class c ON c.oid = attrelid"
+            # A domain travels as the type it is made of.
+            "SELECT attname, CASE WHEN typbasetype <> 0 THEN format_type(typbasetype, typtypmod)"
+            " ELSE format_type(atttypid, atttypmod) END"
+            " FROM pg_attribute JOIN pg_class c ON c.oid = attrelid JOIN pg_type t ON t.oid = atttypid"
             " WHERE relname = %s AND relnamespace = 'public'::regnamespace AND attnum > 0",
             (table,),
         )
