@@ -48,7 +48,7 @@ class Walk:
         ended = subprocess.run(
             [sys.executable, *words],
             cwd=self.folder,
-            env=os.environ | {"DATABASE_URL": self.url, "STORE_URL": self.url},
+            env=os.environ | dict.fromkeys(("DATABASE_URL", "REPLICA_URL", "STORE_URL"), self.url),
             capture_output=True,
             text=True,
             timeout=300,
