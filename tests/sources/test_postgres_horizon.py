@@ -14,7 +14,7 @@ from tests.sources.tables import execute, rows
 from penstock.core.marks import Mark
 from penstock.errors import StreamFailed
 from penstock.links.postgres.connection import READS
-from penstock.sources.postgres import certifying, horizon, watching
+from penstock.sources.postgres.horizon import certifying, horizons, watching
 from penstock.testing.postgres import PostgresServer
 
 
@@ -625,7 +625,7 @@ class TestNothingNew:
         def never(*arguments: Any, **options: Any) -> Any:
             raise AssertionError("asked although nothing is new")
 
-        for module, name in ((horizon, "prove"), (watching, "scan"), (certifying, "locks")):
+        for module, name in ((horizons, "prove"), (watching, "scan"), (certifying, "locks")):
             monkeypatch.setattr(module, name, never)
         with writer(reads.url) as late:
             tell(late, "BEGIN", row)

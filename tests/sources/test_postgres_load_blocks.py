@@ -178,7 +178,7 @@ class TestRefused:
         )
 
     def test_a_server_that_cannot(self, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("penstock.sources.postgres.load_ways.TID_RANGES", 99)
+        monkeypatch.setattr("penstock.sources.postgres.load.ways.TID_RANGES", 99)
         what, step = self.refusal(table)
         assert what.endswith("cannot look up a range of blocks; 99 and later can")
         assert step == "set `first_load: keys`"

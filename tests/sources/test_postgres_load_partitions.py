@@ -37,7 +37,7 @@ def table(database: str) -> str:
 @pytest.fixture
 def large_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     """No leaf is so small that it is read whole."""
-    monkeypatch.setattr("penstock.sources.postgres.load_keys.LEAST_PART_BYTES", 0)
+    monkeypatch.setattr("penstock.sources.postgres.load.key_ranges.LEAST_PART_BYTES", 0)
 
 
 def grow(url: str, numbers: str, region: str, at: str = "'2024-01-01Z'::timestamptz + g * interval '1 s'") -> None:

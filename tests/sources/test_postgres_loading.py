@@ -275,7 +275,7 @@ class TestBetweenSlices:
 class TestAuto:
     @pytest.fixture(autouse=True)
     def _large(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("penstock.sources.postgres.load_ways.LARGE", 16384)
+        monkeypatch.setattr("penstock.sources.postgres.load.ways.LARGE", 16384)
 
     def way(self, url: str, **options: Any) -> bool:
         load = loader(url, of(10**6), **{"first_load": "auto", **options}).run()

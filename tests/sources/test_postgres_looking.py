@@ -8,7 +8,8 @@ from tests.sources.tables import ORDERS, execute, rows, source
 from penstock.core.documents import Document
 from penstock.core.marks import Mark
 from penstock.ports import Budget, Left
-from penstock.sources.postgres import PostgresSource, proposals
+from penstock.sources.postgres import PostgresSource
+from penstock.sources.postgres.offer import proposals
 
 KEYSET = {"cursor": "updated_at", "tiebreaker": "id"}
 MANY = 30_000
@@ -122,6 +123,6 @@ class TestGuarantees:
 
     def test_a_large_refresh_is_advised_against(self, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
         execute(database, ORDERS)
-        monkeypatch.setattr("penstock.sources.postgres.explain.SMALL", -1)
+        monkeypatch.setattr("penstock.sources.postgres.offer.explain.SMALL", -1)
         assert proposals.SMALL > 0
         assert self.said(database)[-1][0] == "advice"

@@ -10,7 +10,7 @@ from tests.sources.tables import execute, rows, source
 
 from penstock.errors import InputError
 from penstock.ports import Offered
-from penstock.sources.postgres import proposals
+from penstock.sources.postgres.offer import proposals
 from penstock.testing.postgres import PostgresServer
 
 TOUCH = """

@@ -6,9 +6,9 @@ import pytest
 from tests.sources.tables import execute, source
 
 from penstock.links.postgres.literals import TableName
-from penstock.sources.postgres.bodies import assignments
 from penstock.sources.postgres.content import Content
-from penstock.sources.postgres.proofs import Kept, Leaf, Proof, judged, prove
+from penstock.sources.postgres.horizon.bodies import assignments
+from penstock.sources.postgres.horizon.proofs import Kept, Leaf, Proof, judged, prove
 from penstock.testing.postgres import PostgresServer
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, c timestamptz NOT NULL); CREATE INDEX ON t (c, id)"

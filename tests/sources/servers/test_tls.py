@@ -24,7 +24,7 @@ from penstock.links.postgres import arrow
 from penstock.links.postgres.failures import unreachable
 from penstock.ports import Context, Quiet
 from penstock.sources.postgres import Options, PostgresSource, StreamOptions, build
-from penstock.sources.postgres.targets import primary
+from penstock.sources.postgres.server.targets import primary
 from penstock.testing.postgres import PASSWORD, PostgresServer
 
 #: the server's certificate is for this name

@@ -34,7 +34,7 @@ class KeysetMark:
     unique: bool
     #: the server's timeline when it was made; None where the server did not tell
     timeline: int | None = None
-    #: what the horizon knew when it was made; see horizon.py
+    #: what the horizon knew when it was made; see the room horizon
     proof: Document | None = None
     #: oids of the partitions that it speaks of; (): of all that there are
     leaves: tuple[str, ...] = ()

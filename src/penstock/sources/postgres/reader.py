@@ -23,8 +23,8 @@ from penstock.links.postgres.greeting import answered, opening, settings, who
 from penstock.links.postgres.literals import written
 from penstock.links.postgres.types import arrow_type
 from penstock.sources.postgres.content import Content
-from penstock.sources.postgres.load_blocks import rewritten
-from penstock.sources.postgres.servers import Needs
+from penstock.sources.postgres.load.block_ranges import rewritten
+from penstock.sources.postgres.server.servers import Needs
 from penstock.sources.postgres.statements import condition, of_part, select
 
 if TYPE_CHECKING:

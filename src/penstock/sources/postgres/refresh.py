@@ -15,10 +15,10 @@ from penstock.core.slices import Part
 from penstock.links.postgres.connection import Server, connected
 from penstock.links.postgres.failures import failed
 from penstock.links.postgres.greeting import BEGIN, answered, setting, settings, who
-from penstock.sources.postgres.access import Outlet
 from penstock.sources.postgres.catalog import Table
 from penstock.sources.postgres.content import Content
 from penstock.sources.postgres.plan import LEAST_PART_BYTES
+from penstock.sources.postgres.server.access import Outlet
 from penstock.sources.postgres.shape import BLOCK_BYTES
 
 #: servers before this one cannot look up a range of blocks

@@ -10,9 +10,9 @@ from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import row, statement, written
 from penstock.links.postgres.types import bare
 from penstock.ports import Left
-from penstock.sources.postgres import horizon
 from penstock.sources.postgres.catalog import ROOM, describe
 from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.horizon import horizons
 from penstock.sources.postgres.marks import KeysetMark, bound
 from penstock.sources.postgres.plan import key_range
 
@@ -38,7 +38,7 @@ _NUMBERS = {
 
 def of_keyset(session: Session, stream: str, content: Content, after: KeysetMark | None, ceiling: Document) -> Left:
     """The rows of a keyset stream between a mark and the run's ceiling."""
-    key = horizon.key(ceiling)
+    key = horizons.key(ceiling)
     if key is None:
         return Left(0, exact=True)
     return of_range(session, stream, content, Range(after.key if after else None, key))
@@ -46,8 +46,8 @@ def of_keyset(session: Session, stream: str, content: Content, after: KeysetMark
 
 def with_held_back(session: Session, stream: str, content: Content, left: Left, ceiling: Document) -> Left:
     """The same with the rows above the ceiling that may not be read yet, and who keeps them from it."""
-    beyond = horizon.held(ceiling)
-    return horizon.noted(left, ceiling, of_range(session, stream, content, beyond).rows if beyond else None)
+    beyond = horizons.held(ceiling)
+    return horizons.noted(left, ceiling, of_range(session, stream, content, beyond).rows if beyond else None)
 
 
 def of_range(session: Session, stream: str, content: Content, range_: Range) -> Left:

@@ -12,17 +12,19 @@ from penstock.errors import InputError, StreamRefused
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import TableName
 from penstock.ports import Budget, Context, Left, Offered, Planned, Reading, Remark, StreamInfo
-from penstock.sources.postgres import catalog, keyset, loading, marks, refresh, servers
-from penstock.sources.postgres.access import Access
+from penstock.sources.postgres import catalog, keyset, marks, refresh
 from penstock.sources.postgres.altered import as_now, refused
 from penstock.sources.postgres.catalog import Found, Table
 from penstock.sources.postgres.content import Content
-from penstock.sources.postgres.horizon import Horizons
-from penstock.sources.postgres.loads import Stream
+from penstock.sources.postgres.horizon.horizons import Horizons
+from penstock.sources.postgres.load import loading
+from penstock.sources.postgres.load.pieces import Stream
 from penstock.sources.postgres.marks import LoadMark, RefreshMark
 from penstock.sources.postgres.options import Horizon, Options, StreamOptions
 from penstock.sources.postgres.plan import parts_for
 from penstock.sources.postgres.reader import PostgresReader
+from penstock.sources.postgres.server import servers
+from penstock.sources.postgres.server.access import Access
 from penstock.sources.postgres.validate import key_names, table_name, validate
 
 
@@ -111,7 +113,7 @@ class PostgresSource:
         return self._streams.get(stream) or StreamOptions()
 
     def offers(self) -> Sequence[Offered]:
-        from penstock.sources.postgres.proposals import offers
+        from penstock.sources.postgres.offer.proposals import offers
 
         found = offers(self._session, self._options.default_schema)
         if not found:
@@ -119,7 +121,7 @@ class PostgresSource:
         return found
 
     def explain(self, stream: str, content: Document) -> Sequence[Remark]:
-        from penstock.sources.postgres.explain import remarks
+        from penstock.sources.postgres.offer.explain import remarks
 
         said = remarks(self._session, stream, Content.read(content), self._horizon(stream))
         return [*said, *servers.remarks(self._session.tells)]

@@ -16,13 +16,13 @@ from psycopg import sql
 from penstock.core.ranges import Key
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import typed
-from penstock.sources.postgres import watching
 from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.horizon import watching
+from penstock.sources.postgres.horizon.pending import Known, Pending
+from penstock.sources.postgres.horizon.proofs import Proof
+from penstock.sources.postgres.horizon.watching import MOMENT, Blocker, Lock, Scan, locks
 from penstock.sources.postgres.options import Horizon
-from penstock.sources.postgres.pending import Known, Pending
 from penstock.sources.postgres.plan import Top, highest
-from penstock.sources.postgres.proofs import Proof
-from penstock.sources.postgres.watching import MOMENT, Blocker, Lock, Scan, locks
 
 #: seconds that short transactions are given to end, and how often they are looked at
 GRACE = 0.2

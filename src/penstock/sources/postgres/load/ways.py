@@ -11,7 +11,7 @@ from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import TableName, plain
 from penstock.sources.postgres.catalog import Index, Table, describe
 from penstock.sources.postgres.content import Content, KeyColumn, names
-from penstock.sources.postgres.loads import Stream
+from penstock.sources.postgres.load.pieces import Stream
 from penstock.sources.postgres.refresh import TID_RANGES
 from penstock.sources.postgres.relations import KINDS, relations
 from penstock.sources.postgres.shape import Shape

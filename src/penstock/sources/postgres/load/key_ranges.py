@@ -15,7 +15,7 @@ from penstock.ports import Budget, Planned
 from penstock.sources.postgres import keyset, spread
 from penstock.sources.postgres.catalog import describe
 from penstock.sources.postgres.content import Content, KeyColumn, names
-from penstock.sources.postgres.loads import Batch, Piece, Stream
+from penstock.sources.postgres.load.pieces import Batch, Piece, Stream
 from penstock.sources.postgres.marks import KeysetMark, LoadMark, alike
 from penstock.sources.postgres.plan import LEAST_PART_BYTES, Reach, Walk, parts_for, walk_on
 from penstock.sources.postgres.shape import BLOCK_BYTES, Leaf, Shape, look

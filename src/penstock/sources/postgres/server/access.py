@@ -10,10 +10,10 @@ from penstock.core.slices import Slice
 from penstock.errors import StreamRefused
 from penstock.links.postgres.connection import Identity, Session, Target, Tells
 from penstock.ports import Context
-from penstock.sources.postgres import targets
 from penstock.sources.postgres.content import Content
 from penstock.sources.postgres.options import Options
-from penstock.sources.postgres.servers import Made, Needs, follows
+from penstock.sources.postgres.server import targets
+from penstock.sources.postgres.server.servers import Made, Needs, follows
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,11 @@ from penstock.core.ranges import Key, Range
 from penstock.core.slices import Part, Slice
 from penstock.links.postgres.literals import row
 from penstock.ports import Budget, Left, Planned
-from penstock.sources.postgres import horizon, keyset, load_blocks, load_keys, remaining
-from penstock.sources.postgres.load_ways import Way, by_keys, way
-from penstock.sources.postgres.loads import Batch, Stream
+from penstock.sources.postgres import keyset, remaining
+from penstock.sources.postgres.horizon import horizons
+from penstock.sources.postgres.load import block_ranges, key_ranges
+from penstock.sources.postgres.load.pieces import Batch, Stream
+from penstock.sources.postgres.load.ways import Way, by_keys, way
 from penstock.sources.postgres.marks import KeysetMark, LoadMark, bound, read
 from penstock.sources.postgres.plan import parts_for
 from penstock.sources.postgres.shape import Leaf, Shape, look
@@ -43,7 +45,7 @@ def next_slice(stream: Stream, after: Mark | None, ceiling: Document, budget: Bu
     found = keyset.next_slice(stream.session, stream.name, stream.content, goal, start, budget, count)
     if found:
         return found
-    wait = horizon.next_mark_without_rows(after, ceiling, stream.content, stream.session.timeline)
+    wait = horizons.next_mark_without_rows(after, ceiling, stream.content, stream.session.timeline)
     return Planned(upto=wait, plan={"cuts": [], "rows": 0}, rows=0) if wait else None
 
 
@@ -61,7 +63,7 @@ def parts(stream: Stream, slice_: Slice) -> list[Part]:
         return keyset.parts(slice_, plan)
     batch = Batch.of(slice_, plan)
     by_blocks = batch.start.by == "blocks"
-    found = load_blocks.parts(stream, batch) if by_blocks else load_keys.parts(stream, batch)
+    found = block_ranges.parts(stream, batch) if by_blocks else key_ranges.parts(stream, batch)
     if found is None:
         raise keyset.uncovered(slice_)
     return found
@@ -70,8 +72,8 @@ def parts(stream: Stream, slice_: Slice) -> list[Part]:
 def left(stream: Stream, mark: LoadMark, ceiling: Document) -> Left:
     """What a run still has before it in the middle of a load: the rest of it, and what has come above H0 since."""
     shape = look(stream.session, stream.content.table, stream=stream.name)
-    rows = load_blocks.left(stream, mark, shape) if mark.by == "blocks" else load_keys.left(stream, mark, shape)
-    top, start = horizon.key(ceiling), mark.then.key
+    rows = block_ranges.left(stream, mark, shape) if mark.by == "blocks" else key_ranges.left(stream, mark, shape)
+    top, start = horizons.key(ceiling), mark.then.key
     if top is None or top == start:
         return Left(rows)
     beyond = remaining.of_range(stream.session, stream.name, stream.content, Range(start, top)).rows
@@ -82,15 +84,15 @@ def _onward(stream: Stream, load: LoadMark, shape: Shape, budget: Budget) -> Pla
     if budget.look:
         return Planned(upto=load.then.mark())
     if load.by == "blocks":
-        return load_blocks.next_slice(stream, load, shape, budget)
-    return load_keys.next_slice(stream, load, shape, budget)
+        return block_ranges.next_slice(stream, load, shape, budget)
+    return key_ranges.next_slice(stream, load, shape, budget)
 
 
 def _goal(stream: Stream, ceiling: Document, leaves: tuple[str, ...]) -> KeysetMark:
     """Where a run leads that reads all it may."""
     content, proof = stream.content, ceiling.get("proof")
     return KeysetMark(
-        horizon.key(ceiling),
+        horizons.key(ceiling),
         content.key,
         content.unique,
         stream.session.timeline,
@@ -115,7 +117,7 @@ def _first(stream: Stream, goal: KeysetMark, shape: Shape) -> LoadMark | None:
     if chosen.by == "cursor":
         return None
     if chosen.by == "blocks":
-        return LoadMark("blocks", (), None, goal, load_blocks.terms(shape))
+        return LoadMark("blocks", (), None, goal, block_ranges.terms(shape))
     terms: Document = {"done": []} if shape.kind == "p" else {}
     return LoadMark("keys", chosen.columns, None, goal, terms)
 

@@ -15,9 +15,9 @@ from penstock.errors import StreamFailed
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import TableName, plain, statement, written
 from penstock.links.postgres.types import bare
-from penstock.sources.postgres.bodies import Expression, assignments, reads_the_clock, starts
 from penstock.sources.postgres.catalog import ROOM
 from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.horizon.bodies import Expression, assignments, reads_the_clock, starts
 from penstock.sources.postgres.relations import KINDS
 
 #: activity: by the beginnings of open transactions; holders: by who held a lock to write when a place was seen

@@ -14,8 +14,8 @@ from penstock.core.slices import Part
 from penstock.errors import StreamFailed, StreamRefused
 from penstock.ports import Budget, Planned
 from penstock.sources.postgres import keyset, spread
-from penstock.sources.postgres.load_ways import Obstacle, by_blocks
-from penstock.sources.postgres.loads import Batch, Piece, Stream
+from penstock.sources.postgres.load.pieces import Batch, Piece, Stream
+from penstock.sources.postgres.load.ways import Obstacle, by_blocks
 from penstock.sources.postgres.marks import LoadMark
 from penstock.sources.postgres.plan import Walk, parts_for
 from penstock.sources.postgres.shape import Shape, look

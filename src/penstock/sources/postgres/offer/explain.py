@@ -10,11 +10,11 @@ from penstock.links.postgres.types import bare
 from penstock.ports import Remark
 from penstock.sources.postgres.catalog import Table, describe
 from penstock.sources.postgres.content import Content, names
+from penstock.sources.postgres.horizon.proofs import prove
+from penstock.sources.postgres.horizon.watching import span
+from penstock.sources.postgres.offer.proposals import SMALL, precision
 from penstock.sources.postgres.options import Horizon
-from penstock.sources.postgres.proofs import prove
-from penstock.sources.postgres.proposals import SMALL, precision
 from penstock.sources.postgres.relations import Relation, relations
-from penstock.sources.postgres.watching import span
 
 
 def remarks(session: Session, stream: str, content: Content, horizon: Horizon) -> list[Remark]:

@@ -16,8 +16,8 @@ from penstock.core.marks import Mark
 from penstock.core.ranges import Key
 from penstock.errors import StreamRefused
 from penstock.sources.postgres import marks
+from penstock.sources.postgres.horizon.watching import PREPARED, Lock
 from penstock.sources.postgres.marks import KeysetMark, LoadMark
-from penstock.sources.postgres.watching import PREPARED, Lock
 
 
 @dataclass(frozen=True, slots=True)

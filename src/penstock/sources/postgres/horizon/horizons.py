@@ -19,14 +19,14 @@ from penstock.errors import StreamFailed
 from penstock.links.postgres.connection import Session
 from penstock.ports import Left
 from penstock.sources.postgres import marks
-from penstock.sources.postgres.certifying import Answer, Began, Question, by_activity, by_holders
 from penstock.sources.postgres.content import Content, names
+from penstock.sources.postgres.horizon.certifying import Answer, Began, Question, by_activity, by_holders
+from penstock.sources.postgres.horizon.pending import known
+from penstock.sources.postgres.horizon.proofs import Proof, prove
+from penstock.sources.postgres.horizon.watching import Blocker, span
 from penstock.sources.postgres.marks import KeysetMark
 from penstock.sources.postgres.options import Horizon
-from penstock.sources.postgres.pending import known
 from penstock.sources.postgres.plan import Top, highest
-from penstock.sources.postgres.proofs import Proof, prove
-from penstock.sources.postgres.watching import Blocker, span
 
 #: what holds rows back where no transaction does
 _REASONS = {

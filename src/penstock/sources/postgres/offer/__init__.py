@@ -1,0 +1,1 @@
+"""What is said of tables to someone who configures streams: proposals, and remarks on what is configured."""
