@@ -20,8 +20,8 @@ _LIMITS: Mapping[pa.DataType, tuple[int, int, pa.DataType]] = {
         (pa.timestamp("us"), pa.timestamp("us", "UTC")), (-62_135_596_800_000_000, 253_402_300_799_999_999, pa.int64())
     ),
 }
-#: what the driver makes of a numeric that is no number
-_NO_NUMBERS = pa.array(["nan", "inf", "-inf"])
+#: what a declared numeric can hold and a decimal cannot, as Postgres prints it
+_NO_NUMBERS = pa.array(["NaN", "Infinity", "-Infinity"])
 
 
 class Unfit(Exception):
