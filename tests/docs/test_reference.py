@@ -26,13 +26,14 @@ from penstock.lake.upkeep.options import (
     TombstoneOptions,
     UpkeepOptions,
 )
+from penstock.links.postgres.options import Tls
 from penstock.shaping.options import Shape
 from penstock.sinks import files
 from penstock.sinks import lake as lake_sink
 from penstock.sinks.files.options import PartitionBy
 from penstock.sources import lake as lake_source
 from penstock.sources import postgres
-from penstock.sources.postgres.options import Horizon, Tls
+from penstock.sources.postgres.options import Horizon
 
 CONFIGURATION = TOP / "docs" / "configuration.md"
 COMMANDS = TOP / "docs" / "commands.md"

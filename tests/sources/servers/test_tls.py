@@ -22,9 +22,9 @@ from penstock.demo.server import unprivileged_user
 from penstock.errors import ConnectionFailed, InputError
 from penstock.links.postgres import arrow
 from penstock.links.postgres.failures import unreachable
+from penstock.links.postgres.targets import target
 from penstock.ports import Context, Quiet
 from penstock.sources.postgres import Options, PostgresSource, StreamOptions, build
-from penstock.sources.postgres.server.targets import primary
 from penstock.testing.postgres import PASSWORD, PostgresServer
 
 #: the server's certificate is for this name
@@ -107,10 +107,10 @@ def fails(site: Site, url: str | None = None, **tls: str) -> str:
     origin = site.origin(url, **tls)
     with pytest.raises(ConnectionFailed) as failed:
         origin.connect()
-    target = primary(origin._options, site.context)
+    there = target(origin._options, site.context, origin._options.url, key="url", side="source")
     with pytest.raises(arrow.Error) as refused:
-        arrow.connect(target.conninfo)
-    assert unreachable(target.where, str(refused.value)).next_step == failed.value.next_step
+        arrow.connect(there.conninfo)
+    assert unreachable(there.where, str(refused.value)).next_step == failed.value.next_step
     return failed.value.next_step
 
 

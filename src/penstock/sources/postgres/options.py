@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from penstock.links.postgres.literals import TableName
-
-_URL = re.compile(r"postgres(?:ql)?://(?P<authority>[^/?#]*)(?P<rest>.*)", re.DOTALL)
-_HOST = re.compile(r"(?:\[[^\]@]*\]|[^:@\[\]]*)(?::\d*)?")
-
-_ENCODE = "write special characters of the user or password in percent form, for example @ as %40 and / as %2F"
+from penstock.links.postgres.options import ServerOptions, checked
 
 
 class Horizon(BaseModel):
@@ -55,47 +50,9 @@ class Horizon(BaseModel):
     )
 
 
-class Tls(BaseModel):
-    """How the connection is encrypted, in libpq's terms."""
+class Options(ServerOptions):
+    """A Postgres database, and what is read there."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    mode: Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"] | None = Field(
-        default=None,
-        description="as libpq's `sslmode`; default: what `url` says, else libpq's own (`prefer`)",
-        examples=["verify-full"],
-    )
-    root_certificate: str | None = Field(
-        default=None,
-        min_length=1,
-        description="file of the certificates that the server's must descend from, or `system`; default: libpq's own",
-        examples=["certs/root.crt"],
-    )
-    certificate: str | None = Field(
-        default=None,
-        min_length=1,
-        description="file of our own certificate; default: libpq's own",
-        examples=["certs/client.crt"],
-    )
-    key: str | None = Field(
-        default=None,
-        min_length=1,
-        description="file of our certificate's key; default: libpq's own",
-        examples=["certs/client.key"],
-    )
-
-
-class Options(BaseModel):
-    """A Postgres database."""
-
-    # Inputs are hidden because the URL holds a password.
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
-
-    url: SecretStr = Field(
-        description="`postgresql://user:password@host:port/database`, with `?sslmode=…` and the like; special "
-        "characters of user and password in percent form",
-        examples=["${DATABASE_URL}"],
-    )
     default_schema: str = Field(
         default="public",
         alias="schema",
@@ -113,15 +70,6 @@ class Options(BaseModel):
         "default: none",
         examples=[["audit_*"]],
     )
-    application_name: str = Field(default="penstock", min_length=1, description="the name in `pg_stat_activity`")
-    connect_timeout: int = Field(default=10, ge=1, le=3600, description="seconds to wait for a connection")
-    statement_timeout: float | None = Field(
-        default=None,
-        gt=0,
-        description="seconds after which the server ends one of our statements; default: the role's own",
-        examples=[600],
-    )
-    tls: Tls = Field(default=Tls(), description="how connections are encrypted; default: as `url` says")
     replica: SecretStr | None = Field(
         default=None,
         description="rows are read from this replica, once it has what was planned at `url`; default: from `url`",
@@ -151,20 +99,10 @@ class Options(BaseModel):
         default=Horizon(), description="how far streams may be read while others still write; default: see below"
     )
 
-    @field_validator("url", "replica")
+    @field_validator("replica")
     @classmethod
-    def _is_a_url(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is None:
-            return None
-        match = _URL.fullmatch(value.get_secret_value())
-        if match is None:
-            raise ValueError("must begin with postgresql://, for example postgresql://user:password@host:5432/database")
-        user, _, hosts = match["authority"].rpartition("@")
-        # A password with a bare @ or / would become part of the host's name, which messages show.
-        path = match["rest"].partition("?")[0]
-        if "@" in user or "@" in path or not all(_HOST.fullmatch(host) for host in hosts.split(",")):
-            raise ValueError(f"cannot be told apart into user, password, host and port; {_ENCODE}")
-        return value
+    def _is_one_too(cls, value: SecretStr | None) -> SecretStr | None:
+        return value and checked(value)
 
 
 class StreamOptions(BaseModel):

@@ -9,10 +9,10 @@ from penstock.core.marks import Mark
 from penstock.core.slices import Slice
 from penstock.errors import StreamRefused
 from penstock.links.postgres.connection import Identity, Session, Target, Tells
+from penstock.links.postgres.targets import target
 from penstock.ports import Context
 from penstock.sources.postgres.content import Content
 from penstock.sources.postgres.options import Options
-from penstock.sources.postgres.server import targets
 from penstock.sources.postgres.server.servers import Made, Needs, follows
 
 
@@ -39,8 +39,8 @@ class Access:
     @property
     def session(self) -> Session:
         if self._open is None:
-            target = targets.primary(self._options, self._context)
-            self._open = Session(target, statement_timeout=self._options.statement_timeout)
+            primary = target(self._options, self._context, self._options.url, key="url", side="source")
+            self._open = Session(primary, statement_timeout=self._options.statement_timeout)
         return self._open
 
     def connect(self) -> None:
@@ -65,9 +65,9 @@ class Access:
             timeline, lsn = session.timeline, session.lsn
         identity = Content.read(parse(slice_.content)).identity
         needs = Needs(identity, timeline, lsn, self._options.replica_wait)
-        replica = targets.replica(self._options, self._context)
-        if replica is None:
+        if self._options.replica is None:
             return Outlet(session.target.for_reading(), session.tells, needs)
+        replica = target(self._options, self._context, self._options.replica, key="replica", side="source")
         if self._replica is None:
             self._replica = self._met(replica, slice_.stream)
         return Outlet(replica.for_reading(), self._replica, needs)
