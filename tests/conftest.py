@@ -30,6 +30,10 @@ LONG = (
     "house/test_benchmarks.py",
     "acceptance/test_first_load.py",
     "acceptance/test_late_commits.py",
+    "spark/test_mover.py",
+    "acceptance/test_bad_input.py",
+    "lake/upkeep/test_compaction.py",
+    "lake/test_plain_readers.py",
 )
 
 

@@ -116,9 +116,9 @@ def test_pgbench_is_synced_into_a_lake(database: str, tmp_path: Path) -> None:
     names = ["pgbench_accounts", "pgbench_branches", "pgbench_history", "pgbench_tellers"]
     assert [stream["stream"] for stream in pipeline["streams"]] == names
     assert all(stream["problem"] is None for stream in pipeline["streams"])
-    for transactions in (10, 40):
+    for transactions, mover in ((10, None), (40, "loop")):
         pgbench(database, "-n", "-t", str(transactions), "-c", "2")
-        command(tmp_path, "run", "bench.yaml", url=database)
+        command(tmp_path, "run", "bench.yaml", url=database, mover=mover)
         place = Place.of(LakeOptions(), folder=str(tmp_path), pipeline="bench")
         for stream in pipeline["streams"]:
             table = tables.load(place, stream["stream"])

@@ -49,11 +49,20 @@ SNIPPETS = {
 }
 
 
+#: goes before a snippet that only moves rows: without Spark, it is done in a third of the time
+LOOP = """
+from penstock import wiring
+from penstock.testing.doubles import LoopMover
+wiring.make_mover = lambda house: LoopMover()
+"""
+
+
 @pytest.mark.parametrize("about", SNIPPETS)
 def test_a_snippet_does_what_the_page_says(shop: Shop, about: str) -> None:
     (code,) = [block.text for block in blocks(PYTHON, "python") if about in block.text]
+    before = LOOP if about.startswith("penstock.") else ""
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", before + code],
         cwd=shop.folder,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": "--master local[2] pyspark-shell"},
         capture_output=True,
