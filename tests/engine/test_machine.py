@@ -20,7 +20,8 @@ SEARCH = settings(LONG_ENOUGH, max_examples=2000, database=None, phases=[Phase.g
 
 #: where a mutant takes long to be caught by the usual seed, one that is quicker
 SEEDS = {
-    "less 'greet': a run does not ask the sink first": 2,
+    "less 'greet': a run does not ask the sink first": 3,
+    "holds n or more means already in": 6,
     "manifest named by slice id, not number": 5,
     "a rewind or an undo forgets the open slice": 2,
 }
