@@ -187,8 +187,10 @@ def ended(pid: int) -> bool:
 def test_who_gives_up_waiting_leaves_neither_process_nor_file(cache: Path, maven: Maven) -> None:
     maven.offer(jars.SQLITE)
     (maven.folder / "hang").touch()
+    # Its last moments take long enough for the thread that waited to go on, if it were to.
     script = """
-import signal
+import atexit, signal, time
+atexit.register(time.sleep, 0.5)
 from penstock.errors import StreamFailed
 from penstock.links.spark import SparkHouse, jars
 house = SparkHouse()

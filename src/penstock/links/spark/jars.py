@@ -103,6 +103,9 @@ def _resolve(packages: Sequence[str], settings: Mapping[str, str], attempt: Path
         atexit.register(process.kill)
         said, _ = process.communicate()
         atexit.unregister(process.kill)
+    if process.returncode < 0:
+        # Nothing of what it had fetched so far is taken: who gave up waiting may look whether anything is left.
+        raise _unfetched(packages[0], f"ended by signal {-process.returncode}")
     return said
 
 
