@@ -110,33 +110,6 @@ def test_an_opened_file_is_noticed(tmp_path: Path) -> None:
         pass
 
 
-def test_a_tick_on_the_lake_opens_what_is_new() -> None:
-    """The benchmark on a small table: what it says of files and of a run with nothing new holds at any size."""
-    command = [sys.executable, "-m", "benchmarks.lake_tick", "--untimed"]
-    done = subprocess.run(
-        [*command, "--rows", "200000", "--files", "20", "--keyed-rows", "0"],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert list(found) == [
-        "files_total",
-        "files_new",
-        "files_opened",
-        "files_opened_compacted",
-        "jvm_started_idle",
-        "tick_s",
-        "merge_tick_s",
-    ]
-    assert (found["files_total"], found["files_new"]) == (20, 1)
-    assert 1 <= found["files_opened"] <= found["files_new"]
-    assert 1 <= found["files_opened_compacted"] <= found["files_new"] + 1
-    assert found["jvm_started_idle"] is False
-
-
 def test_a_child_counts(tmp_path: Path) -> None:
     script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

@@ -174,7 +174,7 @@ def texts(lane: Lane) -> dict[int, str]:
     return found
 
 
-@pytest.mark.parametrize("meanwhile", [compacts, lands, expires, all_of_it], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("meanwhile", [compacts, all_of_it], ids=lambda each: each.__name__)
 @pytest.mark.parametrize("point", MERGE)
 def test_beside_a_merge(keyed: Callable[[], Lane], point: str, meanwhile: Callable[[Lane], list[int]]) -> None:
     lane = keyed()
