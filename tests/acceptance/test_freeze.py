@@ -13,7 +13,7 @@ from tests.acceptance.shop import Shop
 LEASE = 4.0
 
 
-@pytest.mark.parametrize("point", ["gate.planned", "gate.asked", "gate.moved", "files.manifest_written"])
+@pytest.mark.parametrize("point", ["gate.planned", "gate.moved", "files.manifest_written"])
 def test_frozen_past_its_lease(point: str, database: str, tmp_path: Path) -> None:
     """A second run finishes the slice and two more; the first, woken, puts nothing in twice and says what happened."""
     shop = Shop.open(database, tmp_path, lease=LEASE)
