@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from psycopg import sql
 
 from penstock.links.postgres.literals import typed
-from penstock.links.postgres.types import Form, bare
+from penstock.links.postgres.types import NO_NUMBERS, Form, bare
 
 #: bytes that a value of each Arrow type takes; strings, binaries and lists are measured
 _WIDTHS: Mapping[str, int] = {
@@ -18,8 +18,6 @@ _WIDTHS: Mapping[str, int] = {
 }
 #: bytes of the offset that each string, binary or list also takes
 _OFFSET = 4
-#: what a declared numeric can hold and a decimal cannot, as Postgres prints it
-_NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 
 def selected(name: str, base: str, form: Form, *, domain: bool) -> sql.Composed:
@@ -67,7 +65,7 @@ def _unfit(column: sql.Identifier, base: str, form: Form, *, array: bool) -> sql
         return sql.SQL("(({0} > {2} OR {1} < {2}) IS TRUE)").format(low, high, value)
     if form.misfits:
         value = each.format(_value(column, "text[]" if array else "text"))
-        same = (sql.SQL("{} = {}").format(sql.Literal(word), value) for word in _NO_NUMBERS)
+        same = (sql.SQL("{} = {}").format(sql.Literal(word), value) for word in NO_NUMBERS)
         return sql.SQL("(({}) IS TRUE)").format(sql.SQL(" OR ").join(same))
     return None
 

@@ -87,6 +87,8 @@ _MODIFIER = re.compile(r'("(?:[^"]|"")*")|\([^)]*\)')
 _ARRAYS = re.compile(r"(\[\])+$")
 _DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
 _LIST = re.compile(r"list<item: (.+)>")
+#: what a declared numeric can hold and a decimal cannot, as Postgres prints it
+NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 #: the most digits that decimal128 holds, and an Iceberg decimal
 MOST_DIGITS = 38
 
