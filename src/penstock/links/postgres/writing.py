@@ -1,0 +1,66 @@
+"""A connection that writes: transactions of our own, each with its settings, through a pooler too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from penstock.links.postgres.connection import Target, connected
+from penstock.links.postgres.greeting import setting, settings
+from penstock.links.postgres.questions import end
+
+#: unlike where rows are read: a merge is one statement on one connection, and may use the server's helpers
+_WRITING: Mapping[str, str] = {"max_parallel_workers_per_gather": "2"}
+
+
+class Writing:
+    """One connection to a database that is written. Connects when it is first needed, and again if it is lost."""
+
+    def __init__(self, target: Target, *, statement_timeout: float | None, lock_timeout: float) -> None:
+        self.target = target
+        chosen = settings(
+            statement_timeout=statement_timeout,
+            application_name=target.application_name,
+            more={**_WRITING, "lock_timeout": str(max(1, round(lock_timeout * 1000)))},
+        )
+        # A server may be set up to acknowledge what it can still forget.
+        durable = sql.SQL(
+            "pg_catalog.set_config('synchronous_commit', "
+            "coalesce(nullif(pg_catalog.current_setting('synchronous_commit'), 'off'), 'on'), true)"
+        )
+        self._settings = sql.SQL("SELECT {}, {}").format(setting(chosen), durable)
+        self._connection: psycopg.Connection[Any] | None = None
+
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        if self._connection is None or self._connection.broken or self._connection.closed:
+            self._connection = connected(self.target)
+        return self._connection
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection has ended under our hands."""
+        return self._connection is not None and self._connection.broken
+
+    @contextmanager
+    def transaction(self, *, read_only: bool = False) -> Iterator[psycopg.Connection[Any]]:
+        """A transaction; committed at its end, rolled back by an error, which comes out as it is (psycopg.Error)."""
+        connection = self.connection
+        mode = "READ ONLY" if read_only else "READ WRITE"
+        begin = f"BEGIN ISOLATION LEVEL READ COMMITTED {mode};\n{self._settings.as_string(connection)}"
+        try:
+            connection.execute(begin.encode())
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException:
+            end(connection)
+            raise
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

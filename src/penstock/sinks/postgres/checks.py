@@ -1,0 +1,154 @@
+"""Whether a stream can land in its table as it is configured: asked before anything is intended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.core.documents import Document
+from penstock.core.drift import columns_of
+from penstock.errors import StreamRefused
+from penstock.links.postgres.literals import TableName
+from penstock.ports import StreamInfo
+from penstock.sinks.postgres.fitting import CHANGE, described, fits, put_aside
+from penstock.sinks.postgres.merging import Rules
+from penstock.sinks.postgres.options import StreamOptions
+from penstock.sinks.postgres.staging import PLACE
+from penstock.sinks.postgres.target import Target
+
+#: the longest name that Postgres keeps, in bytes
+LONGEST = 63
+
+
+@dataclass(frozen=True)
+class Checks:
+    """One stream and its table."""
+
+    pipeline: str
+    stream: StreamInfo
+    table: TableName
+    options: StreamOptions
+    rules: Rules
+    content: Document
+    #: None: it is not there
+    target: Target | None
+
+    def run(self) -> None:
+        self._names()
+        self._rules()
+        self.put_aside(self.content, pipeline=self.pipeline, stream=self.stream.name)
+        if self.target is None:
+            if not self.options.create:
+                raise self._refused(f"there is no table {self.table}", "create it, or set `create: true` on the stream")
+            return
+        self._table(self.target)
+        self._columns(self.target)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The stream's columns, each with its type in words."""
+        return {column["name"]: described(column) for column in columns_of(self.content) if column["name"] != CHANGE}
+
+    @classmethod
+    def put_aside(cls, content: Document, *, pipeline: str, stream: str) -> list[tuple[str, str]]:
+        """The stream's columns, and the type in which each is put aside."""
+        found: list[tuple[str, str]] = []
+        for name, type_ in put_aside(content):
+            if type_ is None:
+                arrow = next(column["arrow"] for column in columns_of(content) if column["name"] == name)
+                raise StreamRefused(
+                    f"column {name} is {arrow}, which has no form in Postgres",
+                    next_step="leave it out or cast it with `shape` on the stream, for example to text",
+                    pipeline=pipeline,
+                    stream=stream,
+                )
+            found.append((name, type_))
+        return found
+
+    def _names(self) -> None:
+        for what, name in (("table", self.table.name), *(("column", name) for name in self.columns)):
+            if len(name.encode()) > LONGEST:
+                raise self._refused(
+                    f"the {what} name {name} is longer than the {LONGEST} bytes that Postgres keeps",
+                    "give it a shorter one: `into` for the table, `shape` for a column",
+                )
+        if PLACE in self.columns:
+            raise self._refused(f"the column name {PLACE} is penstock's own", "rename it with `shape` on the stream")
+
+    def _rules(self) -> None:
+        rules, options = self.rules, self.options
+        if options.mode == "upsert" and not rules.key:
+            raise self._refused("`mode: upsert` needs a key", "set `key` on the stream")
+        named = {"key": rules.key, "guard": rules.guard, "volatile": rules.volatile}
+        named["newer_than"] = (rules.newer_than,) if rules.newer_than else ()
+        for option, names in named.items():
+            for name in names:
+                if name not in self.columns:
+                    raise self._refused(
+                        f"`{option}` names the column {name}, which the stream does not have",
+                        f"use one of: {', '.join(self.columns)}",
+                    )
+                if option != "key" and not rules.key:
+                    raise self._refused(f"`{option}` has no meaning without a key", "set `key` on the stream")
+        if options.deletes == "soft" and not options.deleted_at:
+            raise self._refused("`deletes: soft` needs the column that marks them", "set `deleted_at` on the stream")
+
+    def _table(self, target: Target) -> None:
+        kinds = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "i": "an index"}
+        if target.kind not in ("r", "p"):
+            what = kinds.get(target.kind, "no table")
+            raise self._refused(f"{self.table} is {what}", "name a table with `into` on the stream")
+        needed = {"SELECT": target.may_select, "INSERT": target.may_insert}
+        if self.rules.key:
+            needed["UPDATE"] = target.may_update
+        missing = [right for right, given in needed.items() if not given]
+        if missing or not target.may_use_schema:
+            right = f"{', '.join(missing)} on {self.table}" if missing else f"USAGE on schema {self.table.schema}"
+            raise self._refused(f"the role may not write: it lacks {right}", f"GRANT {right} TO the role of `url`")
+        if self.rules.key and not target.unique_by(self.rules.key):
+            raise self._refused(
+                f"{self.table} has no unique index on the key ({', '.join(self.rules.key)})",
+                "create one: ALTER TABLE … ADD PRIMARY KEY, or CREATE UNIQUE INDEX; or set `mode: append`",
+            )
+
+    def _columns(self, target: Target) -> None:
+        sent = dict(put_aside(self.content))
+        for name, words in self.columns.items():
+            column = target.column(name)
+            if column is None:
+                self._lacking(target, name)
+            elif column.generated:
+                raise self._refused(
+                    f"column {name} of {self.table} is generated: it cannot be written",
+                    "leave it out with `shape` on the stream",
+                )
+            elif column.identity == "a" and self.rules.key and name not in self.rules.key:
+                raise self._refused(
+                    f"column {name} of {self.table} always counts by itself (identity): it cannot be updated",
+                    "leave it out with `shape` on the stream, or make it GENERATED BY DEFAULT",
+                )
+            elif not fits(sent[name] or "", column):
+                raise self._refused(
+                    f"column {name} is {words} and would not be exact in {self.table}, where it is {column.type}",
+                    "cast it with `shape` on the stream, or change the column's type",
+                )
+        needed = [c.name for c in target.columns if c.not_null and not c.filled and c.name not in self.columns]
+        if needed:
+            raise self._refused(
+                f"column {needed[0]} of {self.table} may not be NULL, has no default, and the stream does not have it",
+                "give it a default, or let it be NULL",
+            )
+
+    def _lacking(self, target: Target, name: str) -> None:
+        if not self.options.create:
+            raise self._refused(
+                f"{self.table} has no column {name}",
+                "add it, set `create: true` on the stream, or leave it out with `shape`",
+            )
+        if not target.owned:
+            raise self._refused(
+                f"{self.table} has no column {name}, and only its owner may add it",
+                "add it as the owner, or leave it out with `shape` on the stream",
+            )
+
+    def _refused(self, what: str, step: str) -> StreamRefused:
+        return StreamRefused(what, next_step=step, pipeline=self.pipeline, stream=self.stream.name)

@@ -1,0 +1,29 @@
+"""Where a stream lands and what holds there, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from penstock.core.slices import Kind
+from penstock.ports import Remark, StreamInfo
+from penstock.sinks.postgres.merging import Rules
+from penstock.sinks.postgres.options import StreamOptions
+
+
+def remarks(table: str, stream: StreamInfo, rules: Rules, options: StreamOptions) -> Sequence[Remark]:
+    return list(_remarks(table, stream, rules, options))
+
+
+def _remarks(table: str, stream: StreamInfo, rules: Rules, options: StreamOptions) -> Iterator[Remark]:
+    by = f" by ({', '.join(rules.key)})" if rules.key else ""
+    if stream.kind is Kind.REFRESH:
+        yield Remark("guarantee", f"lands in {table}{by}: each refresh takes the place of the one before, at once")
+    elif rules.key:
+        yield Remark("guarantee", f"lands in {table}{by}: one row for each key, each slice in one transaction")
+    else:
+        yield Remark("guarantee", f"lands in {table}: each row is added once, each slice in one transaction")
+        yield Remark("advice", "a row that changes is added again; with `key`, it takes the place of the one before")
+    if rules.key and not rules.newer_than and stream.kind is Kind.ROWS:
+        yield Remark("gap", "if others write the table too, the last write stays; `newer_than` would refuse older rows")
+    if rules.newer_than and options.deletes == "hard":
+        yield Remark("gap", "a row that was deleted here comes back if an older version of it arrives later")

@@ -1,0 +1,144 @@
+"""The ledger: the last slice of each stream, moved in the transaction that brings its rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from penstock.core.marks import Mark
+from penstock.core.outcome import Outcome
+from penstock.core.slices import Kind, Slice
+from penstock.links.postgres.literals import statement
+
+ROOM = "penstock.sinks.postgres"
+#: for pg_advisory_xact_lock: one process at a time makes the tables
+_MAKING = 7_365_226_101_338
+#: no such schema, no such table
+_NOT_THERE = ("3F000", "42P01")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A stream's row of the ledger."""
+
+    slice: Slice
+    #: the id that is written there; that of the slice, unless someone has altered the row
+    id: str
+    #: the table that its rows went into, quoted as SQL has it
+    target: str
+    rows: int
+    bytes: int
+    outcome: Outcome | None
+    #: the id of the newest slice in `slices`
+    newest: str | None
+    #: whether the table is still there
+    there: bool
+
+    @property
+    def whole(self) -> bool:
+        """Whether nobody has altered it."""
+        return self.id == self.slice.id == self.newest
+
+
+class Ledger:
+    """The ledger of one pipeline, in one schema."""
+
+    def __init__(self, schema: str, pipeline: str) -> None:
+        self.schema = schema
+        self.pipeline = pipeline
+
+    def make(self, connection: psycopg.Connection[Any]) -> None:
+        """Make schema and tables where they are not there. A role that may not make schemas can be given one."""
+        connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [_MAKING])
+        found = connection.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", [self.schema])
+        if found.fetchone() is None:
+            connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self.schema)))
+        connection.execute(self._said("ledger"))
+
+    def read(self, connection: psycopg.Connection[Any], stream: str) -> Entry | None:
+        """A stream's entry; None: it has none, or there is no ledger at all."""
+        try:
+            row = connection.execute(
+                self._said("held", pipeline=sql.Literal(self.pipeline), stream=sql.Literal(stream))
+            ).fetchone()
+        except psycopg.Error as error:
+            if error.sqlstate in _NOT_THERE:
+                return None
+            raise
+        return self._entry(stream, row) if row else None
+
+    def move(
+        self,
+        connection: psycopg.Connection[Any],
+        slice_: Slice,
+        *,
+        target: str,
+        rows: int,
+        bytes_: int,
+    ) -> bool:
+        """From the slice before it to this one; False, and nothing is written, if it is not there.
+
+        Waits for whoever is at it, and then sees what they have left.
+        """
+        values = {
+            "pipeline": self.pipeline,
+            "stream": slice_.stream,
+            "target": target,
+            "number": slice_.number,
+            "id": slice_.id,
+            "previous": slice_.previous,
+            "kind": slice_.kind.value,
+            "after": slice_.after.text if slice_.after else None,
+            "upto": slice_.upto.text if slice_.upto else None,
+            "content": slice_.content,
+            "rows": rows,
+            "bytes": bytes_,
+        }
+        name = "moved" if slice_.previous else "begun"
+        return connection.execute(self._said(name), values).rowcount == 1
+
+    def note(self, connection: psycopg.Connection[Any], slice_: Slice, attempt: str, outcome: Outcome) -> None:
+        """What became of the slice's rows; its entry among all slices."""
+        values = {
+            "pipeline": self.pipeline,
+            "stream": slice_.stream,
+            "attempt": attempt,
+            "outcome": Jsonb(outcome.document()),
+        }
+        connection.execute(self._said("noted"), values)
+
+    def forget(self, connection: psycopg.Connection[Any], stream: str) -> Sequence[int]:
+        """Let a stream begin anew; the numbers of the slices that were forgotten, last first."""
+        values = {"pipeline": self.pipeline, "stream": stream}
+        for table in ("ledger", "slices"):
+            gone = connection.execute(
+                sql.SQL(
+                    "DELETE FROM {}.{} WHERE pipeline = %(pipeline)s AND stream = %(stream)s RETURNING number"
+                ).format(sql.Identifier(self.schema), sql.Identifier(table)),
+                values,
+            ).fetchall()
+        return sorted((number for (number,) in gone), reverse=True)
+
+    def _said(self, name: str, **more: sql.Composable) -> sql.Composed:
+        return statement(ROOM, name).format(schema=sql.Identifier(self.schema), **more)
+
+    def _entry(self, stream: str, row: tuple[Any, ...]) -> Entry:
+        target, number, id_, previous, kind, after, upto, content, rows, bytes_, outcome, newest, there = row
+        slice_ = Slice(
+            pipeline=self.pipeline,
+            stream=stream,
+            number=number,
+            after=Mark(after) if after is not None else None,
+            upto=Mark(upto) if upto is not None else None,
+            content=content,
+            previous=previous,
+            kind=Kind(kind),
+        )
+        counts = Outcome.read(json.loads(outcome)) if outcome is not None else None
+        return Entry(slice_, id_, target, rows, bytes_, counts, newest, there)

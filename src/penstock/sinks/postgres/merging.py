@@ -1,0 +1,281 @@
+"""The statements by which what was put aside becomes the table's: each row is counted once, by what became of it.
+
+Rows are updated first, then those inserted that are not there yet; what another session inserts meanwhile is updated
+after all (ON CONFLICT). Whatever was neither is looked at once more, apart from rows of this transaction's own, and
+tried again if it was changed under our hands. Values are compared by their image, so that nothing that can be seen is
+taken for equal: not 1.0 for 1.00, nor the letters that a collation does not tell apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from penstock.core.outcome import Outcome
+from penstock.links.postgres.literals import identifiers, statement
+from penstock.sinks.postgres.fitting import CHANGE, Fitted
+from penstock.sinks.postgres.ledger import ROOM
+from penstock.sinks.postgres.staging import PLACE, Staging
+from penstock.sinks.postgres.target import Target
+
+#: how often rows that another session changes under our hands are tried again
+TRIES = 5
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a stream's rows meet those of the table."""
+
+    key: tuple[str, ...] = ()
+    newer_than: str | None = None
+    guard: tuple[str, ...] = ()
+    volatile: tuple[str, ...] = ()
+    deletes: str = "hard"
+    deleted_at: str | None = None
+
+
+@dataclass(frozen=True)
+class Merge:
+    """One slice into one table."""
+
+    staging: Staging
+    target: Target
+    columns: tuple[Fitted, ...]
+    rules: Rules
+    #: (number of the attempt, index of the part) of those that are to be taken
+    named: Sequence[tuple[int, int]]
+    #: nothing else lies there
+    alone: bool
+    #: rows may say that they are deletes
+    changes: bool
+
+    # ------------------------------------------------------------ the rows
+
+    @property
+    def source(self) -> sql.Composed:
+        """The rows that are to be taken, as they were put aside."""
+        if self.alone:
+            return sql.Composed([self.staging.sql])
+        attempts = sql.Literal([attempt for attempt, _ in self.named])
+        return sql.SQL("(SELECT * FROM {} WHERE {} >> 32 = ANY ({}::bigint[]))").format(
+            self.staging.sql, sql.Identifier(PLACE), attempts
+        )
+
+    def rows(self) -> sql.Composed:
+        """The rows that are to be taken, in the types of the table."""
+        values = [sql.SQL("{} AS {}").format(column.value("x"), sql.Identifier(column.name)) for column in self.columns]
+        values += [sql.Identifier("x", name) for name in ((CHANGE, PLACE) if self.changes else (PLACE,))]
+        return sql.SQL("(SELECT {} FROM {} x)").format(sql.SQL(", ").join(values), self.source)
+
+    def newest(self) -> sql.Composed:
+        """The rows, of each key only the newest: by the user's column, else by their place in the slice."""
+        keys = [sql.Identifier("y", name) for name in self.rules.key]
+        order: list[sql.Composable] = list(keys)
+        if self.rules.newer_than:
+            order.append(sql.SQL("{} DESC NULLS LAST").format(sql.Identifier("y", self.rules.newer_than)))
+        # The parts of a slice follow each other; their attempts are numbered at random.
+        place = sql.Identifier("y", PLACE)
+        parts = sql.SQL(", ").join(
+            sql.SQL("({}::bigint, {})").format(sql.Literal(attempt), sql.Literal(part)) for attempt, part in self.named
+        )
+        order += [sql.SQL("n.part DESC"), sql.SQL("{} DESC").format(place)]
+        return sql.SQL(
+            "(SELECT DISTINCT ON ({}) y.* FROM {} y JOIN (VALUES {}) n (attempt, part) ON {} >> 32 = n.attempt "
+            "ORDER BY {})"
+        ).format(sql.SQL(", ").join(keys), self.rows(), parts, place, sql.SQL(", ").join(order))
+
+    def doubles(self, connection: psycopg.Connection[Any]) -> int:
+        """Rows that another of the same key comes after."""
+        query = sql.SQL(
+            "SELECT coalesce(sum(n - 1), 0)::bigint FROM "
+            "(SELECT count(*) AS n FROM {} y GROUP BY {} HAVING count(*) > 1) z"
+        ).format(self.rows(), identifiers(self.rules.key))
+        row = connection.execute(query).fetchone()
+        return int(row[0]) if row else 0
+
+    # ------------------------------------------------------------ what is added
+
+    def append(self, connection: psycopg.Connection[Any]) -> Outcome:
+        query = sql.SQL("INSERT INTO {} ({}) {}SELECT {} FROM {} s").format(
+            self.target.name.sql, self._names, self._overriding, self._listed("s"), self.rows()
+        )
+        return Outcome(created=connection.execute(query).rowcount)
+
+    # ------------------------------------------------------------ what is merged
+
+    def upsert(self, connection: psycopg.Connection[Any], rows: int) -> Outcome:
+        """The slice's rows, of which there are so many, by their key."""
+        folded = self.doubles(connection)
+        relation = self.newest() if folded else self.rows()
+        alive = sql.SQL("s.{} IS DISTINCT FROM 'delete'").format(sql.Identifier(CHANGE))
+        there = alive if self.changes else sql.SQL("true")
+        found = Outcome(folded=folded)
+        for _ in range(TRIES):
+            updated = self._update(connection, relation, there)
+            created = self._insert(connection, relation, there)
+            found += Outcome(updated=updated, created=created)
+            if self.changes and self.rules.deletes != "ignore":
+                found += Outcome(deleted=self._delete(connection, relation))
+            if found.rows == rows:
+                return found
+            skipped, again = self._skipped(connection, relation)
+            if not again:
+                # What was deleted is not there any more, and looks like a delete that found nothing.
+                gone = found.deleted if self._marks is None else 0
+                return found + replace(skipped, equal=skipped.equal - gone)
+        raise psycopg.errors.SerializationFailure("rows are changed by others faster than they can be merged")
+
+    def remove_others(self, connection: psycopg.Connection[Any]) -> int:
+        """Delete what the slice does not have."""
+        query = sql.SQL("DELETE FROM {} t WHERE NOT EXISTS (SELECT FROM {} s WHERE {})").format(
+            self.target.name.sql, self.rows(), self._same_key
+        )
+        return connection.execute(query).rowcount
+
+    def _update(self, connection: psycopg.Connection[Any], relation: sql.Composed, which: sql.Composable) -> int:
+        if not self._settable:
+            return 0
+        query = sql.SQL("UPDATE {} t SET {} FROM {} s WHERE {} AND {} AND {}").format(
+            self.target.name.sql, self._sets("s"), relation, self._same_key, which, self._wanted("s", "t")
+        )
+        return connection.execute(query).rowcount
+
+    def _insert(self, connection: psycopg.Connection[Any], relation: sql.Composed, which: sql.Composable) -> int:
+        met = (
+            sql.SQL("DO UPDATE SET {} WHERE {}").format(self._sets("excluded"), self._wanted("excluded", "t"))
+            if self._settable
+            else sql.SQL("DO NOTHING")
+        )
+        query = sql.SQL(
+            "INSERT INTO {target} AS t ({names}) {overriding}SELECT {values} FROM {relation} s "
+            "WHERE {which} AND NOT EXISTS (SELECT FROM {target} t WHERE {same}) ON CONFLICT ({key}) {met}"
+        ).format(
+            target=self.target.name.sql,
+            names=self._names,
+            overriding=self._overriding,
+            values=self._listed("s"),
+            relation=relation,
+            which=which,
+            same=self._same_key,
+            key=identifiers(self.rules.key),
+            met=met,
+        )
+        return connection.execute(query).rowcount
+
+    def _delete(self, connection: psycopg.Connection[Any], relation: sql.Composed) -> int:
+        is_one = sql.SQL("s.{} = 'delete'").format(sql.Identifier(CHANGE))
+        where = sql.SQL(" AND ").join([self._same_key, is_one, self._guarded("s", "t"), self._late])
+        if self._marks is None:
+            query = sql.SQL("DELETE FROM {} t USING {} s WHERE {}").format(self.target.name.sql, relation, where)
+        else:
+            query = sql.SQL("UPDATE {} t SET {at} = now() FROM {} s WHERE {} AND t.{at} IS NULL").format(
+                self.target.name.sql, relation, where, at=sql.Identifier(self._marks)
+            )
+        return connection.execute(query).rowcount
+
+    @property
+    def _late(self) -> sql.Composed:
+        """Whether a delete comes after what it deletes. One that knows no more than the key does."""
+        if not self.rules.newer_than:
+            return sql.Composed([sql.SQL("true")])
+        name = sql.Identifier(self.rules.newer_than)
+        return sql.SQL("((s.{0} >= t.{0}) IS NOT FALSE)").format(name)
+
+    def _skipped(self, connection: psycopg.Connection[Any], relation: sql.Composed) -> tuple[Outcome, bool]:
+        """What became of rows that were not written, and whether some were changed under our hands meanwhile."""
+        delete = sql.SQL("s.{} = 'delete'").format(sql.Identifier(CHANGE)) if self.changes else sql.SQL("false")
+        query = statement(ROOM, "skipped").format(
+            relation=relation,
+            target=self.target.name.sql,
+            same=self._same_key,
+            # Of a delete that finds nothing, no member of `t` is there.
+            absent=sql.SQL("t.{} IS NULL").format(sql.Identifier(self.rules.key[0])),
+            delete=sql.SQL("({} IS TRUE)").format(delete),
+            ignored=sql.Literal(self.rules.deletes == "ignore"),
+            guarded=self._guarded("s", "t"),
+            differs=self._differs("s", "t"),
+            newer=self._newer("s", "t"),
+            dead=sql.SQL("{} IS NOT NULL").format(sql.Identifier("t", self._marks))
+            if self._marks
+            else sql.SQL("false"),
+            late=self._late,
+        )
+        counts = dict(connection.execute(query).fetchall())
+        again = counts.pop("again", 0)
+        counts.pop("written", 0)
+        return Outcome(**counts), again > 0
+
+    # ------------------------------------------------------------ pieces of SQL
+
+    @property
+    def _settable(self) -> tuple[Fitted, ...]:
+        """Columns that an update writes."""
+        return tuple(column for column in self.columns if column.name not in self.rules.key)
+
+    def _sets(self, new: str) -> sql.Composed:
+        """What an update writes; a row that was marked as deleted comes back to life."""
+        sets = [
+            sql.SQL("{} = {}").format(sql.Identifier(column.name), sql.Identifier(new, column.name))
+            for column in self._settable
+        ]
+        if self._marks:
+            sets.append(sql.SQL("{} = NULL").format(sql.Identifier(self._marks)))
+        return sql.SQL(", ").join(sets)
+
+    @property
+    def _marks(self) -> str | None:
+        """The column that marks what is deleted."""
+        return self.rules.deleted_at if self.rules.deletes == "soft" else None
+
+    @property
+    def _overriding(self) -> sql.SQL:
+        always = any(column.column.identity == "a" for column in self.columns)
+        return sql.SQL("OVERRIDING SYSTEM VALUE " if always else "")
+
+    @property
+    def _same_key(self) -> sql.Composed:
+        same = (sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in self.rules.key)
+        return sql.SQL(" AND ").join(same)
+
+    @property
+    def _names(self) -> sql.Composed:
+        return identifiers(column.name for column in self.columns)
+
+    def _listed(self, row: str) -> sql.Composed:
+        return sql.SQL(", ").join(sql.Identifier(row, column.name) for column in self.columns)
+
+    def _wanted(self, new: str, old: str) -> sql.Composed:
+        return sql.SQL(" AND ").join([self._guarded(new, old), self._newer(new, old), self._differs(new, old)])
+
+    def _guarded(self, new: str, old: str) -> sql.Composed:
+        """Whether a row may be written over another. Never NULL."""
+        if not self.rules.guard:
+            return sql.Composed([sql.SQL("true")])
+        pairs = (
+            sql.SQL("{} IS NOT DISTINCT FROM {}").format(sql.Identifier(new, name), sql.Identifier(old, name))
+            for name in self.rules.guard
+        )
+        return sql.SQL("({})").format(sql.SQL(" AND ").join(pairs))
+
+    def _newer(self, new: str, old: str) -> sql.Composed:
+        """Whether a row is newer than another. Never NULL: a row without a time is newer than none."""
+        if not self.rules.newer_than:
+            return sql.Composed([sql.SQL("true")])
+        fresh, known = (sql.Identifier(row, self.rules.newer_than) for row in (new, old))
+        return sql.SQL("({0} IS NOT NULL AND ({1} IS NULL OR {0} > {1}))").format(fresh, known)
+
+    def _differs(self, new: str, old: str) -> sql.Composed:
+        names = [column.name for column in self._settable if column.name not in self.rules.volatile]
+        dead = sql.SQL("{} IS NOT NULL").format(sql.Identifier(old, self._marks)) if self._marks else sql.SQL("false")
+        if not names:
+            return sql.Composed([dead])
+        # Cast, because two bare ROWs would be compared member by member, by operators that do not exist.
+        sides = (
+            sql.SQL("ROW({})::record").format(sql.SQL(", ").join(sql.Identifier(row, name) for name in names))
+            for row in (new, old)
+        )
+        return sql.SQL("({} OR {})").format(sql.SQL(" *<> ").join(sides), dead)

@@ -1,0 +1,34 @@
+-- The chain of every stream that lands in this database, and the slices that have come in.
+CREATE TABLE IF NOT EXISTS {schema}.ledger (
+    pipeline text NOT NULL,
+    stream text NOT NULL,
+    target text NOT NULL,
+    number bigint NOT NULL,
+    id text NOT NULL,
+    previous text NOT NULL,
+    kind text NOT NULL,
+    after text,
+    upto text,
+    content text NOT NULL,
+    rows bigint NOT NULL,
+    bytes bigint NOT NULL,
+    outcome jsonb,
+    at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (pipeline, stream)
+);
+CREATE TABLE IF NOT EXISTS {schema}.slices (
+    pipeline text NOT NULL,
+    stream text NOT NULL,
+    number bigint NOT NULL,
+    id text NOT NULL,
+    previous text NOT NULL,
+    kind text NOT NULL,
+    attempt text NOT NULL,
+    rows bigint NOT NULL,
+    bytes bigint NOT NULL,
+    outcome jsonb,
+    at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (pipeline, stream, number)
+);
+COMMENT ON TABLE {schema}.ledger IS 'penstock: the last slice of each stream; written in one transaction with its rows';
+COMMENT ON TABLE {schema}.slices IS 'penstock: every slice that has come in';

@@ -1,0 +1,7 @@
+WITH head AS (
+    UPDATE {schema}.ledger SET outcome = %(outcome)s
+    WHERE pipeline = %(pipeline)s AND stream = %(stream)s
+    RETURNING *
+)
+INSERT INTO {schema}.slices (pipeline, stream, number, id, previous, kind, attempt, rows, bytes, outcome)
+SELECT pipeline, stream, number, id, previous, kind, %(attempt)s, rows, bytes, outcome FROM head

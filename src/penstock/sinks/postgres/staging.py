@@ -1,0 +1,92 @@
+"""Where a slice's rows are put aside: a table of one attempt, in the types that the driver can send."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from penstock.core.documents import digest
+
+#: which try of which part a row is of (upper 32 bits), and its place in the part (lower 32 bits)
+PLACE = "_penstock_place"
+#: rows of one part that can be told apart
+MOST_ROWS = 1 << 32
+
+#: Arrow types, as pyarrow prints them, and what the driver sends for each
+_SENT: Mapping[str, str] = {
+    "bool": "boolean",
+    **dict.fromkeys(("int8", "int16", "uint8"), "smallint"),
+    **dict.fromkeys(("int32", "uint16"), "integer"),
+    **dict.fromkeys(("int64", "uint32"), "bigint"),
+    "float": "real",
+    "double": "double precision",
+    **dict.fromkeys(("string", "large_string", "extension<arrow.json>"), "text"),
+    **dict.fromkeys(("binary", "large_binary"), "bytea"),
+    "date32[day]": "date",
+    "time64[us]": "time without time zone",
+    "timestamp[us]": "timestamp without time zone",
+    "timestamp[us, tz=UTC]": "timestamp with time zone",
+}
+_DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
+_LIST = re.compile(r"list<\w+: (.+?)(?: not null)?>")
+_NAME = re.compile(r"s_([0-9a-f]{16})_(\d+)_(\w+)")
+
+
+def sent(arrow: str) -> str | None:
+    """The Postgres type in which an Arrow type is put aside; None: it cannot be."""
+    decimal = _DECIMAL.fullmatch(arrow)
+    if decimal:
+        return f"numeric({decimal[1]},{decimal[2]})"
+    items = _LIST.fullmatch(arrow)
+    if items:
+        inner = sent(items[1])
+        return f"{inner}[]" if inner and not inner.endswith("[]") else None
+    return _SENT.get(arrow)
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """The table of one attempt at one slice."""
+
+    schema: str
+    #: of the pipeline and the stream, since names are short
+    tag: str
+    number: int
+    attempt: str
+
+    @classmethod
+    def of(cls, schema: str, pipeline: str, stream: str, number: int, attempt: str) -> Staging:
+        return cls(schema, tag_of(pipeline, stream), number, attempt)
+
+    @property
+    def name(self) -> str:
+        return f"s_{self.tag}_{self.number}_{self.attempt}"
+
+    @property
+    def sql(self) -> sql.Identifier:
+        return sql.Identifier(self.schema, self.name)
+
+    def made(self, columns: Sequence[tuple[str, str]]) -> sql.Composed:
+        """The statement that makes it. What a crash of the server empties is missed when its rows are counted."""
+        parts = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(type_)) for name, type_ in columns]
+        parts.append(sql.SQL("{} bigint NOT NULL").format(sql.Identifier(PLACE)))
+        return sql.SQL("CREATE UNLOGGED TABLE IF NOT EXISTS {} ({}) WITH (autovacuum_enabled = off)").format(
+            self.sql, sql.SQL(", ").join(parts)
+        )
+
+
+def tag_of(pipeline: str, stream: str) -> str:
+    return digest(pipeline, stream)[:16]
+
+
+def left(schema: str, names: Sequence[str], pipeline: str, stream: str, upto: int) -> list[sql.Identifier]:
+    """Those of the names that are tables of attempts at slices up to a number."""
+    found = ((name, _NAME.fullmatch(name)) for name in names)
+    return [
+        sql.Identifier(schema, name)
+        for name, match in found
+        if match and match[1] == tag_of(pipeline, stream) and int(match[2]) <= upto
+    ]

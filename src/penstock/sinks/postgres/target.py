@@ -1,0 +1,72 @@
+"""The table that a stream lands in, as the server describes it. Asks, and judges nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from penstock.links.postgres.literals import TableName, statement
+from penstock.sinks.postgres.ledger import ROOM
+
+
+@dataclass(frozen=True, slots=True)
+class TargetColumn:
+    """A column of the table."""
+
+    name: str
+    #: as `format_type` spells it, with its modifier
+    type: str
+    #: the same without
+    bare: str
+    #: what a domain is made of; None: it is none
+    base: str | None
+    #: a modifier limits its values
+    limited: bool
+    not_null: bool
+    #: it has a default, or counts by itself
+    filled: bool
+    #: a: always, d: by default; '': it does not count by itself
+    identity: str
+    #: it is worked out from others
+    generated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table."""
+
+    name: TableName
+    oid: str
+    #: relkind: r, p, v, m or f
+    kind: str
+    may_use_schema: bool
+    may_insert: bool
+    may_update: bool
+    may_delete: bool
+    may_select: bool
+    #: our role, or one that it belongs to, owns it
+    owned: bool
+    columns: tuple[TargetColumn, ...]
+    #: the columns of each unique index that a merge can go by
+    uniques: tuple[frozenset[str], ...]
+
+    def column(self, name: str) -> TargetColumn | None:
+        return next((column for column in self.columns if column.name == name), None)
+
+    def unique_by(self, key: tuple[str, ...]) -> bool:
+        return frozenset(key) in self.uniques
+
+
+def describe(connection: psycopg.Connection[Any], name: TableName) -> Target | None:
+    """One table; None if there is none of that name."""
+    query = statement(ROOM, "target").format(schema=sql.Literal(name.schema), name=sql.Literal(name.name))
+    row = connection.execute(query).fetchone()
+    if row is None:
+        return None
+    said = dict(row[0])
+    columns = tuple(TargetColumn(**column) for column in said.pop("columns"))
+    uniques = tuple(frozenset(columns) for columns in said.pop("uniques"))
+    return Target(name=name, columns=columns, uniques=uniques, **said)

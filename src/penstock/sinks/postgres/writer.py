@@ -1,0 +1,96 @@
+"""Inside a worker: one part's rows by binary COPY into the attempt's table, where nobody sees them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.core.documents import canonical, digest
+from penstock.core.slices import Part, Receipt
+from penstock.links.postgres.connection import Target
+from penstock.ports import Probe
+from penstock.sinks.postgres.staging import MOST_ROWS, PLACE, Staging
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class PostgresWriter:
+    """Puts parts aside. Small and picklable."""
+
+    pipeline: str
+    stream: str
+    target: Target
+    staging: Staging
+    probe: Probe
+
+    def write(self, batches: pa.RecordBatchReader, part: Part) -> Receipt:
+        import pyarrow as pa
+
+        from penstock.links.postgres import arrow
+        from penstock.sinks.postgres.failures import broken_off
+
+        # Another try at this part, even one that still runs, has another number.
+        attempt = random.SystemRandom().randrange(1, 1 << 31)
+        counted = _Counted(batches, attempt)
+        connection = arrow.connect(self.target.conninfo)
+        try:
+            cursor = connection.cursor()
+            stream = pa.RecordBatchReader.from_batches(counted.schema, counted.batches())
+            cursor.adbc_ingest(self.staging.name, stream, mode="append", db_schema_name=self.staging.schema)
+        except arrow.Error as error:
+            if counted.failed is not None:
+                raise counted.failed from None
+            raise broken_off(str(error), self) from error
+        finally:
+            connection.close()
+        self.probe.at("postgres.part_written", part=part.index)
+        text = batches.schema.remove_metadata().to_string()
+        return Receipt(
+            part=part.index,
+            attempt=str(attempt),
+            read=counted.rows,
+            rows=counted.rows,
+            bytes=counted.bytes,
+            schema=digest(text),
+            pieces=canonical({"schema": text}),
+        )
+
+
+class _Counted:
+    """Batches on their way, each row with its place."""
+
+    def __init__(self, source: pa.RecordBatchReader, attempt: int) -> None:
+        import pyarrow as pa
+
+        self.source = source
+        self.first = attempt * MOST_ROWS
+        self.rows = self.bytes = 0
+        self.schema = source.schema.remove_metadata().append(pa.field(PLACE, pa.int64(), nullable=False))
+        #: what the source could not give: the driver would bring only its words
+        self.failed: BaseException | None = None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        try:
+            for batch in self.source:
+                place = pa.array(range(0), pa.int64())
+                start = self.first + self.rows
+                place = pc.add(pa.array(_counting(batch.num_rows)), start) if batch.num_rows else place
+                self.rows += batch.num_rows
+                self.bytes += batch.nbytes
+                yield pa.RecordBatch.from_arrays([*batch.columns, place], schema=self.schema)
+        except BaseException as error:
+            self.failed = error
+            raise
+
+
+def _counting(rows: int) -> object:
+    import numpy as np
+
+    return np.arange(rows, dtype=np.int64)

@@ -1,0 +1,133 @@
+"""The postgres sink keeps the contract of every sink, adding rows and merging them by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from penstock.core.slices import Kind
+from penstock.ports import Context, Probe, Quiet, Sink, StreamInfo
+from penstock.sinks.postgres import Options, PostgresSink, StreamOptions, build
+from penstock.testing.contracts.delivery import (
+    PIPELINE,
+    STREAM,
+    Crash,
+    Crashing,
+    Destination,
+    after,
+    deliver,
+    position,
+    table,
+)
+from penstock.testing.contracts.sink import SinkContract
+
+#: names of streams that are more than the name of a table
+TABLES = {name: f"t{number}" for number, name in enumerate(["orders.items", ".orders", "a.b"])}
+
+
+class Streams(dict[str, StreamOptions]):
+    """Every stream, whatever its name, has the same options, and a table of its own."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.options = options
+
+    def get(self, name: str, default: Any = None) -> StreamOptions:
+        return StreamOptions(into=TABLES.get(name, f'"{name}"'), **self.options)
+
+
+class Database:
+    """Tables, read by SQL."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self.url, self.options = url, options
+
+    def open(self, probe: Probe, pipeline: str = PIPELINE) -> PostgresSink:
+        options = Options.model_validate({"url": self.url, "lock_timeout": 0.5})
+        return build(options, Streams(**self.options), Context(pipeline=pipeline, folder=".", probe=probe))
+
+    def rows(self, stream: str) -> list[int]:
+        with psycopg.connect(self.url) as db:
+            try:
+                found = db.execute(sql.SQL("SELECT id FROM {} ORDER BY ctid").format(self._name(stream)))
+            except psycopg.errors.UndefinedTable:
+                return []
+            return [id_ for (id_,) in found.fetchall()]
+
+    def aside(self) -> int:
+        with psycopg.connect(self.url) as db:
+            found = db.execute(
+                "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace('penstock_sink') "
+                r"AND relkind = 'r' AND relname LIKE 's\_%'"
+            ).fetchone()
+        assert found
+        return int(found[0])
+
+    def damage(self, stream: str) -> None:
+        with psycopg.connect(self.url) as db:
+            db.execute(sql.SQL("DROP TABLE {}").format(self._name(stream)))
+
+    def _name(self, stream: str) -> sql.Identifier:
+        return sql.Identifier(self.open(Quiet()).table(stream).name)
+
+
+class TestAppend(SinkContract):
+    @pytest.fixture
+    def destination(self, database: str) -> Database:
+        return Database(database)
+
+    def test_whoever_finishes_may_crash_too(self, destination: Destination) -> None:
+        """One transaction: nothing is left to be finished, and whoever asks writes nothing."""
+        dry = Crashing()
+        destination.open(dry).commit(*self.two_parts(destination, "dry"))
+        for call in range(len(dry.points)):
+            stream = f"finish {call}"
+            slice_, attempt, receipts = self.two_parts(destination, stream)
+            with pytest.raises(Crash):
+                destination.open(Crashing(at_call=call)).commit(slice_, attempt, receipts)
+            asking = Crashing()
+            position(destination.open(asking), stream)
+            assert asking.points == []
+            self.finish(destination, slice_, receipts, [1, 2, 3])
+
+
+class TestUpsert(TestAppend):
+    """One row for each key."""
+
+    @pytest.fixture
+    def destination(self, database: str) -> Database:
+        return Database(database, mode="upsert", key=("id",))
+
+    def test_a_reset_leads_to_the_beginning_and_removes_nothing(
+        self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]
+    ) -> None:
+        first = deliver(sink, after(None), table(1))
+        sink.commit(after(first, upto=None, kind=Kind.RESET), "a1", [])
+        held = position(reopened())
+        assert held is not None
+        assert (held.number, held.mark) == (2, None)
+        assert destination.rows(STREAM) == [1]
+        deliver(sink, after(held), table(1))
+        assert destination.rows(STREAM) == [1]
+
+    def test_a_rewind_leads_to_another_mark_and_removes_nothing(
+        self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]
+    ) -> None:
+        first = deliver(sink, after(None), table(1))
+        second = deliver(sink, after(first), table(2))
+        sink.commit(after(second, upto=first.mark, kind=Kind.REWIND), "a1", [])
+        held = reopened().held(STREAM)
+        assert held is not None
+        assert (held.position.number, held.position.mark, held.rows) == (3, first.mark, 0)
+        deliver(sink, after(held.position), table(2))
+        assert destination.rows(STREAM) == [1, 2]
+
+
+def test_a_stream_info_gives_the_key(database: str) -> None:
+    sink = build(Options.model_validate({"url": database}), {}, Context(pipeline="p", folder=".", probe=Quiet()))
+    assert sink.rules(StreamInfo("orders", Kind.ROWS, ("id",))).key == ("id",)
+    assert sink.rules(StreamInfo("orders", Kind.ROWS)).key == ()
