@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
+from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Part, Receipt, Slice
 
 if TYPE_CHECKING:
@@ -267,6 +268,8 @@ class Held:
     position: Position
     rows: int
     bytes: int
+    #: what became of each row; None: this sink does not look at rows
+    outcome: Outcome | None = None
 
 
 class Sink(Protocol):
@@ -302,8 +305,10 @@ class Sink(Protocol):
         """Where to put a slice aside; `attempt` is unique to this try of this process."""
         ...
 
-    def commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> None:
+    def commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> Outcome | None:
         """Make the slice visible at once, only after the one before it, and remember it in the chain.
+
+        Returns what became of each row, where the sink looks at them one by one.
 
         Commits what the receipts name and nothing else. CommitUnclear if another slice with this number came
         first or the answer was lost: nothing may be deleted then. Crash at any point: `held` tells the truth.
@@ -496,7 +501,7 @@ class Store(Protocol):
 # ---------------------------------------------------------------- the rest
 
 
-Outcome = TypeVar("Outcome")
+Made = TypeVar("Made")
 
 
 class Spark(Protocol):
@@ -510,7 +515,7 @@ class Spark(Protocol):
         """The session, started at the first call; InputError with what to install if it cannot be."""
         ...
 
-    def wait(self, work: Callable[[], Outcome], failed: str = "Spark failed") -> Outcome:
+    def wait(self, work: Callable[[], Made], failed: str = "Spark failed") -> Made:
         """Run a Spark action beside this thread, so that a signal can end the wait.
 
         A PenstockError arrives as itself, anything else as a StreamFailed that begins with `failed`, caused by it.
@@ -527,7 +532,7 @@ class NoSpark:
     def session(self) -> Any:
         raise RuntimeError("there is no Spark here")
 
-    def wait(self, work: Callable[[], Outcome], failed: str = "Spark failed") -> Outcome:
+    def wait(self, work: Callable[[], Made], failed: str = "Spark failed") -> Made:
         raise RuntimeError("there is no Spark here")
 
 

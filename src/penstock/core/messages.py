@@ -106,6 +106,8 @@ class StepDone(Message):
     parts: int | None = None
     #: whether an earlier run had begun this slice
     resumed: bool = False
+    #: for `commit`, what became of the rows (created, updated, …); None: the sink does not look at them
+    outcome: dict[str, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +146,8 @@ class StateChanged(Message):
     reason: str
     rows: int = 0
     bytes: int = 0
+    #: what became of the rows (created, updated, …); None: the sink does not look at them
+    outcome: dict[str, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

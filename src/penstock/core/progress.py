@@ -34,6 +34,8 @@ class StreamProgress:
     #: rows and bytes whose slices are done
     rows: int = 0
     bytes: int = 0
+    #: what became of them (created, updated, …); None: the sink does not look at rows
+    outcome: Mapping[str, int] | None = None
     #: slices done: as many checkpoints
     slices: int = 0
     #: the slice at hand and its last step
@@ -128,7 +130,12 @@ class Progress:
         started = document.get("started")
         streams = {
             name: StreamProgress(
-                rows=s["rows"], bytes=s["bytes"], slices=s["slices"], mark=s["mark"], version=s["version"]
+                rows=s["rows"],
+                bytes=s["bytes"],
+                outcome=s.get("outcome"),
+                slices=s["slices"],
+                mark=s["mark"],
+                version=s["version"],
             )
             for name, s in document.get("streams", {}).items()
         }
@@ -226,6 +233,7 @@ def _(message: StateChanged, progress: Progress) -> Progress:
         message.stream,
         rows=known.rows + message.rows,
         bytes=known.bytes + message.bytes,
+        outcome=_summed(known.outcome, message.outcome),
         slices=known.slices + 1,
         number=message.number,
         step="advance",
@@ -234,6 +242,12 @@ def _(message: StateChanged, progress: Progress) -> Progress:
         mark=message.mark,
         version=message.version,
     )
+
+
+def _summed(known: Mapping[str, int] | None, more: Mapping[str, int] | None) -> Mapping[str, int] | None:
+    if known is None or more is None:
+        return more if known is None else known
+    return {name: known.get(name, 0) + more.get(name, 0) for name in {**known, **more}}
 
 
 @_apply.register

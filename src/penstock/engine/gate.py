@@ -16,6 +16,7 @@ from penstock.core.documents import Document
 from penstock.core.drift import EVOLVE, followed, kept
 from penstock.core.marks import Mark, Position
 from penstock.core.messages import Log, Message, Remaining, StateChanged, StepDone
+from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Receipt, Slice, Verdict, faults_of, following, verdict
 from penstock.engine import drifting, undoing
 from penstock.engine.disagreement import disagreement
@@ -287,12 +288,17 @@ class Gate:
             self.probe.at("gate.moved", number=slice_.number)
             rows, bytes_ = sum(r.rows for r in receipts), sum(r.bytes for r in receipts)
             self.say(StepDone(stream=self.stream, step="move", number=slice_.number, rows=rows, bytes=bytes_))
-            self.commit(state, slice_, attempt, receipts)
+            outcome = self.commit(state, slice_, attempt, receipts)
         else:
-            rows, bytes_ = held.rows, held.bytes
+            rows, bytes_, outcome = held.rows, held.bytes, held.outcome
         self.probe.at("gate.committed", number=slice_.number)
-        self.say(StepDone(stream=self.stream, step="commit", number=slice_.number, rows=rows, bytes=bytes_))
-        self.advance(slice_, rows, bytes_)
+        became = outcome.document() if outcome else None
+        self.say(
+            StepDone(
+                stream=self.stream, step="commit", number=slice_.number, rows=rows, bytes=bytes_, outcome=became
+            )
+        )
+        self.advance(slice_, rows, bytes_, became)
         self.sink.sweep(self.stream, slice_.position)
         self.probe.at("gate.swept", number=slice_.number)
 
@@ -342,17 +348,19 @@ class Gate:
             stream=self.stream,
         )
 
-    def commit(self, state: StreamState, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> None:
+    def commit(
+        self, state: StreamState, slice_: Slice, attempt: str, receipts: Sequence[Receipt]
+    ) -> Outcome | None:
         """Commit; after a conflict or a lost answer ask the sink and decide by the chain, never blindly."""
         for _ in range(COMMIT_TRIES):
             try:
-                self.sink.commit(slice_, attempt, receipts)
-                return
+                return self.sink.commit(slice_, attempt, receipts)
             except CommitUnclear as unclear:
                 reason = unclear
             self.probe.at("gate.unclear", number=slice_.number)
-            if self.ask(state, slice_) is not None:
-                return
+            held = self.ask(state, slice_)
+            if held is not None:
+                return held.outcome
         raise StreamFailed(
             f"slice {slice_.number} could not be committed in {COMMIT_TRIES} tries: {reason.what}",
             next_step="run again; the slice is still open and is tried again",
@@ -360,7 +368,7 @@ class Gate:
             stream=self.stream,
         )
 
-    def advance(self, slice_: Slice, rows: int, bytes_: int) -> None:
+    def advance(self, slice_: Slice, rows: int, bytes_: int, outcome: dict[str, int] | None) -> None:
         version = self.store.advance(self.lease, slice_, rows=rows, bytes_=bytes_, now=self.clock.now(), run=self.run)
         self.probe.at("gate.advanced", number=slice_.number)
         self.say(
@@ -373,6 +381,7 @@ class Gate:
                 reason="advance" if slice_.kind is Kind.ROWS else slice_.kind.value,
                 rows=rows,
                 bytes=bytes_,
+                outcome=outcome,
             )
         )
 

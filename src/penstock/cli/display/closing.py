@@ -10,7 +10,7 @@ from rich.text import Text
 from penstock.cli.display.columns import Cell, Column, Row, chosen, heading, line, shortened
 from penstock.cli.display.frame import COLOURS, mark_cell
 from penstock.cli.display.view import Look, Mood, View, clean, clock, held_back, left, mood, state
-from penstock.cli.shared.render import count, size
+from penstock.cli.shared.render import became_of, count, size
 from penstock.core.progress import StreamProgress
 
 COLUMNS = (
@@ -40,9 +40,13 @@ def closing(view: View, look: Look) -> Group:
         return Group()
     widths = chosen(COLUMNS, rows, look.width)
     lines = [heading(COLUMNS, widths, ascii_only=look.ascii)]
-    waits = [held_back(stream) for stream in streams.values() if mood(stream) not in _SUMMED]
-    for row, waiting in zip(rows, waits, strict=True):
+    shown = [stream for stream in streams.values() if mood(stream) not in _SUMMED]
+    for row, stream in zip(rows, shown, strict=True):
         lines.append(line(COLUMNS, widths, row, ascii_only=look.ascii))
+        if stream.outcome:
+            text = shortened(f"  {became_of(stream.outcome)}", look.width, ascii_only=look.ascii)
+            lines.append(Text(text, style="dim", no_wrap=True))
+        waiting = held_back(stream)
         if waiting:
             text = shortened(f"  {clean(waiting, look)}", look.width, ascii_only=look.ascii)
             lines.append(Text(text, style="yellow", no_wrap=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from penstock.core.messages import (
@@ -119,8 +119,15 @@ def _changed(message: StateChanged, words: Callable[[str | None], str]) -> str:
         if not message.number:
             return "recovered: the sink holds nothing, so the next run begins at the beginning"
         return f"recovered: the sink holds slice {message.number}; mark: {words(message.mark)}"
-    moved = f"{count(message.rows, 'row')}, {size(message.bytes)}"
+    became = f" ({became_of(message.outcome)})" if message.outcome else ""
+    moved = f"{count(message.rows, 'row')}, {size(message.bytes)}{became}"
     return f"slice {message.number} done: {moved}; mark: {words(message.mark)}"
+
+
+def became_of(outcome: Mapping[str, int]) -> str:
+    """What became of rows in a sink that looks at each: `5 created, 3 updated, 1 skipped as stale`."""
+    words = {"stale": "skipped as stale", "equal": "skipped as equal"}
+    return ", ".join(f"{number:,} {words.get(name, name)}" for name, number in outcome.items() if number)
 
 
 def _complete(name: str, progress: Progress, pipeline: str) -> list[Line]:

@@ -119,7 +119,7 @@ class PostgresSink:
         if entry is None:
             return None
         self._must_be_whole(stream, entry)
-        return Held(entry.slice.position, entry.rows, entry.bytes)
+        return Held(entry.slice.position, entry.rows, entry.bytes, entry.outcome)
 
     def _must_be_whole(self, stream: str, entry: Entry) -> None:
         what = None

@@ -75,22 +75,14 @@ class _Counted:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         try:
             for batch in self.source:
-                place = pa.array(range(0), pa.int64())
                 start = self.first + self.rows
-                place = pc.add(pa.array(_counting(batch.num_rows)), start) if batch.num_rows else place
+                place = pa.arange(start, start + batch.num_rows)
                 self.rows += batch.num_rows
                 self.bytes += batch.nbytes
                 yield pa.RecordBatch.from_arrays([*batch.columns, place], schema=self.schema)
         except BaseException as error:
             self.failed = error
             raise
-
-
-def _counting(rows: int) -> object:
-    import numpy as np
-
-    return np.arange(rows, dtype=np.int64)

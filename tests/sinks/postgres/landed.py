@@ -1,0 +1,73 @@
+"""A sink on a real database, and slices delivered to it by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+
+from penstock.core.documents import Document
+from penstock.core.marks import Mark, Position
+from penstock.core.outcome import Outcome
+from penstock.core.slices import Kind, following
+from penstock.ports import Context, Probe, Quiet, StreamInfo
+from penstock.sinks.postgres import Options, PostgresSink, StreamOptions, build
+from penstock.testing.contracts.delivery import put_aside
+
+STREAM = "orders"
+
+
+@dataclass
+class Landed:
+    """One stream of one pipeline."""
+
+    url: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    pipeline: str = "shop"
+    probe: Probe = field(default_factory=Quiet)
+    last: Position | None = None
+
+    @property
+    def sink(self) -> PostgresSink:
+        context = Context(pipeline=self.pipeline, folder=".", probe=self.probe)
+        streams = {STREAM: StreamOptions.model_validate(dict(self.options))}
+        return build(Options.model_validate({"url": self.url, "lock_timeout": 2}), streams, context)
+
+    def deliver(self, *parts: pa.Table, kind: Kind = Kind.ROWS, key: Sequence[str] = ()) -> Outcome:
+        """One slice of these parts, checked and committed."""
+        content = content_of(parts[0].schema)
+        sink = self.sink
+        info = StreamInfo(STREAM, kind, tuple(key))
+        sink.expect([info])
+        sink.check(info, content)
+        number = self.last.number + 1 if self.last else 1
+        slice_ = following(
+            self.last,
+            pipeline=self.pipeline,
+            stream=STREAM,
+            upto=Mark.of({"key": [str(number)]}),
+            content=content,
+            kind=kind,
+        )
+        outcome = sink.commit(slice_, "a1", put_aside(sink, slice_, *parts))
+        self.last = slice_.position
+        held = sink.held(STREAM)
+        assert held is not None
+        assert (held.position, held.outcome) == (self.last, outcome)
+        sink.close()
+        return outcome
+
+    def rows(self, query: str = "SELECT * FROM orders ORDER BY 1") -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url) as db:
+            return db.execute(query.encode()).fetchall()
+
+    def run(self, statement: str) -> None:
+        with psycopg.connect(self.url, autocommit=True) as db:
+            db.execute(statement.encode())
+
+
+def content_of(schema: pa.Schema) -> Document:
+    return {"columns": [{"name": column.name, "arrow": str(column.type)} for column in schema]}

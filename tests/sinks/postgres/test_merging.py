@@ -1,0 +1,171 @@
+"""What becomes of each kind of row, and that every one is counted once."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.core.outcome import Outcome
+from penstock.core.slices import Kind
+from penstock.errors import StreamFailed
+from tests.sinks.postgres.landed import Landed
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("tenant", pa.string()),
+        ("amount", pa.decimal128(12, 2)),
+        ("seen", pa.int32()),
+        ("updated_at", pa.timestamp("us", "UTC")),
+        ("_change", pa.string()),
+    ]
+)
+OPTIONS: dict[str, Any] = {
+    "key": ["id"],
+    "newer_than": "updated_at",
+    "guard": ["tenant"],
+    "volatile": ["seen", "updated_at"],
+}
+
+
+def row(id_: int, minute: int, *, tenant: str = "a", amount: str = "1.00", seen: int = 0, change: str = "upsert") -> Any:
+    return (id_, tenant, Decimal(amount), seen, START + timedelta(minutes=minute), change)
+
+
+def rows(*given: Any) -> pa.Table:
+    columns = list(zip(*given, strict=True)) if given else [[]] * len(SCHEMA)
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+
+def test_a_slice_with_every_kind_of_row(database: str) -> None:
+    orders = Landed(database, OPTIONS)
+    assert orders.deliver(rows(*(row(n, 10) for n in range(1, 11)))) == Outcome(created=10)
+    outcome = orders.deliver(
+        rows(
+            row(1, 20, amount="2.00"),  # updated
+            row(2, 5, amount="3.00"),  # stale
+            row(3, 10),  # equal
+            row(4, 20, seen=9),  # equal: only what is volatile differs
+            row(5, 20, tenant="b", amount="9.00"),  # refused: another's
+            row(6, 20, change="delete"),  # deleted
+            row(7, 5, change="delete"),  # stale: what is there is newer
+        ),
+        rows(
+            row(8, 20, tenant="b", change="delete"),  # refused
+            row(99, 20, change="delete"),  # equal: nothing to delete
+            row(11, 10),  # folded: a later one of the same key follows
+            row(11, 12, amount="4.00"),  # created
+        ),
+    )
+    assert outcome == Outcome(created=1, updated=1, deleted=1, stale=2, equal=3, refused=2, folded=1)
+    assert outcome.rows == 11
+    found = {id_: (tenant, amount, seen) for id_, tenant, amount, seen, *_ in orders.rows()}
+    wanted = {n: ("a", Decimal("1.00"), 0) for n in range(1, 11) if n != 6}
+    wanted |= {1: ("a", Decimal("2.00"), 0), 11: ("a", Decimal("4.00"), 0)}
+    assert found == wanted
+
+
+def test_deletes_may_be_marked_or_ignored(database: str) -> None:
+    orders = Landed(database, {**OPTIONS, "deletes": "soft", "deleted_at": "gone"})
+    orders.deliver(rows(row(1, 1), row(2, 1)))
+    assert orders.deliver(rows(row(1, 2, change="delete"))) == Outcome(deleted=1)
+    assert orders.deliver(rows(row(1, 3, change="delete"))) == Outcome(equal=1)
+    assert [gone is not None for (gone,) in orders.rows("SELECT gone FROM orders ORDER BY id")] == [True, False]
+    assert orders.deliver(rows(row(1, 4))) == Outcome(updated=1), "it comes back to life"
+    assert orders.rows("SELECT count(gone) FROM orders") == [(0,)]
+    orders.options = {**OPTIONS, "deletes": "ignore"}
+    assert orders.deliver(rows(row(1, 9, change="delete"), row(3, 9))) == Outcome(ignored=1, created=1)
+
+
+def test_the_last_in_order_wins_where_nothing_says_which_is_newer(database: str) -> None:
+    orders = Landed(database, {"key": ["id"]})
+    first = rows(row(1, 9, amount="1.00"), row(1, 8, amount="2.00"))
+    second = rows(row(1, 7, amount="3.00"))
+    assert orders.deliver(first, second) == Outcome(created=1, folded=2)
+    assert orders.rows("SELECT amount FROM orders") == [(Decimal("3.00"),)]
+
+
+def test_what_can_be_told_apart_is_never_equal(database: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("n", pa.string()), ("j", pa.string())])
+    orders = Landed(database, {"key": ["id"]})
+    orders.run("CREATE TABLE orders (id bigint PRIMARY KEY, n numeric, j json)")
+    orders.deliver(pa.table([[1], ["1.0"], ['{"a": 1}']], schema=schema))
+    assert orders.deliver(pa.table([[1], ["1.0"], ['{"a": 1}']], schema=schema)) == Outcome(equal=1)
+    assert orders.deliver(pa.table([[1], ["1.00"], ['{"a": 1}']], schema=schema)) == Outcome(updated=1)
+    assert orders.deliver(pa.table([[1], ["1.00"], ['{"a":1}']], schema=schema)) == Outcome(updated=1)
+    assert orders.rows("SELECT n::text, j::text FROM orders") == [("1.00", '{"a":1}')]
+
+
+def test_a_refresh_takes_the_place_of_all_before_and_leaves_the_rest_alone(database: str) -> None:
+    orders = Landed(database)
+    key = ("id",)
+    assert orders.deliver(rows(row(1, 1), row(2, 1), row(3, 1)), kind=Kind.REFRESH, key=key) == Outcome(created=3)
+    was = orders.rows("SELECT xmin::text FROM orders WHERE id = 2")
+    outcome = orders.deliver(rows(row(2, 1), row(3, 1, amount="5.00"), row(4, 1)), kind=Kind.REFRESH, key=key)
+    assert outcome == Outcome(created=1, updated=1, equal=1, deleted=1)
+    assert orders.rows("SELECT xmin::text FROM orders WHERE id = 2") == was
+    assert [id_ for (id_,) in orders.rows("SELECT id FROM orders ORDER BY 1")] == [2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "fits"),
+    [
+        ("varchar(5)", "abcde", True),
+        ("varchar(5)", "abcdef", False),
+        ("numeric(12,2)", "1.25", True),
+        ("numeric(12,2)", "1.255", False),
+        ("char(3)", "ab", True),
+        ("char(3)", "abcd", False),
+        ("timestamptz(0)", "2026-01-01 00:00:00+00", True),
+        ("timestamptz(0)", "2026-01-01 00:00:00.5+00", False),
+        ("bit(3)", "101", True),
+        ("bit(3)", "1011", False),
+    ],
+)
+def test_nothing_is_cut_or_rounded(database: str, type_: str, value: str, fits: bool) -> None:
+    orders = Landed(database, {"key": ["id"]})
+    orders.run(f"CREATE TABLE orders (id bigint PRIMARY KEY, v {type_})")
+    given = pa.table([[1], [value]], schema=pa.schema([("id", pa.int64()), ("v", pa.string())]))
+    if fits:
+        assert orders.deliver(given) == Outcome(created=1)
+        assert orders.deliver(given) == Outcome(equal=1)
+        return
+    with pytest.raises(StreamFailed, match="column v .* does not fit exactly in 1 of the slice's rows") as failed:
+        orders.deliver(given)
+    assert value not in str(failed.value)
+    assert orders.rows() == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_two_pipelines_in_opposite_orders(database: str, seed: int) -> None:
+    """Versions of the same keys come by two ways, each in an order of its own: the newest stays."""
+    random = Random(seed)
+    versions = [row(id_, minute, amount=f"{minute}.00") for id_ in range(1, 21) for minute in range(1, 9)]
+    totals: list[Outcome] = []
+    failures: list[BaseException] = []
+
+    def deliver(name: str, ordered: list[Any]) -> None:
+        orders = Landed(database, OPTIONS, pipeline=name)
+        try:
+            for first in range(0, len(ordered), 16):
+                totals.append(orders.deliver(rows(*ordered[first : first + 16])))
+        except BaseException as error:  # for the main thread to raise
+            failures.append(error)
+
+    shuffled = random.sample(versions, len(versions))
+    ways = [threading.Thread(target=deliver, args=(name, way)) for name, way in (("up", shuffled), ("down", shuffled[::-1]))]
+    for way in ways:
+        way.start()
+    for way in ways:
+        way.join(60)
+    assert not failures, failures
+    assert sum(outcome.rows for outcome in totals) == 2 * len(versions)
+    orders = Landed(database)
+    assert orders.rows("SELECT id, amount FROM orders ORDER BY id") == [(n, Decimal("8.00")) for n in range(1, 21)]
