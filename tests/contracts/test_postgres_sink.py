@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 import psycopg
 import pytest
@@ -45,10 +45,17 @@ class Database:
 
     def __init__(self, url: str, **options: Any) -> None:
         self.url, self.options = url, options
+        self.opened: list[PostgresSink] = []
 
     def open(self, probe: Probe, pipeline: str = PIPELINE) -> PostgresSink:
         options = Options.model_validate({"url": self.url, "lock_timeout": 0.5})
-        return build(options, Streams(**self.options), Context(pipeline=pipeline, folder=".", probe=probe))
+        sink = build(options, Streams(**self.options), Context(pipeline=pipeline, folder=".", probe=probe))
+        self.opened.append(sink)
+        return sink
+
+    def close(self) -> None:
+        for sink in self.opened:
+            sink.close()
 
     def rows(self, stream: str) -> list[int]:
         with psycopg.connect(self.url) as db:
@@ -76,9 +83,13 @@ class Database:
 
 
 class TestAppend(SinkContract):
+    OPTIONS: ClassVar[dict[str, Any]] = {}
+
     @pytest.fixture
-    def destination(self, database: str) -> Database:
-        return Database(database)
+    def destination(self, database: str) -> Iterator[Database]:
+        made = Database(database, **self.OPTIONS)
+        yield made
+        made.close()
 
     def test_whoever_finishes_may_crash_too(self, destination: Destination) -> None:
         """One transaction: nothing is left to be finished, and whoever asks writes nothing."""
@@ -98,9 +109,7 @@ class TestAppend(SinkContract):
 class TestUpsert(TestAppend):
     """One row for each key."""
 
-    @pytest.fixture
-    def destination(self, database: str) -> Database:
-        return Database(database, mode="upsert", key=("id",))
+    OPTIONS: ClassVar[dict[str, Any]] = {"mode": "upsert", "key": ("id",)}
 
     def test_a_reset_leads_to_the_beginning_and_removes_nothing(
         self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]

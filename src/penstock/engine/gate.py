@@ -294,9 +294,7 @@ class Gate:
         self.probe.at("gate.committed", number=slice_.number)
         became = outcome.document() if outcome else None
         self.say(
-            StepDone(
-                stream=self.stream, step="commit", number=slice_.number, rows=rows, bytes=bytes_, outcome=became
-            )
+            StepDone(stream=self.stream, step="commit", number=slice_.number, rows=rows, bytes=bytes_, outcome=became)
         )
         self.advance(slice_, rows, bytes_, became)
         self.sink.sweep(self.stream, slice_.position)
@@ -348,9 +346,7 @@ class Gate:
             stream=self.stream,
         )
 
-    def commit(
-        self, state: StreamState, slice_: Slice, attempt: str, receipts: Sequence[Receipt]
-    ) -> Outcome | None:
+    def commit(self, state: StreamState, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> Outcome | None:
         """Commit; after a conflict or a lost answer ask the sink and decide by the chain, never blindly."""
         for _ in range(COMMIT_TRIES):
             try:

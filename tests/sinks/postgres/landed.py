@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,10 +40,7 @@ class Landed:
     def deliver(self, *parts: pa.Table, kind: Kind = Kind.ROWS, key: Sequence[str] = ()) -> Outcome:
         """One slice of these parts, checked and committed."""
         content = content_of(parts[0].schema)
-        sink = self.sink
         info = StreamInfo(STREAM, kind, tuple(key))
-        sink.expect([info])
-        sink.check(info, content)
         number = self.last.number + 1 if self.last else 1
         slice_ = following(
             self.last,
@@ -52,12 +50,14 @@ class Landed:
             content=content,
             kind=kind,
         )
-        outcome = sink.commit(slice_, "a1", put_aside(sink, slice_, *parts))
-        self.last = slice_.position
-        held = sink.held(STREAM)
+        with closing(self.sink) as sink:
+            sink.expect([info])
+            sink.check(info, content)
+            outcome = sink.commit(slice_, "a1", put_aside(sink, slice_, *parts))
+            held = sink.held(STREAM)
         assert held is not None
-        assert (held.position, held.outcome) == (self.last, outcome)
-        sink.close()
+        assert (held.position, held.outcome) == (slice_.position, outcome)
+        self.last = slice_.position
         return outcome
 
     def rows(self, query: str = "SELECT * FROM orders ORDER BY 1") -> list[tuple[Any, ...]]:

@@ -16,16 +16,16 @@ from penstock.sinks.postgres.staging import sent
 from penstock.sinks.postgres.target import Target
 
 
-def type_of(column: Mapping[str, Any]) -> str | None:
-    """The type of a new column: the source's own if that is Postgres' too, else what holds its Arrow type.
-
-    None: there is none.
-    """
-    said, arrow = column.get("type"), str(column["arrow"])
+def type_of(column: Mapping[str, Any]) -> str:
+    """The type of a new column: the source's own if that is Postgres' too, else what holds its Arrow type."""
+    said = column.get("type")
     # A domain or an enum may not exist here; a type that is built in does.
     if isinstance(said, str) and known(said) and not column.get("base"):
         return said
-    return sent(arrow)
+    found = sent(str(column["arrow"]))
+    if found is None:
+        raise ValueError(f"{column['arrow']} has no form in Postgres")  # `check` has refused it before
+    return found
 
 
 def missing(content: Document, target: Target | None) -> list[Mapping[str, Any]]:
@@ -34,18 +34,17 @@ def missing(content: Document, target: Target | None) -> list[Mapping[str, Any]]
     return [column for column in wanted if target is None or target.column(column["name"]) is None]
 
 
-def create(name: TableName, content: Document, key: Sequence[str], more: Sequence[tuple[str, str]]) -> sql.Composed:
+def create(name: TableName, columns: Sequence[tuple[str, str]], key: Sequence[str]) -> sql.Composed:
     """The statement that makes the table."""
-    parts = [_column(column["name"], type_of(column) or "text") for column in missing(content, None)]
-    parts += [_column(each, type_) for each, type_ in more]
+    parts = [_column(*column) for column in columns]
     if key:
         parts.append(sql.SQL("PRIMARY KEY ({})").format(identifiers(key)))
-    return sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(name.sql, sql.SQL(", ").join(parts))
+    return sql.SQL("CREATE TABLE {} ({})").format(name.sql, sql.SQL(", ").join(parts))
 
 
 def add(name: TableName, columns: Sequence[tuple[str, str]]) -> sql.Composed:
     """The statement that adds columns."""
-    parts = (sql.SQL("ADD COLUMN IF NOT EXISTS {}").format(_column(*column)) for column in columns)
+    parts = (sql.SQL("ADD COLUMN {}").format(_column(*column)) for column in columns)
     return sql.SQL("ALTER TABLE {} {}").format(name.sql, sql.SQL(", ").join(parts))
 
 

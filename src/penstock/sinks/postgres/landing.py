@@ -44,21 +44,23 @@ class Landing:
         """Make the table, or add what it lacks: in a transaction of its own, so that locks stay short."""
         if not self.create:
             return
-        content = parse(self.slice.content)
-        target = describe(connection, self.table)
-        marks = [(self.rules.deleted_at, "timestamp with time zone")] if self._marks else []
-        if target is None:
-            connection.execute(creating.create(self.table, content, self.rules.key, marks))
-        else:
-            lacks = [(c["name"], creating.type_of(c) or "text") for c in creating.missing(content, target)]
-            lacks += [mark for mark in marks if target.column(mark[0]) is None]
-            if lacks:
+        if self._lacks(describe(connection, self.table)):
+            # One after the other: two that make the same table at once would fail on the server's own catalog.
+            self.ledger.alone(connection)
+            target = describe(connection, self.table)
+            lacks = self._lacks(target)
+            if target is None:
+                connection.execute(creating.create(self.table, lacks, self.rules.key))
+            elif lacks:
                 connection.execute(creating.add(self.table, lacks))
-        self.probe.at("postgres.prepared", number=self.slice.number)
 
-    @property
-    def _marks(self) -> bool:
-        return self.rules.deletes == "soft" and self.rules.deleted_at is not None
+    def _lacks(self, target: Target | None) -> list[tuple[str, str]]:
+        """Columns that the table has not, each with the type that it gets."""
+        lacks = [(c["name"], creating.type_of(c)) for c in creating.missing(parse(self.slice.content), target)]
+        mark = self.rules.deleted_at if self.rules.deletes == "soft" else None
+        if mark and (target is None or target.column(mark) is None):
+            lacks.append((mark, "timestamp with time zone"))
+        return lacks
 
     # ------------------------------------------------------------ the transaction
 

@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 from penstock.core.marks import Mark
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Slice
-from penstock.links.postgres.literals import statement
+from penstock.links.postgres.literals import statement, written
 
 ROOM = "penstock.sinks.postgres"
 #: for pg_advisory_xact_lock: one process at a time makes the tables
@@ -55,11 +55,19 @@ class Ledger:
 
     def make(self, connection: psycopg.Connection[Any]) -> None:
         """Make schema and tables where they are not there. A role that may not make schemas can be given one."""
-        connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [_MAKING])
+        newest = sql.Literal(f"{written(sql.Identifier(self.schema))}.slices")
+        there = connection.execute(sql.SQL("SELECT to_regclass({}) IS NOT NULL").format(newest)).fetchone()
+        if there and there[0]:
+            return
+        self.alone(connection)
         found = connection.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", [self.schema])
         if found.fetchone() is None:
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self.schema)))
         connection.execute(self._said("ledger"))
+
+    def alone(self, connection: psycopg.Connection[Any]) -> None:
+        """Nobody else of ours makes anything until this transaction ends."""
+        connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [_MAKING])
 
     def read(self, connection: psycopg.Connection[Any], stream: str) -> Entry | None:
         """A stream's entry; None: it has none, or there is no ledger at all."""

@@ -169,7 +169,11 @@ class PostgresSink:
             try:
                 with self.writing.transaction() as connection:
                     self.ledger.make(connection)
+                    entry = self.ledger.read(connection, slice_.stream)
+                    if entry is not None:
+                        self._must_be_whole(slice_.stream, entry)
                     landing.prepare(connection)
+                self.context.probe.at("postgres.prepared", number=slice_.number)
                 with self.writing.transaction() as connection:
                     outcome = landing.land(connection)
                     self.context.probe.at("postgres.merged", number=slice_.number)

@@ -65,10 +65,6 @@ class Staging:
     def name(self) -> str:
         return f"s_{self.tag}_{self.number}_{self.attempt}"
 
-    @property
-    def sql(self) -> sql.Identifier:
-        return sql.Identifier(self.schema, self.name)
-
     def made(self, columns: Sequence[tuple[str, str]]) -> sql.Composed:
         """The statement that makes it. What a crash of the server empties is missed when its rows are counted."""
         parts = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(type_)) for name, type_ in columns]
@@ -76,6 +72,11 @@ class Staging:
         return sql.SQL("CREATE UNLOGGED TABLE IF NOT EXISTS {} ({}) WITH (autovacuum_enabled = off)").format(
             self.sql, sql.SQL(", ").join(parts)
         )
+
+    # Last, because it hides the module from what follows.
+    @property
+    def sql(self) -> sql.Identifier:
+        return sql.Identifier(self.schema, self.name)
 
 
 def tag_of(pipeline: str, stream: str) -> str:
