@@ -97,9 +97,18 @@ def test_the_time_is_written_in_utc_with_microseconds() -> None:
 
 def test_the_exact_line() -> None:
     message = StateChanged(
-        stream="orders", version=3, number=2, slice_id="ab", mark='{"key":["é"]}', reason="advance", rows=5, bytes=40
+        stream="orders",
+        version=3,
+        number=2,
+        slice_id="ab",
+        mark='{"key":["é"]}',
+        reason="advance",
+        rows=5,
+        bytes=40,
+        outcome={"created": 3, "updated": 2},
     )
     assert encode(message.stamped(NOON)) == (
         '{"type": "state", "_ts": "2026-01-01T12:00:00.000000Z", "stream": "orders", "version": 3, "number": 2, '
-        '"slice_id": "ab", "mark": "{\\"key\\":[\\"é\\"]}", "reason": "advance", "rows": 5, "bytes": 40}'
+        '"slice_id": "ab", "mark": "{\\"key\\":[\\"é\\"]}", "reason": "advance", "rows": 5, "bytes": 40, '
+        '"outcome": {"created": 3, "updated": 2}}'
     )

@@ -178,6 +178,7 @@ def test_the_whole_document() -> None:
                 "status": "pending",
                 "rows": 10,
                 "bytes": 80,
+                "outcome": None,
                 "slices": 1,
                 "number": 1,
                 "step": "advance",

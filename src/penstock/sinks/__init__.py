@@ -8,7 +8,11 @@ from types import ModuleType
 from penstock.links import registry
 
 #: built-in sinks by the `type` a pipeline file names
-TYPES: Mapping[str, str] = {"files": "penstock.sinks.files", "lake": "penstock.sinks.lake"}
+TYPES: Mapping[str, str] = {
+    "files": "penstock.sinks.files",
+    "lake": "penstock.sinks.lake",
+    "postgres": "penstock.sinks.postgres",
+}
 
 
 def load(type_: str) -> ModuleType:

@@ -28,6 +28,7 @@ POINTS = (
     "gate.asked",
     "files.part_written",
     "lake.part_written",
+    "postgres.part_written",
     "gate.moved",
     "files.manifest_written",
     "files.manifest_linked",
@@ -41,6 +42,10 @@ POINTS = (
     "lake.merged",
     "lake.lost_race",
     "lake.landed",
+    "postgres.prepared",
+    "postgres.moved",
+    "postgres.merged",
+    "postgres.landed",
     "gate.unclear",
     "gate.committed",
     "gate.advanced",
@@ -70,6 +75,7 @@ _EVERY_RUN = tuple(
 )
 _IN_FILES = ("files.part_written", "files.manifest_written", "files.manifest_linked", "files.file_visible")
 _IN_LOG = ("lake.part_written", "lake.prepared", "lake.landed")
+_IN_POSTGRES = tuple(point for point in POINTS if point.startswith("postgres."))
 
 
 def _in_order(*points: str) -> tuple[str, ...]:
@@ -81,6 +87,8 @@ RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_FILES, "files.all_visible")
 #: the same into a log and into a keyed table of the lake
 LAKE_RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_LOG)
 MERGE_RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_LOG, "lake.staged", "lake.merged")
+#: the same into a Postgres table
+POSTGRES_RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_POSTGRES)
 #: a command that does not end or reach its point in this many seconds hangs
 PATIENCE = 180.0
 

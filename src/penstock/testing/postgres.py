@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +38,14 @@ class PostgresServer(LocalServer):
     def database(self, name: str | None = None) -> str:
         """Create an empty database, of that name or of one never used before; return its URL."""
         return self.create(name or f"test_{next(self._numbers)}")
+
+    def crash(self) -> None:
+        """End at once, as `pg_ctl stop -m immediate` does: the next start recovers, and empties unlogged tables."""
+        process, self._process = self._process, None
+        if process is None:
+            raise RuntimeError("this server was not started here, or has ended")
+        process.send_signal(signal.SIGQUIT)
+        process.wait()
 
     def __enter__(self) -> Self:
         try:

@@ -67,7 +67,9 @@ class Merge:
 
     def rows(self) -> sql.Composed:
         """The rows that are to be taken, in the types of the table."""
-        values = [sql.SQL("{} AS {}").format(column.value("x"), sql.Identifier(column.name)) for column in self.columns]
+        values: list[sql.Composable] = [
+            sql.SQL("{} AS {}").format(column.value("x"), sql.Identifier(column.name)) for column in self.columns
+        ]
         values += [sql.Identifier("x", name) for name in ((CHANGE, PLACE) if self.changes else (PLACE,))]
         return sql.SQL("(SELECT {} FROM {} x)").format(sql.SQL(", ").join(values), self.source)
 
