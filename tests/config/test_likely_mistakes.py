@@ -110,10 +110,16 @@ LIKELY = [
         3,
         SINK,
         "required key is missing; ",
-        "known types: files, lake",
+        "known types: files, lake, postgres",
     ),
     Likely(
-        "no type", "      type: files\n", "", 8, f"{SINK}.type", "required key is missing; ", "known types: files, lake"
+        "no type",
+        "      type: files\n",
+        "",
+        8,
+        f"{SINK}.type",
+        "required key is missing; ",
+        "known types: files, lake, postgres",
     ),
     Likely(
         "no url",
@@ -149,7 +155,7 @@ LIKELY = [
         9,
         f"{SINK}.type",
         "unknown sink type 'parquet'; ",
-        "did you mean 'files'? Known: files, lake",
+        "did you mean 'files'? Known: files, lake, postgres",
     ),
     Likely(
         "unknown type",
@@ -158,7 +164,7 @@ LIKELY = [
         9,
         f"{SINK}.type",
         "unknown sink type 'kafka'. ",
-        "Known: files, lake",
+        "Known: files, lake, postgres",
     ),
     Likely(
         "key written twice",

@@ -30,6 +30,7 @@ from penstock.links.postgres.options import Tls
 from penstock.shaping.options import Shape
 from penstock.sinks import files
 from penstock.sinks import lake as lake_sink
+from penstock.sinks import postgres as postgres_sink
 from penstock.sinks.files.options import PartitionBy
 from penstock.sources import lake as lake_source
 from penstock.sources import postgres
@@ -53,6 +54,8 @@ MODELS: dict[str, type[BaseModel]] = {
     "partition_by": PartitionBy,
     "Source lake": lake_source.Options,
     "Streams from lake": lake_source.StreamOptions,
+    "Sink postgres": postgres_sink.Options,
+    "Streams into postgres": postgres_sink.StreamOptions,
     "Sink lake": lake_sink.Options,
     "Streams into lake": lake_sink.StreamOptions,
     "catalog": CatalogOptions,

@@ -33,6 +33,7 @@ CARRIED_OUT = {
     "tests/docs/test_walks.py::test_the_newest_version_by_spark_sql": {"docs/sinks/files.md": "sql"},
     "tests/docs/test_walks.py::test_the_pipeline_files_of_a_page": {
         "docs/sinks/files.md": "yaml",
+        "docs/sinks/postgres.md": "yaml",
         "docs/sinks/lake.md": "yaml",
         "docs/sources/lake.md": "yaml",
         "docs/sources/postgres.md": "yaml",

@@ -158,6 +158,7 @@ def test_the_readme(walk: Walk) -> None:
 #: everything that the pipeline files of the pages name; one customer, because a first row needs no merge by Spark
 SHOP = """
     create schema sales;
+    create schema copies;
     create table customers (id bigint primary key, name text, country text, updated_at timestamptz not null);
     create table orders (
         id bigint primary key, status text not null, amount numeric(12, 2), created_at timestamptz not null,
@@ -185,6 +186,7 @@ FILES_OF = {
     "sources/lake.md": ("sinks/lake.md",),
     "sinks/files.md": (),
     "sinks/lake.md": (),
+    "sinks/postgres.md": (),
     "store.md": (),
     "upkeep.md": (),
 }

@@ -39,8 +39,8 @@ class StreamOptions(BaseModel):
     )
     mode: Literal["append", "upsert"] | None = Field(
         default=None,
-        description="`append`: every row is added; `upsert`: one row for each key; default: `upsert` where the stream "
-        "has a key, else `append`; a full refresh always takes the place of all before it",
+        description="`append`: every row is added; `upsert`: one row for each key; a full refresh takes the place of all "
+        "before it in either; default: by the stream's key, `append` if it has none",
         examples=["upsert"],
     )
     key: tuple[str, ...] | None = Field(
