@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from penstock.core.outcome import Outcome
+from penstock.store import open_store
 from penstock.testing.faults import POSTGRES_RUN_POINTS
 from penstock.testing.postgres import PostgresServer
 from tests.acceptance.matrix import ONCE
@@ -45,8 +49,21 @@ def count(url: str, query: str) -> int:
     return int(row[0])
 
 
-def check(url: str, mode: str) -> None:
-    """Each version once and the newest of every order there; each slice once in the ledger; nothing left aside."""
+def kept(folder: Path) -> dict[str, int]:
+    """What became of all rows, as the store tells it of the stream and of its changes."""
+    with closing(open_store(".penstock/store.db", folder=str(folder))) as store:
+        total = store.state("shop", "orders").outcome
+        changes = [change.outcome for change in store.history("shop", "orders", most=1000)]
+    assert total is not None
+    assert sum((outcome for outcome in changes if outcome), Outcome()) == total
+    return asdict(total)
+
+
+def check(url: str, mode: str, folder: Path) -> None:
+    """Each version once and the newest of every order there; each slice once in the ledger; nothing left aside.
+
+    And the store has counted each row by what became of it, as the ledger has.
+    """
     version = "id, customer_id, amount, note, updated_at"
     if mode == "append":
         doubled = f"SELECT count(*) - count(DISTINCT ({version})) FROM copies.orders"
@@ -64,6 +81,9 @@ def check(url: str, mode: str) -> None:
     told = "SELECT sum(rows - (SELECT sum(v::bigint) FROM jsonb_each_text(outcome) o (k, v))) FROM penstock_sink.slices"
     beyond = "SELECT coalesce(sum((outcome ->> 'deleted')::bigint), 0) FROM penstock_sink.slices WHERE kind = 'refresh'"
     assert count(url, told) + count(url, beyond) == 0
+    for name, number in kept(folder).items():
+        summed = f"SELECT coalesce(sum((outcome ->> '{name}')::bigint), 0) FROM penstock_sink.slices"
+        assert (name, count(url, summed)) == (name, number)
     assert count(url, r"SELECT count(*) FROM pg_class WHERE relname LIKE 's\_%' AND relkind = 'r'") == 0
 
 
@@ -86,7 +106,7 @@ def test_killed_at(mode: str, point: str, database: str, tmp_path: Path) -> None
     shop.change(every=7, at=1)
     done = shop.command.run("run", "shop.yaml")
     assert done.code == 0, done.err
-    check(database, mode)
+    check(database, mode, tmp_path)
 
 
 def test_the_server_dies_between_putting_aside_and_merging(tmp_path: Path) -> None:
@@ -100,4 +120,4 @@ def test_the_server_dies_between_putting_aside_and_merging(tmp_path: Path) -> No
         shop.arrive(3001, 3200)
         done = shop.command.run("run", "shop.yaml")
         assert done.code == 0, done.err
-        check(url, "upsert")
+        check(url, "upsert", tmp_path)

@@ -13,19 +13,22 @@ from sqlalchemy import Engine, inspect, text
 from sqlalchemy.exc import IntegrityError
 
 from penstock import __version__
+from penstock.core.outcome import Outcome
 from penstock.store import open_store, upgrade
 from penstock.store.places import Place
 from penstock.store.postgres import PostgresDatabase
 from penstock.store.schema import HEAD, REVISION_TABLE, REVISIONS, metadata
 from penstock.store.sqlite import SqliteFile
 from penstock.store.upgrade import migrate, settle
-from penstock.testing.contracts.store import take
+from penstock.testing.contracts.store import after, deliver, take
 
+#: a pipeline that somebody holds, as every revision up to now keeps it
+HELD = (
+    "INSERT INTO leases (pipeline, host, pid, boot, started, epoch, heartbeat, expires) "
+    "VALUES ('shop', 'h', 1, 'b', 's', 41, 1, 1)"
+)
 #: something that a store at each revision may hold, in its own SQL; a new revision adds its line
-FILLED = {
-    "0001": "INSERT INTO leases (pipeline, host, pid, boot, started, epoch, heartbeat, expires) "
-    "VALUES ('shop', 'h', 1, 'b', 's', 41, 1, 1)",
-}
+FILLED = {"0001": HELD, "0002": HELD}
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -84,6 +87,29 @@ def test_from_each_revision_to_the_schema_of_today(start: str, engine: Engine, p
     assert (found, wrote) == (HEAD, __version__)
     with closing(open_store(where)) as store:
         assert take(store).epoch == 42
+
+
+def test_rows_that_0001_counted_stay_and_later_ones_are_told_apart(engine: Engine, place: Place, where: str) -> None:
+    bring_to(engine, place, "0001")
+    last = after(None, 1).position
+    counted = {"pipeline": "shop", "stream": "orders", "number": 1, "id": last.id, "content": last.content}
+    assert last.mark is not None
+    with engine.begin() as connection:
+        connection.execute(text(FILLED["0001"]))
+        columns = "pipeline, stream, number, slice_id, mark, content, version, rows"
+        values = ":pipeline, :stream, :number, :id, :mark, :content, 1, 5"
+        for statement in (
+            f"INSERT INTO streams ({columns}, bytes, last_rows, reset_wanted) VALUES ({values}, 50, 5, false)",
+            f"INSERT INTO history ({columns}, at, reason) VALUES ({values}, 1, 'advance')",
+        ):
+            connection.execute(text(statement), counted | {"mark": last.mark.text})
+    with closing(open_store(where)) as store:
+        before = store.state("shop", "orders")
+        assert (before.last, before.rows, before.outcome) == (last, 5, None)
+        deliver(store, take(store), after(last, 2), rows=3, outcome=Outcome(created=2, stale=1))
+        state = store.state("shop", "orders")
+        assert (state.rows, state.outcome) == (8, Outcome(created=2, stale=1))
+        assert [change.outcome for change in store.history("shop", "orders")] == [state.outcome, None]
 
 
 def test_the_comparison_would_notice(engine: Engine, place: Place) -> None:

@@ -296,7 +296,7 @@ class Gate:
         self.say(
             StepDone(stream=self.stream, step="commit", number=slice_.number, rows=rows, bytes=bytes_, outcome=became)
         )
-        self.advance(slice_, rows, bytes_, became)
+        self.advance(slice_, rows, bytes_, outcome)
         self.sink.sweep(self.stream, slice_.position)
         self.probe.at("gate.swept", number=slice_.number)
 
@@ -364,8 +364,10 @@ class Gate:
             stream=self.stream,
         )
 
-    def advance(self, slice_: Slice, rows: int, bytes_: int, outcome: dict[str, int] | None) -> None:
-        version = self.store.advance(self.lease, slice_, rows=rows, bytes_=bytes_, now=self.clock.now(), run=self.run)
+    def advance(self, slice_: Slice, rows: int, bytes_: int, outcome: Outcome | None) -> None:
+        version = self.store.advance(
+            self.lease, slice_, rows=rows, bytes_=bytes_, now=self.clock.now(), run=self.run, outcome=outcome
+        )
         self.probe.at("gate.advanced", number=slice_.number)
         self.say(
             StateChanged(
@@ -377,7 +379,7 @@ class Gate:
                 reason="advance" if slice_.kind is Kind.ROWS else slice_.kind.value,
                 rows=rows,
                 bytes=bytes_,
-                outcome=outcome,
+                outcome=outcome.document() if outcome else None,
             )
         )
 
