@@ -1,4 +1,7 @@
-"""The store's tables as they are at HEAD. How older ones become these is told by `migrations`."""
+"""The store's tables as they are at HEAD, and as a new store gets them. How older ones become these: `migrations`.
+
+A new column goes to the end of its table, where a migration puts it.
+"""
 
 from __future__ import annotations
 
