@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
@@ -343,6 +343,26 @@ class Quarantined:
     code: str
     reason: str
     at: datetime
+
+
+@runtime_checkable
+class Quarantining(Protocol):
+    """A sink that can put rows aside which it does not take. Needs no lease: no mark is moved."""
+
+    def quarantined(self, streams: Sequence[str], *, limit: int) -> tuple[Mapping[str, int], Sequence[Quarantined]]:
+        """How many rows of each stream are aside, and the oldest so many; of all streams if none is named."""
+        ...
+
+    def replay(self, stream: str, ids: Sequence[int], *, overwrite: bool) -> Outcome:
+        """Try rows again, as they came; all of the stream if none is named. Those that stay are quarantined still.
+
+        Unless `overwrite`, a row stays aside if the sink has its key and nothing says which of the two is newer.
+        """
+        ...
+
+    def drop(self, streams: Sequence[str], ids: Sequence[int]) -> int:
+        """Forget rows; how many there were."""
+        ...
 
 
 # ---------------------------------------------------------------- the store

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +14,8 @@ from tests.sinks.postgres.landed import Landed
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind
 from penstock.errors import StreamFailed
+from penstock.ports import StreamInfo
+from penstock.sinks.postgres.replaying import THERE
 
 SCHEMA = pa.schema([("id", pa.int64()), ("email", pa.string()), ("amount", pa.string()), ("parent", pa.int64())])
 TABLE = """
@@ -42,7 +47,11 @@ BAD = [
     ((7, "7@x", "secret", None), "22P02", "column amount: a value cannot be read as numeric"),
     ((7, "7@x", "1.005", None), "", "column amount (numeric(6,2)) does not hold the value exactly"),
     ((7, "7@x", "99999", None), "22003", "column amount: a number is out of range"),
-    ((7, "a secret that is long", "1", None), "", "column email (character varying(20)) does not hold the value exactly"),
+    (
+        (7, "a secret that is long", "1", None),
+        "",
+        "column email (character varying(20)) does not hold the value exactly",
+    ),
 ]
 
 
@@ -112,3 +121,105 @@ def test_what_is_no_matter_of_single_rows_fails(database: str, monkeypatch: pyte
         orders.deliver(rows(*((id_, f"{id_}@x", "-1", None) for id_ in range(9))))
     assert orders.rows() == []
     assert orders.rows("SELECT * FROM penstock_sink.quarantine") == []
+
+
+# ---------------------------------------------------------------- tried again
+
+
+def replay(orders: Landed, *ids: int, overwrite: bool = False) -> Outcome:
+    with closing(orders.sink) as sink:
+        sink.expect([StreamInfo("orders", Kind.ROWS, ("id",))])
+        return sink.replay("orders", ids, overwrite=overwrite)
+
+
+def reasons(orders: Landed) -> list[tuple[Any, ...]]:
+    return orders.rows("SELECT (key ->> 'id')::int, reason FROM penstock_sink.quarantine ORDER BY 1")
+
+
+def test_replay_takes_in_what_fits_now_and_leaves_the_rest_with_its_reason(database: str) -> None:
+    orders = Landed(database, QUARANTINE)
+    orders.run(TABLE)
+    bad = [(1, "1@x", "-1", None), (2, "2@x", "1.234", None), (3, "3@x", "x", None), (4, "4@x", "-4", None)]
+    assert orders.deliver(rows(*bad, *good(5))) == Outcome(created=1, quarantined=4)
+    orders.run("ALTER TABLE orders DROP CONSTRAINT orders_amount_check, ALTER COLUMN amount TYPE numeric")
+    assert replay(orders, 1) == Outcome(created=1), "only the one that was named"
+    assert replay(orders) == Outcome(created=2, quarantined=1)
+    assert reasons(orders) == [(3, "column amount: a value cannot be read as numeric")]
+    assert orders.rows("SELECT id, amount::text FROM orders ORDER BY 1") == [
+        (1, "-1"),
+        (2, "1.234"),
+        (4, "-4"),
+        (5, "1.00"),
+    ]
+    orders.run("ALTER TABLE orders ALTER COLUMN amount TYPE text")
+    assert replay(orders) == Outcome(created=1)
+    assert replay(orders) == Outcome()
+
+
+def test_replay_does_not_let_an_older_row_win(database: str) -> None:
+    orders = Landed(database, QUARANTINE)
+    orders.run(TABLE)
+    orders.deliver(rows((1, "1@x", "-1", None)))
+    assert orders.deliver(rows(*good(1))) == Outcome(created=1)
+    orders.run("ALTER TABLE orders DROP CONSTRAINT orders_amount_check")
+    assert replay(orders) == Outcome(quarantined=1)
+    assert reasons(orders) == [(1, THERE)]
+    assert replay(orders, overwrite=True) == Outcome(updated=1)
+    assert orders.rows("SELECT amount::text FROM orders") == [("-1.00",)]
+
+
+def test_replay_goes_by_what_is_newer(database: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("_change", pa.string())])
+    orders = Landed(database, {**QUARANTINE, "newer_than": "v"})
+    orders.run("CREATE TABLE orders (id bigint PRIMARY KEY, v bigint CHECK (v % 2 = 0))")
+    orders.run("CREATE TABLE of_orders (id bigint REFERENCES orders)")
+    orders.deliver(pa.table([[1, 2, 3], [1, 1, 2], ["upsert"] * 3], schema=schema))
+    orders.run("INSERT INTO of_orders VALUES (3)")
+    assert orders.deliver(pa.table([[1, 3], [4, 4], ["upsert", "delete"]], schema=schema)) == Outcome(
+        created=1, quarantined=1
+    )
+    orders.run("ALTER TABLE orders DROP CONSTRAINT orders_v_check")
+    orders.run("DELETE FROM of_orders")
+    assert replay(orders) == Outcome(created=1, stale=1, deleted=1)
+    assert orders.rows() == [(1, 4), (2, 1)]
+
+
+def test_every_value_comes_out_of_the_quarantine_as_it_went_in(database: str) -> None:
+    schema = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("f", pa.float64()),
+            ("d", pa.decimal128(38, 10)),
+            ("b", pa.binary()),
+            ("t", pa.timestamp("us", "UTC")),
+            ("l", pa.list_(pa.string())),
+            ("j", pa.string()),
+            ("s", pa.string()),
+        ]
+    )
+    values = pa.table(
+        [
+            [1, 2],
+            [-0.0, float("nan")],
+            [Decimal("-1234567890123456789012345678.0123456789"), None],
+            [b"\x00\xff'", b""],
+            [datetime(1, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=UTC)],
+            [["a,b", None, 'c"{}\\'], []],
+            ['{"b" : 1, "a": 1e400, "a": 2}', "null"],
+            ["\u2028 \\ \" '", ""],
+        ],
+        schema=schema,
+    )
+    made = "(id bigint PRIMARY KEY, f float8, d numeric, b bytea, t timestamptz, l text[], j json, s text)"
+    wanted = Landed(database, {"key": ["id"], "into": "wanted"}, pipeline="other")
+    wanted.run(f"CREATE TABLE wanted {made}")
+    wanted.deliver(values)
+    orders = Landed(database, QUARANTINE)
+    orders.run(f"CREATE TABLE orders {made}")
+    orders.run("ALTER TABLE orders ADD CHECK (id < 0)")
+    assert orders.deliver(values) == Outcome(quarantined=2)
+    orders.run("ALTER TABLE orders DROP CONSTRAINT orders_id_check")
+    assert replay(orders) == Outcome(created=2)
+    assert orders.rows("SELECT o::text FROM orders o ORDER BY id") == orders.rows(
+        "SELECT w::text FROM wanted w ORDER BY id"
+    )

@@ -105,14 +105,15 @@ def put_aside(content: Document) -> list[tuple[str, str | None]]:
     return [(column["name"], sent(column["arrow"])) for column in columns_of(content)]
 
 
+def lacking(columns: Sequence[tuple[str, str]], target: Target | None) -> list[str]:
+    """The stream's columns that the table has not."""
+    return [name for name, _ in columns if name != CHANGE and (target is None or target.column(name) is None)]
+
+
 def fitted(columns: Sequence[tuple[str, str]], target: Target) -> tuple[Fitted, ...]:
-    """The stream's columns that the table has."""
-    found: list[Fitted] = []
-    for name, type_ in columns:
-        column = target.column(name)
-        if column is not None and name != CHANGE:
-            found.append(Fitted(name, type_, column))
-    return tuple(found)
+    """Each column of the stream with that of the table, which has them all (see `lacking`)."""
+    by_name = {column.name: column for column in target.columns}
+    return tuple(Fitted(name, type_, by_name[name]) for name, type_ in columns if name != CHANGE)
 
 
 def described(column: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from penstock.links.postgres.literals import TableName, written
 from penstock.ports import Probe
 from penstock.sinks.postgres import creating
 from penstock.sinks.postgres.filling import Filling
-from penstock.sinks.postgres.fitting import CHANGE, fitted, put_aside
+from penstock.sinks.postgres.fitting import CHANGE, fitted, lacking, put_aside
 from penstock.sinks.postgres.ledger import Ledger
 from penstock.sinks.postgres.merging import Merge, Rules
 from penstock.sinks.postgres.quarantine import Quarantine
@@ -130,6 +130,14 @@ class Landing:
             raise StreamFailed(
                 f"the table {self.table} is not there",
                 next_step="create it, or set `create: true` on the stream, then run again",
+                pipeline=self.pipeline,
+                stream=self.slice.stream,
+            )
+        missing = lacking(self.columns, target)
+        if missing:
+            raise StreamFailed(
+                f"{self.table} has no column {missing[0]} any more",
+                next_step="add it, or leave it out with `shape` on the stream, then run again",
                 pipeline=self.pipeline,
                 stream=self.slice.stream,
             )

@@ -105,6 +105,15 @@ class Merge:
         row = connection.execute(query).fetchone()
         return int(row[0]) if row else 0
 
+    def there(self, connection: psycopg.Connection[Any]) -> list[int]:
+        """The places of rows whose key the table has."""
+        keys = (sql.SQL("t.{0}::text = s.{0}::text").format(sql.Identifier(name)) for name in self.rules.key)
+        # As text, because a value in quarantine may be none that the column's type can read.
+        query = sql.SQL("SELECT {} FROM {} s WHERE EXISTS (SELECT FROM {} t WHERE {})").format(
+            sql.Identifier("s", PLACE), self.source, self.target.name.sql, sql.SQL(" AND ").join(keys)
+        )
+        return [int(place) for (place,) in connection.execute(query).fetchall()]
+
     # ------------------------------------------------------------ what is added
 
     def append(self, connection: psycopg.Connection[Any]) -> Outcome:

@@ -77,6 +77,30 @@ class Quarantine:
         query = sql.SQL("DELETE FROM {} WHERE {}").format(self.table, self._which(streams, ids))
         return connection.execute(query).rowcount
 
+    # ------------------------------------------------------------ for a replay
+
+    def taken(
+        self, connection: psycopg.Connection[Any], stream: str, ids: Sequence[int]
+    ) -> list[tuple[str, list[int]]]:
+        """Rows to be tried again, by the columns they came with, oldest first; nobody else gets them meanwhile."""
+        query = sql.SQL(
+            "WITH taken AS (SELECT id, columns::text AS columns FROM {} WHERE {} ORDER BY id FOR UPDATE) "
+            "SELECT columns, array_agg(id ORDER BY id) FROM taken GROUP BY columns ORDER BY min(id)"
+        ).format(self.table, self._which([stream], ids))
+        return [(columns, list(of_these)) for columns, of_these in connection.execute(query).fetchall()]
+
+    def remove(self, connection: psycopg.Connection[Any], ids: Sequence[int]) -> None:
+        connection.execute(sql.SQL("DELETE FROM {} WHERE id = ANY (%s)").format(self.table), [list(ids)])
+
+    def told(self, connection: psycopg.Connection[Any], bad: Sequence[Bad]) -> None:
+        """Why rows stay; the place of each is its number here."""
+        query = sql.SQL(
+            "UPDATE {} q SET code = b.code, reason = b.reason "
+            "FROM unnest(%s::bigint[], %s::text[], %s::text[]) b (id, code, reason) WHERE q.id = b.id"
+        ).format(self.table)
+        columns = [[row.place for row in bad], [row.code for row in bad], [row.reason for row in bad]]
+        connection.execute(query, columns)
+
     def _which(self, streams: Sequence[str], ids: Sequence[int] = ()) -> sql.Composed:
         parts = [sql.SQL("pipeline = {}").format(sql.Literal(self.pipeline))]
         if streams:

@@ -18,16 +18,18 @@ from penstock.errors import CommitUnclear, InputError
 from penstock.links.postgres.literals import TableName
 from penstock.links.postgres.targets import target as target_of
 from penstock.links.postgres.writing import Writing
-from penstock.ports import Context, Held, Remark, StreamInfo, Writer
+from penstock.ports import Context, Held, Quarantined, Remark, StreamInfo, Writer
 from penstock.sinks.postgres import staging
 from penstock.sinks.postgres.checks import Checks
 from penstock.sinks.postgres.committing import Committing
-from penstock.sinks.postgres.failures import failed
+from penstock.sinks.postgres.failures import bad_row, failed
+from penstock.sinks.postgres.filling import Unfit
 from penstock.sinks.postgres.landing import Landing
 from penstock.sinks.postgres.ledger import Ledger
 from penstock.sinks.postgres.merging import Rules
 from penstock.sinks.postgres.options import Options, StreamOptions
 from penstock.sinks.postgres.quarantine import Quarantine
+from penstock.sinks.postgres.replaying import Replaying
 from penstock.sinks.postgres.staging import Staging
 from penstock.sinks.postgres.target import describe
 from penstock.sinks.postgres.writer import PostgresWriter
@@ -186,6 +188,41 @@ class PostgresSink:
             for name in staging.left(schema, names, self.pipeline, stream, held.number):
                 with self.writing.transaction() as connection:
                     connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(name))
+
+    # ------------------------------------------------------------ the quarantine
+
+    def quarantined(self, streams: Sequence[str], *, limit: int) -> tuple[Mapping[str, int], Sequence[Quarantined]]:
+        with self._asking("the quarantine"):
+            with self.writing.transaction(read_only=True) as connection:
+                counts = self.quarantine.count(connection, streams)
+            if not counts:
+                return {}, []
+            with self.writing.transaction(read_only=True) as connection:
+                return counts, self.quarantine.rows(connection, streams, limit=limit)
+
+    def replay(self, stream: str, ids: Sequence[int], *, overwrite: bool) -> Outcome:
+        table, info = self.table(stream), self.info(stream)
+        rules = self.rules(info)
+        try:
+            with self._asking(str(table), stream), self.writing.transaction() as connection:
+                return Replaying(
+                    connection=connection,
+                    quarantine=self.quarantine,
+                    pipeline=self.pipeline,
+                    stream=stream,
+                    table=table,
+                    rules=rules,
+                    names=rules.key or info.primary_key,
+                    overwrite=overwrite,
+                ).replay(ids)
+        except Unfit as error:
+            raise bad_row(error, None, table=str(table), pipeline=self.pipeline, stream=stream) from error
+
+    def drop(self, streams: Sequence[str], ids: Sequence[int]) -> int:
+        with self._asking("the quarantine"), self.writing.transaction() as connection:
+            return self.quarantine.drop(connection, streams, ids)
+
+    # ------------------------------------------------------------ the end
 
     def recover(self, stream: str) -> Sequence[str]:
         with self._asking("the ledger", stream), self.writing.transaction(read_only=True) as connection:
