@@ -6,7 +6,7 @@ against every implementation. Methods raise the errors of `penstock.errors`; any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -279,10 +279,11 @@ class Sink(Protocol):
         """Reach the sink and see that it can be written; writes nothing that stays."""
         ...
 
-    def expect(self, streams: Sequence[StreamInfo]) -> None:
+    def expect(self, streams: Sequence[StreamInfo]) -> Mapping[str, Collection[str]]:
         """The streams of this run, as the source's catalog has them; said once, before anything else is asked.
 
-        InputError if they cannot be taken together (two into one table).
+        InputError if they cannot be taken together (two into one table). Returns, for a stream, those that are to
+        have nothing left before it begins (its table refers to theirs).
         """
         ...
 

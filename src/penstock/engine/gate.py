@@ -220,6 +220,15 @@ class Gate:
         # What was seen before, in the look without the lease too, may have changed by it.
         self.content = self.ceiling = None
 
+    def look(self) -> Turn:
+        """Fix how far this run reads, where what other streams read has to reach at least as far."""
+        state = self.store.state(self.pipeline, self.stream)
+        if state.intent is None and not state.reset_wanted:
+            if not self.settled:
+                self.settle(self.validated(state), state.last)
+            self.plan(state, Budget(self.slice_bytes, rows=1, look=True))
+        return Turn.NOTHING
+
     def validated(self, state: StreamState) -> Document:
         """What would be read now, once source and sink have agreed to it."""
         content = self.content if self.content is not None else self.source.content(self.stream)

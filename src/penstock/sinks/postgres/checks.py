@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.core.documents import Document
 from penstock.core.drift import columns_of
+from penstock.core.slices import Kind
 from penstock.errors import StreamRefused
 from penstock.links.postgres.literals import TableName
 from penstock.ports import StreamInfo
@@ -17,6 +19,18 @@ from penstock.sinks.postgres.target import Target
 
 #: the longest name that Postgres keeps, in bytes
 LONGEST = 63
+
+
+#: what to do if a table that is to be replaced has rows of another
+ANOTHERS = (
+    "give one of them another `into`; if the other is not used any more, delete its row from the table `ledger` of "
+    "`own_schema`"
+)
+
+
+def owned_by_another(table: TableName, others: Sequence[tuple[str, str]]) -> str:
+    pipeline, stream = others[0]
+    return f"{table} is filled by {pipeline}/{stream} too: a full refresh would remove its rows"
 
 
 @dataclass(frozen=True)
@@ -31,6 +45,8 @@ class Checks:
     content: Document
     #: None: it is not there
     target: Target | None
+    #: pipelines and streams that fill it too
+    others: Sequence[tuple[str, str]] = ()
 
     def run(self) -> None:
         self._names()
@@ -76,6 +92,11 @@ class Checks:
 
     def _rules(self) -> None:
         rules, options = self.rules, self.options
+        if options.mode == "replace" and self.stream.kind is not Kind.REFRESH:
+            raise self._refused(
+                "`mode: replace` is for a full refresh, and this stream brings only what has changed",
+                "leave out its cursor, or use `mode: upsert`",
+            )
         if options.mode == "upsert" and not rules.key:
             raise self._refused("`mode: upsert` needs a key", "set `key` on the stream")
         named = {"key": rules.key, "guard": rules.guard, "volatile": rules.volatile}
@@ -93,6 +114,8 @@ class Checks:
             raise self._refused("`deletes: soft` needs the column that marks them", "set `deleted_at` on the stream")
 
     def _table(self, target: Target) -> None:
+        if self.stream.kind is Kind.REFRESH and self.others:
+            raise self._refused(owned_by_another(self.table, self.others), ANOTHERS)
         kinds = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "i": "an index"}
         if target.kind not in ("r", "p"):
             what = kinds.get(target.kind, "no table")

@@ -12,10 +12,11 @@ from psycopg import sql
 from penstock.core.documents import parse
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Receipt, Slice
-from penstock.errors import CommitUnclear, SliceRefused, StreamFailed
+from penstock.errors import CommitUnclear, SliceRefused, StreamFailed, StreamRefused
 from penstock.links.postgres.literals import TableName, written
 from penstock.ports import Probe
 from penstock.sinks.postgres import creating
+from penstock.sinks.postgres.checks import ANOTHERS, owned_by_another
 from penstock.sinks.postgres.filling import Filling
 from penstock.sinks.postgres.fitting import CHANGE, fitted, lacking, put_aside
 from penstock.sinks.postgres.ledger import Ledger
@@ -50,6 +51,14 @@ class Landing:
         """Make the table, or add what it lacks: in a transaction of its own, so that locks stay short."""
         self.ledger.make(connection)
         self.ledger.whole(connection, self.slice.stream)
+        others = self.ledger.others(connection, self.slice.stream, written(self.table.sql)) if self.anew else ()
+        if others:
+            raise StreamRefused(
+                owned_by_another(self.table, others),
+                next_step=ANOTHERS,
+                pipeline=self.pipeline,
+                stream=self.slice.stream,
+            )
         if not self.create:
             return
         if self._lacks(describe(connection, self.table)):

@@ -99,6 +99,18 @@ class Ledger:
             )
         return entry
 
+    def others(self, connection: psycopg.Connection[Any], stream: str, target: str) -> list[tuple[str, str]]:
+        """Pipelines and streams, apart from this one, whose rows went into the same table."""
+        query = sql.SQL(
+            "SELECT pipeline, stream FROM {}.ledger WHERE target = %s AND (pipeline, stream) <> (%s, %s) ORDER BY 1, 2"
+        ).format(sql.Identifier(self.schema))
+        try:
+            return connection.execute(query, [target, self.pipeline, stream]).fetchall()
+        except psycopg.Error as error:
+            if error.sqlstate in NOT_THERE:
+                return []
+            raise
+
     def move(
         self,
         connection: psycopg.Connection[Any],

@@ -39,8 +39,9 @@ class StreamOptions(BaseModel):
     )
     mode: Literal["append", "upsert", "replace"] | None = Field(
         default=None,
-        description="`append`: every row is added; `upsert`: one row for each key; `replace`: a full refresh, which "
-        "takes the place of all before it; default: `replace` for a full refresh, else `upsert` if there is a key",
+        description="`append`: every row is added; `upsert`: one row for each key; `replace`: each full refresh "
+        "takes the place of all before it (a full refresh does so in any mode); default: by the stream's key, `append` "
+        "if it has none",
         examples=["upsert"],
     )
     key: tuple[str, ...] | None = Field(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -15,7 +15,7 @@ from penstock.core.marks import Position
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Receipt, Slice
 from penstock.errors import CommitUnclear, InputError
-from penstock.links.postgres.literals import TableName
+from penstock.links.postgres.literals import TableName, written
 from penstock.links.postgres.targets import target as target_of
 from penstock.links.postgres.writing import Writing
 from penstock.ports import Context, Held, Quarantined, Remark, StreamInfo, Writer
@@ -31,7 +31,7 @@ from penstock.sinks.postgres.options import Options, StreamOptions
 from penstock.sinks.postgres.quarantine import Quarantine
 from penstock.sinks.postgres.replaying import Replaying
 from penstock.sinks.postgres.staging import Staging
-from penstock.sinks.postgres.target import describe
+from penstock.sinks.postgres.target import describe, references
 from penstock.sinks.postgres.writer import PostgresWriter
 
 
@@ -83,9 +83,18 @@ class PostgresSink:
         with self._asking("the database"), self.writing.transaction(read_only=True):
             return
 
-    def expect(self, streams: Sequence[StreamInfo]) -> None:
+    def expect(self, streams: Sequence[StreamInfo]) -> Mapping[str, Collection[str]]:
         self._infos = {info.name: info for info in streams}
         self._must_be_apart(self._infos)
+        if len(streams) < 2:
+            return {}
+        streams_of = {self.table(info.name): info.name for info in streams}
+        with self._asking("the foreign keys"), self.writing.transaction(read_only=True) as connection:
+            pairs = references(connection, list(streams_of))
+        ahead: dict[str, set[str]] = {}
+        for child, parent in pairs:
+            ahead.setdefault(streams_of[child], set()).add(streams_of[parent])
+        return ahead
 
     def _must_be_apart(self, streams: Iterable[str]) -> None:
         twice = [name for name, times in Counter(map(self.table, streams)).items() if times > 1]
@@ -100,6 +109,7 @@ class PostgresSink:
         table = self.table(stream.name)
         with self._asking(str(table), stream.name), self.writing.transaction(read_only=True) as connection:
             found = describe(connection, table)
+            others = self.ledger.others(connection, stream.name, written(table.sql))
         Checks(
             pipeline=self.pipeline,
             stream=stream,
@@ -108,6 +118,7 @@ class PostgresSink:
             rules=self.rules(stream),
             content=content,
             target=found,
+            others=others,
         ).run()
 
     def explain(self, stream: StreamInfo, content: Document) -> Sequence[Remark]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,3 +71,12 @@ def describe(connection: psycopg.Connection[Any], name: TableName) -> Target | N
     columns = tuple(TargetColumn(**column) for column in said.pop("columns"))
     uniques = tuple(frozenset(columns) for columns in said.pop("uniques"))
     return Target(name=name, columns=columns, uniques=uniques, **said)
+
+
+def references(connection: psycopg.Connection[Any], tables: Sequence[TableName]) -> list[tuple[TableName, TableName]]:
+    """Which of the tables refer to which others of them."""
+    query = statement(ROOM, "references").format(
+        schemas=sql.Literal([table.schema for table in tables]), names=sql.Literal([table.name for table in tables])
+    )
+    found = connection.execute(query).fetchall()
+    return [(TableName(schema, name), TableName(of, parent)) for schema, name, of, parent in found]
