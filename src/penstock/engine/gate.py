@@ -305,6 +305,8 @@ class Gate:
         self.say(
             StepDone(stream=self.stream, step="commit", number=slice_.number, rows=rows, bytes=bytes_, outcome=became)
         )
+        for line in outcome.warnings() if outcome else ():
+            self.say(Log(level="warning", stream=self.stream, text=f"slice {slice_.number}: {line}"))
         self.advance(slice_, rows, bytes_, became)
         self.sink.sweep(self.stream, slice_.position)
         self.probe.at("gate.swept", number=slice_.number)

@@ -29,13 +29,15 @@ class Landed:
     options: Mapping[str, Any] = field(default_factory=dict)
     pipeline: str = "shop"
     probe: Probe = field(default_factory=Quiet)
+    #: options of the sink itself
+    more: Mapping[str, Any] = field(default_factory=dict)
     last: Position | None = None
 
     @property
     def sink(self) -> PostgresSink:
         context = Context(pipeline=self.pipeline, folder=".", probe=self.probe)
         streams = {STREAM: StreamOptions.model_validate(dict(self.options))}
-        return build(Options.model_validate({"url": self.url, "lock_timeout": 2}), streams, context)
+        return build(Options.model_validate({"url": self.url, "lock_timeout": 2, **self.more}), streams, context)
 
     def deliver(self, *parts: pa.Table, kind: Kind = Kind.ROWS, key: Sequence[str] = ()) -> Outcome:
         """One slice of these parts, checked and committed."""

@@ -9,7 +9,7 @@ from penstock.core.documents import Document
 from penstock.core.drift import columns_of
 from penstock.core.slices import Kind
 from penstock.errors import StreamRefused
-from penstock.links.postgres.literals import TableName
+from penstock.links.postgres.literals import TableName, plain
 from penstock.ports import StreamInfo
 from penstock.sinks.postgres.fitting import CHANGE, described, fits, put_aside
 from penstock.sinks.postgres.merging import Rules
@@ -45,6 +45,8 @@ class Checks:
     content: Document
     #: None: it is not there
     target: Target | None
+    #: whether it can be made where it is not; None: its schema is not there
+    may_create: bool | None = True
     #: pipelines and streams that fill it too
     others: Sequence[tuple[str, str]] = ()
 
@@ -53,11 +55,26 @@ class Checks:
         self._rules()
         self.put_aside(self.content, pipeline=self.pipeline, stream=self.stream.name)
         if self.target is None:
-            if not self.options.create:
-                raise self._refused(f"there is no table {self.table}", "create it, or set `create: true` on the stream")
+            self._can_be_made()
             return
         self._table(self.target)
         self._columns(self.target)
+
+    def _can_be_made(self) -> None:
+        schema = self.table.schema
+        if self.may_create is None:
+            raise self._refused(
+                f"there is no schema {schema} for the table {self.table}",
+                f"create it (CREATE SCHEMA {plain(schema)}), or name another with `schema` of the sink or `into` of "
+                "the stream",
+            )
+        if not self.options.create:
+            raise self._refused(f"there is no table {self.table}", "create it, or set `create: true` on the stream")
+        if not self.may_create:
+            raise self._refused(
+                f"there is no table {self.table}, and the role may not make it",
+                f"GRANT CREATE ON SCHEMA {plain(schema)} TO the role of `url`, or create the table",
+            )
 
     @property
     def columns(self) -> dict[str, str]:

@@ -5,6 +5,7 @@ The server's details quote whole rows; what is shown is the table, the column, t
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 #: classes and codes of SQLSTATE that mean the connection, not the statement
 _CONNECTION = ("08", "57P01", "57P02", "57P03", "57P05", "53300")
+_NUL = 'invalid byte sequence for encoding "UTF8": 0x00'
+#: what COPY says of the place
+_COLUMN = re.compile(r"COPY \S+, line \d+, column (\S+)")
 #: another transaction was in the way: the same again may work
 RETRIED = ("40001", "40P01")
 
@@ -99,6 +103,15 @@ def broken_off(said: str, writer: PostgresWriter) -> PenstockError:
     words = reason(said)
     if "ERROR:" not in said:
         return lost(writer.target.where, said).at(pipeline=writer.pipeline, stream=writer.stream)
+    if _NUL in words:
+        column = _COLUMN.search(said)
+        where = f"column {column[1]}" if column else "a column"
+        return StreamFailed(
+            f"{where} has a text with a NUL character (0x00), which no Postgres text can hold",
+            next_step="take it out at the source, or leave the column out with `shape` on the stream, then run again",
+            pipeline=writer.pipeline,
+            stream=writer.stream,
+        )
     return StreamFailed(
         f"rows could not be put aside in {writer.staging.schema}.{writer.staging.name}: {words}",
         next_step="correct what the server names, then run again",

@@ -31,7 +31,7 @@ from penstock.sinks.postgres.options import Options, StreamOptions
 from penstock.sinks.postgres.quarantine import Quarantine
 from penstock.sinks.postgres.replaying import Replaying
 from penstock.sinks.postgres.staging import Staging
-from penstock.sinks.postgres.target import describe, references
+from penstock.sinks.postgres.target import describe, may_create_in, references
 from penstock.sinks.postgres.writer import PostgresWriter
 
 
@@ -109,6 +109,7 @@ class PostgresSink:
         table = self.table(stream.name)
         with self._asking(str(table), stream.name), self.writing.transaction(read_only=True) as connection:
             found = describe(connection, table)
+            may_create = may_create_in(connection, table.schema) if found is None else True
             others = self.ledger.others(connection, stream.name, written(table.sql))
         Checks(
             pipeline=self.pipeline,
@@ -118,6 +119,7 @@ class PostgresSink:
             rules=self.rules(stream),
             content=content,
             target=found,
+            may_create=may_create,
             others=others,
         ).run()
 

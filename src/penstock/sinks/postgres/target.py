@@ -73,6 +73,14 @@ def describe(connection: psycopg.Connection[Any], name: TableName) -> Target | N
     return Target(name=name, columns=columns, uniques=uniques, **said)
 
 
+def may_create_in(connection: psycopg.Connection[Any], schema: str) -> bool | None:
+    """Whether tables can be made in a schema; None: there is none of that name."""
+    row = connection.execute(
+        "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = %s", [schema]
+    ).fetchone()
+    return bool(row[0]) if row else None
+
+
 def references(connection: psycopg.Connection[Any], tables: Sequence[TableName]) -> list[tuple[TableName, TableName]]:
     """Which of the tables refer to which others of them."""
     query = statement(ROOM, "references").format(
