@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import psycopg
 import pytest
+from tests.docs.pages import TOP, blocks
 from typer.testing import CliRunner, Result
 
 from penstock import wiring
@@ -20,6 +22,8 @@ pipelines:
     sink: {{type: postgres, url: "{url}", schema: copies}}
     streams:
       orders: {{cursor: updated_at, tiebreaker: id, newer_than: updated_at, bad_rows: quarantine}}
+"""
+EXPORT = """\
   export:
     source: {{type: postgres, url: "{url}"}}
     sink: {{type: files, directory: out}}
@@ -42,7 +46,7 @@ def url(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Five orders, of which two are below zero, which the target does not take."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(wiring, "make_mover", lambda *_, **__: LoopMover())
-    Path("shop.yaml").write_text(FILE.format(url=database))
+    Path("shop.yaml").write_text((FILE + EXPORT).format(url=database))
     run_sql(database, "CREATE TABLE orders (id bigint PRIMARY KEY, amount int, updated_at timestamptz NOT NULL)")
     run_sql(
         database,
@@ -90,6 +94,16 @@ def test_from_the_run_to_an_empty_quarantine(url: str) -> None:
             (3, 3),
             (5, 5),
         ]
+
+
+def test_the_commands_of_the_page(url: str) -> None:
+    Path("shop.yaml").write_text(FILE.format(url=url))
+    assert penstock("run", "shop.yaml").exit_code == 0
+    run_sql(url, "ALTER TABLE copies.orders DROP CONSTRAINT positive")
+    (block,) = [b for b in blocks(TOP / "docs/sinks/postgres.md") if b.language == "bash"]
+    for line in block.text.splitlines():
+        done = penstock(*shlex.split(line, comments=True)[1:])
+        assert done.exit_code == 0, done.output
 
 
 def test_what_cannot_be_asked(url: str) -> None:
