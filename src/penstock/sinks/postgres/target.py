@@ -19,12 +19,18 @@ class TargetColumn:
     name: str
     #: as `format_type` spells it, with its modifier
     type: str
-    #: the same without
-    bare: str
-    #: what a domain is made of; None: it is none
+    #: what lies behind domains, also those of an array's elements; None: `type` itself says it
     base: str | None
-    #: a modifier limits its values
+    #: the same without a modifier
+    free: str
+    #: a modifier limits its values, or a part of them
     limited: bool
+    #: a part of them: of a composite, a range, or an array in a domain in an array
+    inner: bool
+    #: what lies behind is a type of Postgres' own
+    built_in: bool
+    #: text is cast to it by a function, which reads it otherwise than the type itself does
+    converted: bool
     not_null: bool
     #: it has a default, or counts by itself
     filled: bool
