@@ -329,6 +329,22 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A row that a sink did not take and has put aside."""
+
+    id: int
+    stream: str
+    #: the slice that brought it
+    number: int
+    #: its key, as JSON
+    key: str
+    #: the sink's own code; empty: it has none
+    code: str
+    reason: str
+    at: datetime
+
+
 # ---------------------------------------------------------------- the store
 
 

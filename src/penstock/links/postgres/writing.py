@@ -47,15 +47,18 @@ class Writing:
         return self._connection is not None and self._connection.broken
 
     @contextmanager
-    def transaction(self, *, read_only: bool = False) -> Iterator[psycopg.Connection[Any]]:
-        """A transaction; committed at its end, rolled back by an error, which comes out as it is (psycopg.Error)."""
+    def transaction(self, *, read_only: bool = False, keep: bool = True) -> Iterator[psycopg.Connection[Any]]:
+        """A transaction; committed at its end, rolled back by an error, which comes out as it is (psycopg.Error).
+
+        With `keep` false it is rolled back at its end too: a trial.
+        """
         connection = self.connection
         mode = "READ ONLY" if read_only else "READ WRITE"
         begin = f"BEGIN ISOLATION LEVEL READ COMMITTED {mode};\n{self._settings.as_string(connection)}"
         try:
             connection.execute(begin.encode())
             yield connection
-            connection.execute("COMMIT")
+            connection.execute("COMMIT" if keep else "ROLLBACK")
         except BaseException:
             end(connection)
             raise

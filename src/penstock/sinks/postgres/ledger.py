@@ -14,13 +14,14 @@ from psycopg.types.json import Jsonb
 from penstock.core.marks import Mark
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Slice
+from penstock.errors import StreamStopped
 from penstock.links.postgres.literals import statement, written
 
 ROOM = "penstock.sinks.postgres"
 #: for pg_advisory_xact_lock: one process at a time makes the tables
 _MAKING = 7_365_226_101_338
 #: no such schema, no such table
-_NOT_THERE = ("3F000", "42P01")
+NOT_THERE = ("3F000", "42P01")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Ledger:
 
     def make(self, connection: psycopg.Connection[Any]) -> None:
         """Make schema and tables where they are not there. A role that may not make schemas can be given one."""
-        newest = sql.Literal(f"{written(sql.Identifier(self.schema))}.slices")
+        newest = sql.Literal(f"{written(sql.Identifier(self.schema))}.quarantine")
         there = connection.execute(sql.SQL("SELECT to_regclass({}) IS NOT NULL").format(newest)).fetchone()
         if there and there[0]:
             return
@@ -76,10 +77,27 @@ class Ledger:
                 self._said("held", pipeline=sql.Literal(self.pipeline), stream=sql.Literal(stream))
             ).fetchone()
         except psycopg.Error as error:
-            if error.sqlstate in _NOT_THERE:
+            if error.sqlstate in NOT_THERE:
                 return None
             raise
         return self._entry(stream, row) if row else None
+
+    def whole(self, connection: psycopg.Connection[Any], stream: str) -> Entry | None:
+        """A stream's entry; StreamStopped if it was altered, or its table is gone."""
+        entry = self.read(connection, stream)
+        what = None
+        if entry is not None and not entry.whole:
+            what = f"the ledger in {self.schema} was altered: it does not say what penstock has written"
+        elif entry is not None and not entry.there:
+            what = f"the table {entry.target} is gone, and the ledger says that it holds slice {entry.slice.number}"
+        if what:
+            raise StreamStopped(
+                what,
+                next_step=f"put back what was there, or begin anew: penstock state recover FILE --stream {stream}",
+                pipeline=self.pipeline,
+                stream=stream,
+            )
+        return entry
 
     def move(
         self,

@@ -52,12 +52,18 @@ class Merge:
     alone: bool
     #: rows may say that they are deletes
     changes: bool
+    #: only rows from this place on and before that one
+    within: tuple[int, int] | None = None
 
     # ------------------------------------------------------------ the rows
 
     @property
     def source(self) -> sql.Composed:
         """The rows that are to be taken, as they were put aside."""
+        if self.within:
+            return sql.SQL("(SELECT * FROM {0} WHERE {1} >= {2} AND {1} < {3})").format(
+                self.staging.sql, sql.Identifier(PLACE), *map(sql.Literal, self.within)
+            )
         if self.alone:
             return sql.Composed([self.staging.sql])
         attempts = sql.Literal([attempt for attempt, _ in self.named])
@@ -113,15 +119,9 @@ class Merge:
         """The slice's rows, of which there are so many, by their key."""
         folded = self.doubles(connection)
         relation = self.newest() if folded else self.rows()
-        alive = sql.SQL("s.{} IS DISTINCT FROM 'delete'").format(sql.Identifier(CHANGE))
-        there = alive if self.changes else sql.SQL("true")
         found = Outcome(folded=folded)
         for _ in range(TRIES):
-            updated = self._update(connection, relation, there)
-            created = self._insert(connection, relation, there)
-            found += Outcome(updated=updated, created=created)
-            if self.changes and self.rules.deletes != "ignore":
-                found += Outcome(deleted=self._delete(connection, relation))
+            found += self._pass(connection, relation)
             if found.rows == rows:
                 return found
             skipped, again = self._skipped(connection, relation)
@@ -130,6 +130,19 @@ class Merge:
                 gone = found.deleted if self._marks is None else 0
                 return found + replace(skipped, equal=skipped.equal - gone)
         raise psycopg.errors.SerializationFailure("rows are changed by others faster than they can be merged")
+
+    def written(self, connection: psycopg.Connection[Any]) -> None:
+        """Write the rows by their key once, no matter what becomes of each."""
+        self._pass(connection, self.newest())
+
+    def _pass(self, connection: psycopg.Connection[Any], relation: sql.Composed) -> Outcome:
+        alive = sql.SQL("s.{} IS DISTINCT FROM 'delete'").format(sql.Identifier(CHANGE))
+        there = alive if self.changes else sql.SQL("true")
+        updated = self._update(connection, relation, there)
+        created = self._insert(connection, relation, there)
+        deletes = self.changes and self.rules.deletes != "ignore"
+        deleted = self._delete(connection, relation) if deletes else 0
+        return Outcome(updated=updated, created=created, deleted=deleted)
 
     def remove_others(self, connection: psycopg.Connection[Any]) -> int:
         """Delete what the slice does not have."""

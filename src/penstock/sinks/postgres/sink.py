@@ -14,24 +14,23 @@ from penstock.core.documents import Document, parse
 from penstock.core.marks import Position
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Receipt, Slice
-from penstock.errors import CommitUnclear, InputError, StreamStopped
+from penstock.errors import CommitUnclear, InputError
 from penstock.links.postgres.literals import TableName
 from penstock.links.postgres.targets import target as target_of
 from penstock.links.postgres.writing import Writing
 from penstock.ports import Context, Held, Remark, StreamInfo, Writer
 from penstock.sinks.postgres import staging
 from penstock.sinks.postgres.checks import Checks
-from penstock.sinks.postgres.failures import RETRIED, failed
+from penstock.sinks.postgres.committing import Committing
+from penstock.sinks.postgres.failures import failed
 from penstock.sinks.postgres.landing import Landing
-from penstock.sinks.postgres.ledger import Entry, Ledger
+from penstock.sinks.postgres.ledger import Ledger
 from penstock.sinks.postgres.merging import Rules
 from penstock.sinks.postgres.options import Options, StreamOptions
+from penstock.sinks.postgres.quarantine import Quarantine
 from penstock.sinks.postgres.staging import Staging
 from penstock.sinks.postgres.target import describe
 from penstock.sinks.postgres.writer import PostgresWriter
-
-#: how often a commit is tried that another transaction was in the way of
-TRIES = 5
 
 
 class PostgresSink:
@@ -43,6 +42,7 @@ class PostgresSink:
         self.context = context
         self.pipeline = context.pipeline
         self.ledger = Ledger(options.own_schema, context.pipeline)
+        self.quarantine = Quarantine(options.own_schema, context.pipeline)
         self._infos: dict[str, StreamInfo] = {}
 
     # ------------------------------------------------------------ names and options
@@ -115,25 +115,10 @@ class PostgresSink:
 
     def held(self, stream: str) -> Held | None:
         with self._asking("the ledger", stream), self.writing.transaction(read_only=True) as connection:
-            entry = self.ledger.read(connection, stream)
+            entry = self.ledger.whole(connection, stream)
         if entry is None:
             return None
-        self._must_be_whole(stream, entry)
         return Held(entry.slice.position, entry.rows, entry.bytes, entry.outcome)
-
-    def _must_be_whole(self, stream: str, entry: Entry) -> None:
-        what = None
-        if not entry.whole:
-            what = f"the ledger in {self.options.own_schema} was altered: it does not say what penstock has written"
-        elif not entry.there:
-            what = f"the table {entry.target} is gone, and the ledger says that it holds slice {entry.slice.number}"
-        if what:
-            raise StreamStopped(
-                what,
-                next_step=f"put back what was there, or begin anew: penstock state recover FILE --stream {stream}",
-                pipeline=self.pipeline,
-                stream=stream,
-            )
 
     # ------------------------------------------------------------ one slice
 
@@ -152,38 +137,26 @@ class PostgresSink:
         )
 
     def commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> Outcome:
-        table = self.table(slice_.stream)
+        table, info = self.table(slice_.stream), self.info(slice_.stream)
         landing = Landing(
             pipeline=self.pipeline,
             ledger=self.ledger,
             slice=slice_,
             attempt=attempt,
             table=table,
-            rules=self.rules(self.info(slice_.stream)),
+            rules=self.rules(info),
             create=self.stream_options(slice_.stream).create,
             staging=Staging.of(self.options.own_schema, self.pipeline, slice_.stream, slice_.number, attempt),
             receipts=receipts,
+            quarantine=self.quarantine,
+            names=self.rules(info).key or info.primary_key,
             probe=self.context.probe,
         )
-        for tried in range(1, TRIES + 1):
-            try:
-                with self.writing.transaction() as connection:
-                    self.ledger.make(connection)
-                    entry = self.ledger.read(connection, slice_.stream)
-                    if entry is not None:
-                        self._must_be_whole(slice_.stream, entry)
-                    landing.prepare(connection)
-                self.context.probe.at("postgres.prepared", number=slice_.number)
-                with self.writing.transaction() as connection:
-                    outcome = landing.land(connection)
-                    self.context.probe.at("postgres.merged", number=slice_.number)
-                break
-            except psycopg.Error as error:
-                if error.sqlstate in RETRIED and tried < TRIES:
-                    continue
-                raise self._uncommitted(error, slice_, table) from error
-        self.context.probe.at("postgres.landed", number=slice_.number)
-        return outcome
+        quarantines = self.stream_options(slice_.stream).bad_rows == "quarantine"
+        try:
+            return Committing(self.writing, landing, quarantines, self.context.probe).commit()
+        except psycopg.Error as error:
+            raise self._uncommitted(error, slice_, table) from error
 
     def _uncommitted(self, error: psycopg.Error, slice_: Slice, table: TableName) -> Exception:
         if error.sqlstate is None or self.writing.lost:
