@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.core.messages import Log, Message, StreamStatus
+from penstock.core.messages import Message, StepDone, StreamStatus
 from penstock.engine import Engine, Settings
 from penstock.ports import Context, Owner, Quiet, Sink, Source
 from penstock.sinks import postgres as postgres_sink
@@ -24,6 +24,11 @@ class Moving:
 
     store: MemoryStore = field(default_factory=MemoryStore)
     said: list[Message] = field(default_factory=list)
+
+    @property
+    def outcomes(self) -> list[dict[str, int] | None]:
+        """What became of the rows of each slice."""
+        return [m.outcome for m in self.said if isinstance(m, StepDone) and m.step == "commit"]
 
     def run(self, pipeline: str, source: Source, sink: Sink) -> list[str]:
         """One run; what went wrong in it, in words."""
@@ -43,8 +48,7 @@ class Moving:
                 settings=Settings(heartbeat=False),
             ).run()
         bad = [m for m in self.said[before:] if isinstance(m, StreamStatus) and m.status in ("error", "skip")]
-        logs = [str(m) for m in self.said[before:] if isinstance(m, Log) and m.level == "error"]
-        return [*map(str, bad), *logs]
+        return [f"{message.reason}; {message.next_step}" for message in bad]
 
 
 def context(pipeline: str, folder: str = ".") -> Context:

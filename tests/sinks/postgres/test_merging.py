@@ -140,7 +140,9 @@ def test_nothing_is_cut_or_rounded(database: str, type_: str, value: str, fits: 
         assert orders.deliver(given) == Outcome(created=1)
         assert orders.deliver(given) == Outcome(equal=1)
         return
-    with pytest.raises(StreamFailed, match=r"column v .* does not hold the value exactly, in the row with key id=1") as failed:
+    with pytest.raises(
+        StreamFailed, match=r"column v .* does not hold the value exactly, in the row with key id=1"
+    ) as failed:
         orders.deliver(given)
     assert value not in str(failed.value)
     assert orders.rows() == []

@@ -42,7 +42,11 @@ BAD = [
     ((7, "7@x", "secret", None), "22P02", "column amount: a value cannot be read as numeric"),
     ((7, "7@x", "1.005", None), "", "column amount (numeric(6,2)) does not hold the value exactly"),
     ((7, "7@x", "99999", None), "22003", "column amount: a number is out of range"),
-    ((7, "a secret that is long", "1", None), "", "column email (character varying(20)) does not hold the value exactly"),
+    (
+        (7, "a secret that is long", "1", None),
+        "",
+        "column email (character varying(20)) does not hold the value exactly",
+    ),
 ]
 
 

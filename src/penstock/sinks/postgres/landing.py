@@ -15,7 +15,7 @@ from penstock.core.slices import Kind, Receipt, Slice
 from penstock.errors import CommitUnclear, SliceRefused, StreamFailed
 from penstock.links.postgres.literals import TableName, written
 from penstock.ports import Probe
-from penstock.sinks.postgres import creating
+from penstock.sinks.postgres.creating import Making
 from penstock.sinks.postgres.filling import Filling
 from penstock.sinks.postgres.fitting import CHANGE, fitted, put_aside
 from penstock.sinks.postgres.ledger import Ledger
@@ -47,28 +47,25 @@ class Landing:
     # ------------------------------------------------------------ the table
 
     def prepare(self, connection: psycopg.Connection[Any]) -> None:
-        """Make the table, or add what it lacks: in a transaction of its own, so that locks stay short."""
+        """Make the table, or what it lacks: in a transaction of its own, so that locks stay short."""
         self.ledger.make(connection)
-        self.ledger.whole(connection, self.slice.stream)
+        entry = self.ledger.whole(connection, self.slice.stream)
         if not self.create:
             return
-        if self._lacks(describe(connection, self.table)):
+        making = Making(
+            pipeline=self.pipeline,
+            stream=self.slice.stream,
+            table=self.table,
+            content=parse(self.slice.content),
+            before=parse(entry.slice.content) if entry else None,
+            key=self.rules.key,
+            mark=self.rules.deleted_at if self.rules.deletes == "soft" else None,
+        )
+        if making.statements(connection, describe(connection, self.table)):
             # One after the other: two that make the same table at once would fail on the server's own catalog.
             self.ledger.alone(connection)
-            target = describe(connection, self.table)
-            lacks = self._lacks(target)
-            if target is None:
-                connection.execute(creating.create(self.table, lacks, self.rules.key))
-            elif lacks:
-                connection.execute(creating.add(self.table, lacks))
-
-    def _lacks(self, target: Target | None) -> list[tuple[str, str]]:
-        """Columns that the table has not, each with the type that it gets."""
-        lacks = [(c["name"], creating.type_of(c)) for c in creating.missing(parse(self.slice.content), target)]
-        mark = self.rules.deleted_at if self.rules.deletes == "soft" else None
-        if mark and (target is None or target.column(mark) is None):
-            lacks.append((mark, "timestamp with time zone"))
-        return lacks
+            for each in making.statements(connection, describe(connection, self.table)):
+                connection.execute(each)
 
     # ------------------------------------------------------------ the transaction
 

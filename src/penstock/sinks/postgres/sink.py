@@ -22,6 +22,7 @@ from penstock.ports import Context, Held, Remark, StreamInfo, Writer
 from penstock.sinks.postgres import staging
 from penstock.sinks.postgres.checks import Checks
 from penstock.sinks.postgres.committing import Committing
+from penstock.sinks.postgres.creating import Making
 from penstock.sinks.postgres.failures import failed
 from penstock.sinks.postgres.landing import Landing
 from penstock.sinks.postgres.ledger import Ledger
@@ -98,6 +99,10 @@ class PostgresSink:
         table = self.table(stream.name)
         with self._asking(str(table), stream.name), self.writing.transaction(read_only=True) as connection:
             found = describe(connection, table)
+            entry = self.ledger.read(connection, stream.name) if found else None
+            before = parse(entry.slice.content) if entry else None
+            making = Making(self.pipeline, stream.name, table, content, before, self.rules(stream).key)
+            wider = making.wider(connection, found) if found else []
         Checks(
             pipeline=self.pipeline,
             stream=stream,
@@ -106,6 +111,7 @@ class PostgresSink:
             rules=self.rules(stream),
             content=content,
             target=found,
+            wider=wider,
         ).run()
 
     def explain(self, stream: StreamInfo, content: Document) -> Sequence[Remark]:
