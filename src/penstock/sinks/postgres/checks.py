@@ -108,6 +108,12 @@ class Checks:
         if missing or not target.may_use_schema:
             right = f"{', '.join(missing)} on {self.table}" if missing else f"USAGE on schema {self.table.schema}"
             raise self._refused(f"the role may not write: it lacks {right}", f"GRANT {right} TO the role of `url`")
+        if not self.options.triggers and not (target.owned and target.owns_below):
+            below = "" if not target.owned else ", and of its partitions,"
+            raise self._refused(
+                f"`triggers: false` needs the owner of {self.table}{below} and the role is not",
+                "make the role of `url` a member of the owner, or leave `triggers` out",
+            )
         if self.rules.key and not target.unique_by(self.rules.key):
             raise self._refused(
                 f"{self.table} has no unique index on the key ({', '.join(self.rules.key)})",

@@ -24,6 +24,7 @@ from penstock.sinks.postgres.quarantine import Quarantine
 from penstock.sinks.postgres.sifting import Bad, Sieve, left_out
 from penstock.sinks.postgres.staging import PLACE, Staging
 from penstock.sinks.postgres.target import Target, describe
+from penstock.sinks.postgres.triggers import still
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Landing:
     table: TableName
     rules: Rules
     create: bool
+    #: the table's own triggers run for these rows
+    triggers: bool
     staging: Staging
     receipts: Sequence[Receipt]
     quarantine: Quarantine
@@ -105,7 +108,8 @@ class Landing:
             self.quarantine.put(connection, merge.staging, self.columns, bad, self.slice, self.table, self.names)
             left_out(connection, merge.staging, [row.place for row in bad])
             aside = Outcome(quarantined=len(bad))
-        return aside + filling.fill(merge, rows - len(bad), anew=self.anew)
+        with still(connection, filling.target, on=self.triggers):
+            return aside + filling.fill(merge, rows - len(bad), anew=self.anew)
 
     @property
     def anew(self) -> bool:
@@ -118,7 +122,8 @@ class Landing:
         if merge is None:
             return []
         left_out(connection, merge.staging, [row.place for row in known])
-        return Sieve(filling, merge, self.names, most=most).sift(anew=self.anew)
+        with still(connection, filling.target, on=self.triggers):
+            return Sieve(filling, merge, self.names, most=most).sift(anew=self.anew)
 
     def filling(self, connection: psycopg.Connection[Any]) -> tuple[Filling, Merge | None]:
         """The table as it is now, and what is to be merged; None: no part brought anything."""

@@ -152,6 +152,7 @@ class PostgresSink:
             table=table,
             rules=self.rules(info),
             create=self.stream_options(slice_.stream).create,
+            triggers=self.stream_options(slice_.stream).triggers,
             staging=Staging.of(self.options.own_schema, self.pipeline, slice_.stream, slice_.number, attempt),
             receipts=receipts,
             quarantine=self.quarantine,

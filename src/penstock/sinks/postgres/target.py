@@ -55,6 +55,8 @@ class Target:
     may_select: bool
     #: our role, or one that it belongs to, owns it
     owned: bool
+    #: the same of its partitions, and of tables that inherit from it
+    owns_below: bool
     columns: tuple[TargetColumn, ...]
     #: the columns of each unique index that a merge can go by
     uniques: tuple[frozenset[str], ...]

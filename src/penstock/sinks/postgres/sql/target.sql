@@ -8,6 +8,14 @@ SELECT json_build_object(
     'may_delete', has_table_privilege(c.oid, 'DELETE'),
     'may_select', has_table_privilege(c.oid, 'SELECT'),
     'owned', pg_has_role(c.relowner, 'USAGE'),
+    'owns_below', (
+        WITH RECURSIVE below AS (
+            SELECT h.inhrelid AS oid FROM pg_inherits h WHERE h.inhparent = c.oid
+            UNION
+            SELECT h.inhrelid FROM below JOIN pg_inherits h ON h.inhparent = below.oid
+        )
+        SELECT coalesce(bool_and(pg_has_role(b.relowner, 'USAGE')), true) FROM below JOIN pg_class b USING (oid)
+    ),
     'columns', (
         SELECT coalesce(json_agg(json_build_object(
             'name', a.attname,
