@@ -10,6 +10,7 @@ from typing import Any
 from penstock.core.messages import Message, StepDone, StreamStatus
 from penstock.engine import Engine, Settings
 from penstock.ports import Context, Owner, Quiet, Sink, Source
+from penstock.shaping.drifting import Drifting
 from penstock.sinks import postgres as postgres_sink
 from penstock.sources import postgres as postgres_source
 from penstock.testing.doubles import Clock, LoopMover
@@ -36,7 +37,7 @@ class Moving:
         with closing(source), closing(sink):
             Engine(
                 pipeline,
-                source=source,
+                source=Drifting(source),
                 sink=sink,
                 store=self.store,
                 mover=LoopMover,
