@@ -27,3 +27,5 @@ def _remarks(table: str, stream: StreamInfo, rules: Rules, options: StreamOption
         yield Remark("gap", "if others write the table too, the last write stays; `newer_than` would refuse older rows")
     if rules.newer_than and options.deletes == "hard":
         yield Remark("gap", "a row that was deleted here comes back if an older version of it arrives later")
+    if not options.triggers:
+        yield Remark("gap", f"the triggers of {table} do not run for these rows; other writers wait for each slice")

@@ -15,8 +15,8 @@ from penstock.core.slices import Kind, Receipt, Slice
 from penstock.errors import CommitUnclear, SliceRefused, StreamFailed, StreamRefused
 from penstock.links.postgres.literals import TableName, written
 from penstock.ports import Probe
-from penstock.sinks.postgres import creating
 from penstock.sinks.postgres.checks import ANOTHERS, owned_by_another
+from penstock.sinks.postgres.creating import Making
 from penstock.sinks.postgres.filling import Filling
 from penstock.sinks.postgres.fitting import CHANGE, fitted, lacking, put_aside
 from penstock.sinks.postgres.ledger import Ledger
@@ -25,6 +25,7 @@ from penstock.sinks.postgres.quarantine import Quarantine
 from penstock.sinks.postgres.sifting import Bad, Sieve, left_out
 from penstock.sinks.postgres.staging import PLACE, Staging
 from penstock.sinks.postgres.target import Target, describe
+from penstock.sinks.postgres.triggers import still
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Landing:
     table: TableName
     rules: Rules
     create: bool
+    #: the table's own triggers run for these rows
+    triggers: bool
     staging: Staging
     receipts: Sequence[Receipt]
     quarantine: Quarantine
@@ -48,9 +51,9 @@ class Landing:
     # ------------------------------------------------------------ the table
 
     def prepare(self, connection: psycopg.Connection[Any]) -> None:
-        """Make the table, or add what it lacks: in a transaction of its own, so that locks stay short."""
+        """Make the table, or what it lacks: in a transaction of its own, so that locks stay short."""
         self.ledger.make(connection)
-        self.ledger.whole(connection, self.slice.stream)
+        entry = self.ledger.whole(connection, self.slice.stream)
         others = self.ledger.others(connection, self.slice.stream, written(self.table.sql)) if self.anew else ()
         if others:
             raise StreamRefused(
@@ -61,23 +64,20 @@ class Landing:
             )
         if not self.create:
             return
-        if self._lacks(describe(connection, self.table)):
+        making = Making(
+            pipeline=self.pipeline,
+            stream=self.slice.stream,
+            table=self.table,
+            content=parse(self.slice.content),
+            before=parse(entry.slice.content) if entry else None,
+            key=self.rules.key,
+            mark=self.rules.deleted_at if self.rules.deletes == "soft" else None,
+        )
+        if making.statements(connection, describe(connection, self.table)):
             # One after the other: two that make the same table at once would fail on the server's own catalog.
             self.ledger.alone(connection)
-            target = describe(connection, self.table)
-            lacks = self._lacks(target)
-            if target is None:
-                connection.execute(creating.create(self.table, lacks, self.rules.key))
-            elif lacks:
-                connection.execute(creating.add(self.table, lacks))
-
-    def _lacks(self, target: Target | None) -> list[tuple[str, str]]:
-        """Columns that the table has not, each with the type that it gets."""
-        lacks = [(c["name"], creating.type_of(c)) for c in creating.missing(parse(self.slice.content), target)]
-        mark = self.rules.deleted_at if self.rules.deletes == "soft" else None
-        if mark and (target is None or target.column(mark) is None):
-            lacks.append((mark, "timestamp with time zone"))
-        return lacks
+            for each in making.statements(connection, describe(connection, self.table)):
+                connection.execute(each)
 
     # ------------------------------------------------------------ the transaction
 
@@ -117,7 +117,8 @@ class Landing:
             self.quarantine.put(connection, merge.staging, self.columns, bad, self.slice, self.table, self.names)
             left_out(connection, merge.staging, [row.place for row in bad])
             aside = Outcome(quarantined=len(bad))
-        return aside + filling.fill(merge, rows - len(bad), anew=self.anew)
+        with still(connection, filling.target, on=self.triggers):
+            return aside + filling.fill(merge, rows - len(bad), anew=self.anew)
 
     @property
     def anew(self) -> bool:
@@ -130,7 +131,8 @@ class Landing:
         if merge is None:
             return []
         left_out(connection, merge.staging, [row.place for row in known])
-        return Sieve(filling, merge, self.names, most=most).sift(anew=self.anew)
+        with still(connection, filling.target, on=self.triggers):
+            return Sieve(filling, merge, self.names, most=most).sift(anew=self.anew)
 
     def filling(self, connection: psycopg.Connection[Any]) -> tuple[Filling, Merge | None]:
         """The table as it is now, and what is to be merged; None: no part brought anything."""

@@ -56,15 +56,19 @@ class Ledger:
 
     def make(self, connection: psycopg.Connection[Any]) -> None:
         """Make schema and tables where they are not there. A role that may not make schemas can be given one."""
-        newest = sql.Literal(f"{written(sql.Identifier(self.schema))}.quarantine")
-        there = connection.execute(sql.SQL("SELECT to_regclass({}) IS NOT NULL").format(newest)).fetchone()
-        if there and there[0]:
+        if self.is_there(connection):
             return
         self.alone(connection)
         found = connection.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", [self.schema])
         if found.fetchone() is None:
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self.schema)))
         connection.execute(self._said("ledger"))
+
+    def is_there(self, connection: psycopg.Connection[Any]) -> bool:
+        """Whether all of it has been made."""
+        newest = sql.Literal(f"{written(sql.Identifier(self.schema))}.quarantine")
+        found = connection.execute(sql.SQL("SELECT to_regclass({}) IS NOT NULL").format(newest)).fetchone()
+        return bool(found and found[0])
 
     def alone(self, connection: psycopg.Connection[Any]) -> None:
         """Nobody else of ours makes anything until this transaction ends."""
@@ -104,12 +108,7 @@ class Ledger:
         query = sql.SQL(
             "SELECT pipeline, stream FROM {}.ledger WHERE target = %s AND (pipeline, stream) <> (%s, %s) ORDER BY 1, 2"
         ).format(sql.Identifier(self.schema))
-        try:
-            return connection.execute(query, [target, self.pipeline, stream]).fetchall()
-        except psycopg.Error as error:
-            if error.sqlstate in NOT_THERE:
-                return []
-            raise
+        return connection.execute(query, [target, self.pipeline, stream]).fetchall()
 
     def move(
         self,

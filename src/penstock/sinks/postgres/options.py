@@ -79,7 +79,14 @@ class StreamOptions(BaseModel):
         description="a row that the table will not take (a constraint, a value that does not fit): the stream fails "
         "(`fail`), or the row is put aside with the reason and the others go on (`quarantine`)",
     )
-    create: bool = Field(default=True, description="make the table, and add columns to it, where the stream needs it")
+    create: bool = Field(
+        default=True,
+        description="make the table, add columns to it, and widen those that became wider at the source",
+    )
+    triggers: bool = Field(
+        default=True,
+        description="whether the table's own triggers run for rows that penstock writes; `false` needs its owner",
+    )
 
     @field_validator("key", "guard", "volatile")
     @classmethod

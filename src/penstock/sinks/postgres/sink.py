@@ -22,6 +22,7 @@ from penstock.ports import Context, Held, Quarantined, Remark, StreamInfo, Write
 from penstock.sinks.postgres import staging
 from penstock.sinks.postgres.checks import Checks
 from penstock.sinks.postgres.committing import Committing
+from penstock.sinks.postgres.creating import Making
 from penstock.sinks.postgres.failures import bad_row, failed
 from penstock.sinks.postgres.filling import Unfit
 from penstock.sinks.postgres.landing import Landing
@@ -110,7 +111,12 @@ class PostgresSink:
         with self._asking(str(table), stream.name), self.writing.transaction(read_only=True) as connection:
             found = describe(connection, table)
             may_create = may_create_in(connection, table.schema) if found is None else True
-            others = self.ledger.others(connection, stream.name, written(table.sql))
+            known = found is not None and self.ledger.is_there(connection)
+            entry = self.ledger.read(connection, stream.name) if known else None
+            others = self.ledger.others(connection, stream.name, written(table.sql)) if known else ()
+            before = parse(entry.slice.content) if entry else None
+            making = Making(self.pipeline, stream.name, table, content, before, self.rules(stream).key)
+            wider = making.wider(connection, found) if found else []
         Checks(
             pipeline=self.pipeline,
             stream=stream,
@@ -121,6 +127,7 @@ class PostgresSink:
             target=found,
             may_create=may_create,
             others=others,
+            wider=wider,
         ).run()
 
     def explain(self, stream: StreamInfo, content: Document) -> Sequence[Remark]:
@@ -161,6 +168,7 @@ class PostgresSink:
             table=table,
             rules=self.rules(info),
             create=self.stream_options(slice_.stream).create,
+            triggers=self.stream_options(slice_.stream).triggers,
             staging=Staging.of(self.options.own_schema, self.pipeline, slice_.stream, slice_.number, attempt),
             receipts=receipts,
             quarantine=self.quarantine,

@@ -20,12 +20,18 @@ class TargetColumn:
     name: str
     #: as `format_type` spells it, with its modifier
     type: str
-    #: the same without
-    bare: str
-    #: what a domain is made of; None: it is none
+    #: what lies behind domains, also those of an array's elements; None: `type` itself says it
     base: str | None
-    #: a modifier limits its values
+    #: the same without a modifier
+    free: str
+    #: a modifier limits its values, or a part of them
     limited: bool
+    #: a part of them: of a composite, a range, or an array in a domain in an array
+    inner: bool
+    #: what lies behind is a type of Postgres' own
+    built_in: bool
+    #: text is cast to it by a function, which reads it otherwise than the type itself does
+    converted: bool
     not_null: bool
     #: it has a default, or counts by itself
     filled: bool
@@ -50,6 +56,8 @@ class Target:
     may_select: bool
     #: our role, or one that it belongs to, owns it
     owned: bool
+    #: the same of its partitions, and of tables that inherit from it
+    owns_below: bool
     columns: tuple[TargetColumn, ...]
     #: the columns of each unique index that a merge can go by
     uniques: tuple[frozenset[str], ...]
