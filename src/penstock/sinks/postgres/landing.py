@@ -19,7 +19,7 @@ from penstock.sinks.postgres import creating
 from penstock.sinks.postgres.fitting import CHANGE, Fitted, fitted, put_aside
 from penstock.sinks.postgres.ledger import Ledger
 from penstock.sinks.postgres.merging import Merge, Rules
-from penstock.sinks.postgres.staging import PLACE, Staging
+from penstock.sinks.postgres.staging import PLACE, Staging, drop
 from penstock.sinks.postgres.target import Target, describe
 
 
@@ -86,7 +86,7 @@ class Landing:
         if outcome.rows - outcome.deleted * self._beyond != rows:
             raise self._refused(f"{rows} rows came in, and {outcome.rows} are accounted for")
         self.ledger.note(connection, self.slice, self.attempt, outcome)
-        connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(self.staging.sql))
+        drop(connection, self.staging.sql)
         return outcome
 
     @property

@@ -212,7 +212,7 @@ class PostgresSink:
                 names = [name for (name,) in connection.execute(query).fetchall()]
             for name in staging.left(schema, names, self.pipeline, stream, held.number):
                 with self.writing.transaction() as connection:
-                    connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(name))
+                    staging.drop(connection, name)
 
     def recover(self, stream: str) -> Sequence[str]:
         with self._asking("the ledger", stream), self.writing.transaction(read_only=True) as connection:
