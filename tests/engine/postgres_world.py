@@ -104,20 +104,28 @@ class PostgresWorld(World):
     def db(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self.url, autocommit=True)
 
-    def said(self, name: str) -> sql.Composed:
+    def said(self, name: str, table: sql.Composable) -> bytes:
+        """A file of SQL with the names of this world."""
         text = Path(__file__).with_name(f"postgres_{name}.sql").read_text()
-        nothing = sql.SQL("(SELECT 1 AS place, 1 AS key, 1 AS version, '' AS born WHERE false) t")
-        return sql.SQL(text).format(  # type: ignore[arg-type]
+        query = sql.SQL(text).format(  # type: ignore[arg-type]
             schema=sql.Identifier(self.schema),
             name=sql.Literal(self.schema),
-            table=sql.Identifier(self.schema, STREAM) if self.there or name == "world" else nothing,
+            table=table,
             primary=sql.SQL(" PRIMARY KEY" if self.keyed else ""),
         )
+        return query.as_bytes(None)
+
+    @cached_property
+    def looks(self) -> dict[bool, bytes]:
+        """The question what there is to see, by whether the table is there."""
+        nothing = sql.SQL("(SELECT 1 AS place, 1 AS key, 1 AS version, '' AS born WHERE false) t")
+        table = sql.Identifier(self.schema, STREAM)
+        return {True: self.said("look", table), False: self.said("look", nothing)}
 
     def make(self) -> None:
         """Make the table where it is not there."""
         if not self.there:
-            self.db.execute(self.said("world"))
+            self.db.execute(self.said("world", sql.Identifier(self.schema, STREAM)))
             self.there = True
 
     def sink(self, probe: Probe) -> PostgresSink:
@@ -203,7 +211,7 @@ class PostgresWorld(World):
     # ------------------------------------------------------------ what readers see
 
     def look(self) -> Look:
-        row = self.db.execute(self.said("look")).fetchone()
+        row = self.db.execute(self.looks[self.there]).fetchone()
         assert row
         rows, slices, held, aside = row
         return Look([tuple(each) for each in rows], [Landed(*each) for each in slices], held, aside)
