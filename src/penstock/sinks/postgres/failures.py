@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.sinks.postgres.writer import PostgresWriter
 
 #: classes and codes of SQLSTATE that mean the connection, not the statement
-_CONNECTION = ("08", "57P01", "57P02", "57P03", "57P05", "53300")
+_CONNECTION = ("08", "25P03", "57P01", "57P02", "57P03", "57P05", "53300")
 #: another transaction was in the way: the same again may work
 RETRIED = ("40001", "40P01")
 

@@ -68,15 +68,17 @@ class Landing:
         """Everything that becomes visible at once. CommitUnclear if the ledger is not at the slice before."""
         rows = sum(receipt.rows for receipt in self.receipts)
         try:
-            moved = self.ledger.move(
-                connection,
-                self.slice,
-                target=written(self.table.sql),
-                rows=rows,
-                bytes_=sum(receipt.bytes for receipt in self.receipts),
-            )
+            with connection.transaction():
+                moved = self.ledger.move(
+                    connection,
+                    self.slice,
+                    target=written(self.table.sql),
+                    rows=rows,
+                    bytes_=sum(receipt.bytes for receipt in self.receipts),
+                )
         except psycopg.errors.LockNotAvailable:
-            raise self._unclear("another attempt is at it and has not ended") from None
+            who = self.ledger.busy(connection)
+            raise self._unclear(f"another attempt is at it and has not ended{who}") from None
         if not moved:
             raise self._unclear("the ledger does not hold the slice before it")
         self.probe.at("postgres.moved", number=self.slice.number)
