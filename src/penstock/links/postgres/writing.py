@@ -15,6 +15,9 @@ from penstock.links.postgres.questions import end
 
 #: unlike where rows are read: a merge is one statement on one connection, and may use the server's helpers
 _WRITING: Mapping[str, str] = {"max_parallel_workers_per_gather": "2"}
+#: seconds after which the server ends a transaction of ours that says nothing: its process is frozen, and others wait
+#: for what it has locked
+SILENT = 60.0
 
 
 class Writing:
@@ -25,7 +28,11 @@ class Writing:
         chosen = settings(
             statement_timeout=statement_timeout,
             application_name=target.application_name,
-            more={**_WRITING, "lock_timeout": str(max(1, round(lock_timeout * 1000)))},
+            more={
+                **_WRITING,
+                "lock_timeout": str(max(1, round(lock_timeout * 1000))),
+                "idle_in_transaction_session_timeout": str(round(SILENT * 1000)),
+            },
         )
         # A server may be set up to acknowledge what it can still forget.
         durable = sql.SQL(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.sinks.postgres.writer import PostgresWriter
 
 #: classes and codes of SQLSTATE that mean the connection, not the statement
-_CONNECTION = ("08", "57P01", "57P02", "57P03", "57P05", "53300")
+_CONNECTION = ("08", "25P03", "57P01", "57P02", "57P03", "57P05", "53300")
 _NUL = 'invalid byte sequence for encoding "UTF8": 0x00'
 #: what COPY says of the place
 _COLUMN = re.compile(r"COPY \S+, line \d+, column (\S+)")

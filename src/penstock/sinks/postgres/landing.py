@@ -23,7 +23,7 @@ from penstock.sinks.postgres.ledger import Ledger
 from penstock.sinks.postgres.merging import Merge, Rules
 from penstock.sinks.postgres.quarantine import Quarantine
 from penstock.sinks.postgres.sifting import Bad, Sieve, left_out
-from penstock.sinks.postgres.staging import PLACE, Staging
+from penstock.sinks.postgres.staging import PLACE, Staging, drop
 from penstock.sinks.postgres.target import Target, describe
 from penstock.sinks.postgres.triggers import still
 
@@ -88,15 +88,17 @@ class Landing:
         """
         rows = sum(receipt.rows for receipt in self.receipts)
         try:
-            moved = self.ledger.move(
-                connection,
-                self.slice,
-                target=written(self.table.sql),
-                rows=rows,
-                bytes_=sum(receipt.bytes for receipt in self.receipts),
-            )
+            with connection.transaction():
+                moved = self.ledger.move(
+                    connection,
+                    self.slice,
+                    target=written(self.table.sql),
+                    rows=rows,
+                    bytes_=sum(receipt.bytes for receipt in self.receipts),
+                )
         except psycopg.errors.LockNotAvailable:
-            raise self._unclear("another attempt is at it and has not ended") from None
+            who = self.ledger.busy(connection)
+            raise self._unclear(f"another attempt is at it and has not ended{who}") from None
         if not moved:
             raise self._unclear("the ledger does not hold the slice before it")
         self.probe.at("postgres.moved", number=self.slice.number)
@@ -107,7 +109,7 @@ class Landing:
         if outcome.rows - (outcome.deleted if self.anew else 0) != rows:
             raise self._refused(f"{rows} rows came in, and {outcome.rows} are accounted for")
         self.ledger.note(connection, self.slice, self.attempt, outcome)
-        connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(self.staging.sql))
+        drop(connection, self.staging.sql)
         return outcome
 
     def _merged(self, connection: psycopg.Connection[Any], rows: int, bad: Sequence[Bad]) -> Outcome:
@@ -132,6 +134,7 @@ class Landing:
             return []
         left_out(connection, merge.staging, [row.place for row in known])
         with still(connection, filling.target, on=self.triggers):
+            with still(connection, filling.target, on=self.triggers):
             return Sieve(filling, merge, self.names, most=most).sift(anew=self.anew)
 
     def filling(self, connection: psycopg.Connection[Any]) -> tuple[Filling, Merge | None]:

@@ -140,6 +140,15 @@ class Ledger:
         name = "moved" if slice_.previous else "begun"
         return connection.execute(self._said(name), values).rowcount == 1
 
+    def busy(self, connection: psycopg.Connection[Any]) -> str:
+        """Who else is at the ledger, for people; empty if that cannot be told."""
+        ledger = sql.Literal(written(sql.Identifier(self.schema, "ledger")))
+        found = connection.execute(statement(ROOM, "busy").format(ledger=ledger)).fetchall()
+        if len(found) != 1:
+            return ""
+        pid, state, seconds = found[0]
+        return f" (process {pid} of the server, {state or 'at work'} for {seconds} s)"
+
     def note(self, connection: psycopg.Connection[Any], slice_: Slice, attempt: str, outcome: Outcome) -> None:
         """What became of the slice's rows; its entry among all slices."""
         values = {

@@ -208,7 +208,7 @@ class PostgresSink:
                 names = [name for (name,) in connection.execute(query).fetchall()]
             for name in staging.left(schema, names, self.pipeline, stream, held.number):
                 with self.writing.transaction() as connection:
-                    connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(name))
+                    staging.drop(connection, name)
 
     # ------------------------------------------------------------ the quarantine
 

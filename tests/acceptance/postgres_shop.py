@@ -1,0 +1,65 @@
+"""The shop synced into tables of the same Postgres: how each stream lands, and what must be there afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+
+from tests.acceptance.shop import Shop
+
+PIPELINE = """
+pipelines:
+  shop:
+    source: {{type: postgres, url: "${{DATABASE_URL}}"}}
+    sink: {{type: postgres, url: "${{DATABASE_URL}}", schema: copies, lock_timeout: {lock_timeout}}}
+    slice_bytes: 65536
+    lease_seconds: {lease}
+    streams:
+      orders: {{{stream}}}
+"""
+
+#: by mode: how the stream lands
+MODES = {
+    "append": "cursor: updated_at, tiebreaker: id, mode: append",
+    "upsert": "cursor: updated_at, tiebreaker: id, newer_than: updated_at",
+    "replace": "accept_drop: true",
+}
+
+
+def open_shop(url: str, folder: Path, mode: str, *, lease: float = 30, lock_timeout: float = 30) -> Shop:
+    shop = Shop.open(url, folder)
+    pipeline = PIPELINE.format(stream=MODES[mode], lease=lease, lock_timeout=lock_timeout)
+    (folder / "shop.yaml").write_text(pipeline)
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("CREATE SCHEMA copies")
+    return shop
+
+
+def count(url: str, query: str) -> int:
+    with psycopg.connect(url) as db:
+        row = db.execute(query.encode()).fetchone()
+    assert row
+    return int(row[0])
+
+
+def check(url: str, mode: str) -> None:
+    """Each version once and the newest of every order there; each slice once in the ledger; nothing left aside."""
+    version = "id, customer_id, amount, note, updated_at"
+    if mode == "append":
+        doubled = f"SELECT count(*) - count(DISTINCT ({version})) FROM copies.orders"
+        assert count(url, doubled) == 0
+        landed = "SELECT DISTINCT ON (id) * FROM copies.orders ORDER BY id, updated_at DESC"
+    else:
+        landed = "SELECT * FROM copies.orders"
+    for left, right in (("public.orders", f"({landed}) x"), (f"({landed}) x", "public.orders")):
+        missing = f"SELECT count(*) FROM (SELECT {version} FROM {left} EXCEPT SELECT {version} FROM {right}) y"
+        assert count(url, missing) == 0
+    in_order = "SELECT count(*) FROM penstock_sink.slices s JOIN penstock_sink.slices p ON s.previous = p.id"
+    slices = count(url, "SELECT count(*) FROM penstock_sink.slices")
+    assert count(url, in_order) == slices - 1
+    assert count(url, "SELECT max(number) FROM penstock_sink.slices") == slices
+    told = "SELECT sum(rows - (SELECT sum(v::bigint) FROM jsonb_each_text(outcome) o (k, v))) FROM penstock_sink.slices"
+    beyond = "SELECT coalesce(sum((outcome ->> 'deleted')::bigint), 0) FROM penstock_sink.slices WHERE kind = 'refresh'"
+    assert count(url, told) + count(url, beyond) == 0
+    assert count(url, r"SELECT count(*) FROM pg_class WHERE relname LIKE 's\_%' AND relkind = 'r'") == 0
