@@ -64,7 +64,11 @@ class Fitted:
 
     def value(self, row: str) -> sql.Composed:
         """The value as the table will hold it, from the row with this alias."""
-        given = sql.Identifier(row, self.name)
+        found = self._cast(sql.Identifier(row, self.name))
+        collation = self.column.collation
+        return sql.SQL("({} COLLATE {})").format(found, sql.SQL(collation)) if collation else found
+
+    def _cast(self, given: sql.Identifier) -> sql.Composed:
         full = self.column.type
         if self.sent == full:
             return sql.Composed([given])
@@ -74,6 +78,11 @@ class Fitted:
                 return sql.SQL("{}::text::{}").format(given, sql.SQL(full))
             return sql.SQL("(ARRAY[{}]::text::{}[])[1]").format(given, sql.SQL(full))
         return sql.SQL("{}::{}").format(given, sql.SQL(full))
+
+    @property
+    def equals(self) -> sql.Composable:
+        """The operator by which a key of the table is known again."""
+        return sql.SQL("OPERATOR({})").format(sql.SQL(self.column.equals)) if self.column.equals else sql.SQL("=")
 
     def changed(self, row: str) -> sql.Composed | None:
         """Whether the column would change the value, as SQL; None: it never does. Never NULL."""

@@ -262,7 +262,8 @@ class Merge:
 
     @property
     def _same_key(self) -> sql.Composed:
-        same = (sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in self.rules.key)
+        key = [column for column in self.columns if column.name in self.rules.key]
+        same = (sql.SQL("t.{0} {1} s.{0}").format(sql.Identifier(column.name), column.equals) for column in key)
         return sql.SQL(" AND ").join(same)
 
     @property

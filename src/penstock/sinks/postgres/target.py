@@ -32,6 +32,10 @@ class TargetColumn:
     built_in: bool
     #: text is cast to it by a function, which reads it otherwise than the type itself does
     converted: bool
+    #: the collation of its own, as SQL names it; None: the database's, or none
+    collation: str | None
+    #: the operator of an extension by which its values are equal, as SQL names it; None: `=`
+    equals: str | None
     not_null: bool
     #: it has a default, or counts by itself
     filled: bool

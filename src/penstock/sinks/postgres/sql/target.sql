@@ -26,6 +26,12 @@ SELECT json_build_object(
             'inner', inside.limited AND (behind.arrays > 1 OR behind.kind IN ('c', 'r', 'm')),
             'built_in', behind.built_in,
             'converted', behind.converted,
+            'collation', (
+                SELECT format('%I.%I', m.nspname, l.collname)
+                FROM pg_collation l JOIN pg_namespace m ON m.oid = l.collnamespace
+                WHERE l.oid = a.attcollation AND l.collname <> 'default'
+            ),
+            'equals', behind.equals,
             'not_null', a.attnotnull,
             'filled', a.atthasdef OR a.attidentity <> '',
             'identity', a.attidentity,
@@ -49,7 +55,18 @@ SELECT json_build_object(
                    t.typtype AS kind,
                    t.typnamespace = 'pg_catalog'::regnamespace AS built_in,
                    EXISTS (SELECT FROM pg_cast k WHERE k.castsource = 'text'::regtype AND k.casttarget = t.oid
-                           AND k.castmethod = 'f') AS converted
+                           AND k.castmethod = 'f') AS converted,
+                   -- An operator of an extension's is not in pg_catalog, where ours are looked up.
+                   CASE WHEN t.typnamespace <> 'pg_catalog'::regnamespace AND b.arrays = 0 THEN (
+                       SELECT format('%I.%s', m.nspname, o.oprname)
+                       FROM pg_opclass s
+                       JOIN pg_am i ON i.oid = s.opcmethod AND i.amname = 'btree'
+                       JOIN pg_amop p ON p.amopfamily = s.opcfamily AND p.amopstrategy = 3
+                       AND p.amoplefttype = t.oid AND p.amoprighttype = t.oid
+                       JOIN pg_operator o ON o.oid = p.amopopr
+                       JOIN pg_namespace m ON m.oid = o.oprnamespace
+                       WHERE s.opcdefault AND s.opcintype = t.oid
+                   ) END AS equals
             FROM chain b JOIN pg_type t ON t.oid = b.type
             WHERE t.typtype <> 'd' AND t.oid IS DISTINCT FROM (SELECT e.typarray FROM pg_type e WHERE e.oid = t.typelem)
         ) behind
