@@ -134,7 +134,6 @@ class Landing:
             return []
         left_out(connection, merge.staging, [row.place for row in known])
         with still(connection, filling.target, on=self.triggers):
-            with still(connection, filling.target, on=self.triggers):
             return Sieve(filling, merge, self.names, most=most).sift(anew=self.anew)
 
     def filling(self, connection: psycopg.Connection[Any]) -> tuple[Filling, Merge | None]:

@@ -20,6 +20,7 @@ from penstock.sinks.postgres.quarantine import Quarantine
 from penstock.sinks.postgres.sifting import Bad, Sieve, left_out
 from penstock.sinks.postgres.staging import MOST_ROWS, PLACE, Staging
 from penstock.sinks.postgres.target import Target, describe
+from penstock.sinks.postgres.triggers import still
 
 #: why a row stays whose key is in the table, where nothing says which of the two is newer
 THERE = "the table has a row of this key, and without `newer_than` nothing says which is newer"
@@ -35,6 +36,8 @@ class Replaying:
     stream: str
     table: TableName
     rules: Rules
+    #: the table's own triggers run for these rows
+    triggers: bool
     #: the columns that name a row in words
     names: Sequence[str]
     #: write over rows of the same key, even if nothing says which is newer
@@ -62,10 +65,11 @@ class Replaying:
         filling = Filling(self.connection, target)
         stay = self._in_doubt(merge)
         left_out(self.connection, merge.staging, [bad.place for bad in stay])
-        with self.connection.transaction(force_rollback=True):
-            stay += Sieve(filling, merge, self.names, most=len(ids)).sift(anew=False)
-        left_out(self.connection, merge.staging, [bad.place for bad in stay])
-        became = filling.fill(merge, len(ids) - len(stay), anew=False)
+        with still(self.connection, target, on=self.triggers):
+            with self.connection.transaction(force_rollback=True):
+                stay += Sieve(filling, merge, self.names, most=len(ids)).sift(anew=False)
+            left_out(self.connection, merge.staging, [bad.place for bad in stay])
+            became = filling.fill(merge, len(ids) - len(stay), anew=False)
         staying = {bad.place for bad in stay}
         self.quarantine.remove(self.connection, [id_ for id_ in ids if id_ not in staying])
         self.quarantine.told(self.connection, stay)

@@ -233,6 +233,7 @@ class PostgresSink:
                     stream=stream,
                     table=table,
                     rules=rules,
+                    triggers=self.stream_options(stream).triggers,
                     names=rules.key or info.primary_key,
                     overwrite=overwrite,
                 ).replay(ids)
