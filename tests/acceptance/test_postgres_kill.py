@@ -30,7 +30,7 @@ def test_killed_at(mode: str, point: str, database: str, tmp_path: Path) -> None
     shop.change(every=7, at=1)
     done = shop.command.run("run", "shop.yaml")
     assert done.code == 0, done.err
-    check(database, mode)
+    check(database, mode, tmp_path)
 
 
 def test_the_server_dies_between_putting_aside_and_merging(tmp_path: Path) -> None:
@@ -44,4 +44,4 @@ def test_the_server_dies_between_putting_aside_and_merging(tmp_path: Path) -> No
         shop.arrive(3001, 3200)
         done = shop.command.run("run", "shop.yaml")
         assert done.code == 0, done.err
-        check(url, "upsert")
+        check(url, "upsert", tmp_path)
