@@ -140,8 +140,13 @@ def _holds_decimal(sent_as: str, holds: str) -> bool:
 
 
 def put_aside(content: Document) -> list[tuple[str, str | None]]:
-    """The stream's columns, and the type in which each is put aside; None: it cannot be."""
-    return [(column["name"], sent(column["arrow"])) for column in columns_of(content)]
+    """The stream's columns, and the type in which each is put aside; None: it cannot be.
+
+    Rows that may be deletes say so in a column that a content need not list.
+    """
+    found = [(column["name"], sent(column["arrow"])) for column in columns_of(content)]
+    carried = content.get("changes") is True and all(name != CHANGE for name, _ in found)
+    return [*found, (CHANGE, "text")] if carried else found
 
 
 def lacking(columns: Sequence[tuple[str, str]], target: Target | None) -> list[str]:
