@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -146,28 +144,3 @@ def test_nothing_is_cut_or_rounded(database: str, type_: str, value: str, fits: 
         orders.deliver(given)
     assert value not in str(failed.value)
     assert orders.rows() == []
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_two_pipelines_in_opposite_orders(database: str, seed: int) -> None:
-    """Versions of the same keys come by two ways, each in an order of its own: the newest stays."""
-    random = Random(seed)
-    versions = [row(id_, minute, amount=f"{minute}.00") for id_ in range(1, 21) for minute in range(1, 9)]
-    totals: list[Outcome] = []
-
-    def deliver(name: str, ordered: list[Any]) -> None:
-        orders = Landed(database, OPTIONS, pipeline=name)
-        for first in range(0, len(ordered), 16):
-            totals.append(orders.deliver(rows(*ordered[first : first + 16])))
-
-    shuffled = random.sample(versions, len(versions))
-    ways = [
-        threading.Thread(target=deliver, args=(name, way)) for name, way in (("up", shuffled), ("down", shuffled[::-1]))
-    ]
-    for way in ways:
-        way.start()
-    for way in ways:
-        way.join(60)
-    assert sum(outcome.rows for outcome in totals) == 2 * len(versions)
-    orders = Landed(database)
-    assert orders.rows("SELECT id, amount FROM orders ORDER BY id") == [(n, Decimal("8.00")) for n in range(1, 21)]

@@ -1,8 +1,8 @@
 """The statements by which what was put aside becomes the table's: each row is counted once, by what became of it.
 
-Rows are updated first, then those inserted that are not there yet; what another session inserts meanwhile is updated
-after all (ON CONFLICT). Whatever was neither is looked at once more, apart from rows of this transaction's own, and
-tried again if it was changed under our hands. Values are compared by their image, so that nothing that can be seen is
+Rows are updated first, then those inserted that are not there yet; what another session inserts meanwhile is passed
+over (ON CONFLICT). Whatever was neither is looked at once more, apart from rows of this transaction's own, and tried
+again if it was changed under our hands. Values are compared by their image, so that nothing that can be seen is
 taken for equal: not 1.0 for 1.00, nor the letters that a collation does not tell apart.
 """
 
@@ -150,8 +150,8 @@ class Merge:
         updated = self._update(connection, relation, there)
         created = self._insert(connection, relation, there)
         deletes = self.changes and self.rules.deletes != "ignore"
-        deleted = self._delete(connection, relation) if deletes else 0
-        return Outcome(updated=updated, created=created, deleted=deleted)
+        gone = self._delete(connection, relation) if deletes else Outcome()
+        return Outcome(updated=updated, created=created) + gone
 
     def remove_others(self, connection: psycopg.Connection[Any]) -> int:
         """Delete what the slice does not have."""
@@ -169,14 +169,9 @@ class Merge:
         return connection.execute(query).rowcount
 
     def _insert(self, connection: psycopg.Connection[Any], relation: sql.Composed, which: sql.Composable) -> int:
-        met = (
-            sql.SQL("DO UPDATE SET {} WHERE {}").format(self._sets("excluded"), self._wanted("excluded", "t"))
-            if self._settable
-            else sql.SQL("DO NOTHING")
-        )
         query = sql.SQL(
             "INSERT INTO {target} AS t ({names}) {overriding}SELECT {values} FROM {relation} s "
-            "WHERE {which} AND NOT EXISTS (SELECT FROM {target} t WHERE {same}) ON CONFLICT ({key}) {met}"
+            "WHERE {which} AND NOT EXISTS (SELECT FROM {target} t WHERE {same}) ON CONFLICT ({key}) DO NOTHING"
         ).format(
             target=self.target.name.sql,
             names=self._names,
@@ -186,20 +181,29 @@ class Merge:
             which=which,
             same=self._same_key,
             key=identifiers(self.rules.key),
-            met=met,
         )
         return connection.execute(query).rowcount
 
-    def _delete(self, connection: psycopg.Connection[Any], relation: sql.Composed) -> int:
+    def _delete(self, connection: psycopg.Connection[Any], relation: sql.Composed) -> Outcome:
         is_one = sql.SQL("s.{} = 'delete'").format(sql.Identifier(CHANGE))
-        where = sql.SQL(" AND ").join([self._same_key, is_one, self._guarded("s", "t"), self._late])
+        one = sql.SQL(" AND ").join([self._same_key, is_one, self._guarded("s", "t")])
+        target = self.target.name.sql
         if self._marks is None:
-            query = sql.SQL("DELETE FROM {} t USING {} s WHERE {}").format(self.target.name.sql, relation, where)
-        else:
-            query = sql.SQL("UPDATE {} t SET {at} = now() FROM {} s WHERE {} AND t.{at} IS NULL").format(
-                self.target.name.sql, relation, where, at=sql.Identifier(self._marks)
-            )
-        return connection.execute(query).rowcount
+            query = sql.SQL("DELETE FROM {} t USING {} s WHERE {} AND {}").format(target, relation, one, self._late)
+            return Outcome(deleted=connection.execute(query).rowcount)
+        mark, name = sql.Identifier(self._marks), self.rules.newer_than
+        # What is marked keeps the time of its delete: a version from before it, come late, is stale.
+        time = sql.SQL(", {0} = coalesce(s.{0}, t.{0})").format(sql.Identifier(name)) if name else sql.SQL("")
+        query = sql.SQL("UPDATE {} t SET {mark} = now(){} FROM {} s WHERE {} AND {} AND t.{mark} IS NULL").format(
+            target, time, relation, one, self._late, mark=mark
+        )
+        deleted = connection.execute(query).rowcount
+        if not name:
+            return Outcome(deleted=deleted)
+        query = sql.SQL("UPDATE {} t SET {at} = s.{at} FROM {} s WHERE {} AND t.{} IS NOT NULL AND {}").format(
+            target, relation, one, mark, self._newer("s", "t"), at=sql.Identifier(name)
+        )
+        return Outcome(deleted=deleted, equal=connection.execute(query).rowcount)
 
     @property
     def _late(self) -> sql.Composed:
