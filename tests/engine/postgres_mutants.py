@@ -195,8 +195,8 @@ def _believed() -> Any:
     """What became of the rows is not counted either."""
     merged = Landing._merged
 
-    def as_told(self: Landing, connection: Any, rows: int) -> Outcome:
-        merged(self, connection, rows)
+    def as_told(self: Landing, connection: Any, rows: int, bad: Any) -> Outcome:
+        merged(self, connection, rows, bad)
         return Outcome(created=rows)
 
     return Landing, "_merged", as_told

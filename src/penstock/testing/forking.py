@@ -20,6 +20,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -140,6 +141,8 @@ def nursery() -> Nursery:
 def main() -> None:
     for name in PRELOADED:
         import_module(name)
+    # There are threads by now, of OpenBLAS and jemalloc. Both see to it that they can be forked.
+    warnings.filterwarnings("ignore", ".* multi-threaded, use of fork", DeprecationWarning)
     gc.collect()
     gc.freeze()
     order = _serve()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -117,6 +116,32 @@ def test_a_refresh_takes_the_place_of_all_before_and_leaves_the_rest_alone(datab
     assert [id_ for (id_,) in orders.rows("SELECT id FROM orders ORDER BY 1")] == [2, 3, 4]
 
 
+def test_a_table_that_is_known_to_be_empty_is_not_searched_for_each_row(database: str) -> None:
+    """The server would plan to look through it for every row, and it grows meanwhile."""
+    orders = Landed(database, OPTIONS)
+    orders.deliver(rows(row(1, 1)))
+    orders.run("TRUNCATE orders")
+    orders.run("VACUUM ANALYZE orders")
+    count = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'orders'"
+    before = orders.rows(count)[0][0]
+    assert orders.deliver(rows(*(row(n, 10) for n in range(300)))) == Outcome(created=300)
+    # The session's counts come when it has ended.
+    end = time.monotonic() + 10
+    while (scans := orders.rows(count)[0][0] - before) == 0 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert 0 < scans < 30
+
+
+def test_a_newer_row_differs_unless_what_tells_so_is_volatile(database: str) -> None:
+    for volatile, outcome in (([], Outcome(updated=1)), (["updated_at"], Outcome(equal=1))):
+        orders = Landed(
+            database, {"key": ["id"], "newer_than": "updated_at", "volatile": volatile}, pipeline=str(volatile)
+        )
+        orders.run("DROP TABLE IF EXISTS orders")
+        orders.deliver(rows(row(1, 1)))
+        assert orders.deliver(rows(row(1, 2))) == outcome
+
+
 @pytest.mark.parametrize(
     ("type_", "value", "fits"),
     [
@@ -146,28 +171,3 @@ def test_nothing_is_cut_or_rounded(database: str, type_: str, value: str, fits: 
         orders.deliver(given)
     assert value not in str(failed.value)
     assert orders.rows() == []
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_two_pipelines_in_opposite_orders(database: str, seed: int) -> None:
-    """Versions of the same keys come by two ways, each in an order of its own: the newest stays."""
-    random = Random(seed)
-    versions = [row(id_, minute, amount=f"{minute}.00") for id_ in range(1, 21) for minute in range(1, 9)]
-    totals: list[Outcome] = []
-
-    def deliver(name: str, ordered: list[Any]) -> None:
-        orders = Landed(database, OPTIONS, pipeline=name)
-        for first in range(0, len(ordered), 16):
-            totals.append(orders.deliver(rows(*ordered[first : first + 16])))
-
-    shuffled = random.sample(versions, len(versions))
-    ways = [
-        threading.Thread(target=deliver, args=(name, way)) for name, way in (("up", shuffled), ("down", shuffled[::-1]))
-    ]
-    for way in ways:
-        way.start()
-    for way in ways:
-        way.join(60)
-    assert sum(outcome.rows for outcome in totals) == 2 * len(versions)
-    orders = Landed(database)
-    assert orders.rows("SELECT id, amount FROM orders ORDER BY id") == [(n, Decimal("8.00")) for n in range(1, 21)]
