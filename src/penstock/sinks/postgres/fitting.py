@@ -97,12 +97,12 @@ class Fitted:
         if column.inner:
             # The source prints it as this session does.
             as_sent = sql.SQL(self.sent)
-            return sql.SQL("({0} IS DISTINCT FROM ({1})::{2})").format(given, self.value(row), as_sent)
+            return sql.SQL("({0} IS DISTINCT FROM ({1})::{2})").format(given, self._cast(given), as_sent)
         # Operators of an extension are not in pg_catalog, where ours are looked up.
         compared = sql.SQL("{}" if column.built_in else "{}::text")
         free = sql.SQL(column.free)
         before = compared.format(sql.SQL("{}::{}").format(given, free))
-        after = compared.format(sql.SQL("({})::{}").format(self.value(row), free))
+        after = compared.format(sql.SQL("({})::{}").format(self._cast(given), free))
         return sql.SQL("({} IS DISTINCT FROM {})").format(before, after)
 
     @property
