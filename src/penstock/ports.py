@@ -423,6 +423,8 @@ class StreamState:
     last_rows: int = 0
     #: when the mark last moved
     moved_at: datetime | None = None
+    #: what became of the rows delivered since the last reset; None: the sink does not look at rows
+    outcome: Outcome | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,6 +438,8 @@ class Change:
     position: Position | None
     rows: int
     run: str | None
+    #: what became of the rows; None: the sink does not look at rows, or none came
+    outcome: Outcome | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -492,11 +496,21 @@ class Store(Protocol):
         """Record a slice before it is moved, only if the stream stands at its predecessor with no open intent."""
         ...
 
-    def advance(self, lease: Lease, slice_: Slice, *, rows: int, bytes_: int, now: datetime, run: str) -> int:
+    def advance(
+        self,
+        lease: Lease,
+        slice_: Slice,
+        *,
+        rows: int,
+        bytes_: int,
+        now: datetime,
+        run: str,
+        outcome: Outcome | None = None,
+    ) -> int:
         """Mark := slice.upto, slice := done, history + 1, a recorded stop cleared, in one transaction.
 
-        Only if this slice is the open intent. A reset slice sets rows and bytes to 0 and clears `reset_wanted`.
-        Returns the new version.
+        Only if this slice is the open intent. Rows, bytes and what became of them are added to the stream's; a reset
+        slice sets them to nothing instead and clears `reset_wanted`. Returns the new version.
         """
         ...
 

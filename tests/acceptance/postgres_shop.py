@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 
 import psycopg
 
+from penstock.core.outcome import Outcome
+from penstock.store import open_store
 from tests.acceptance.shop import Shop
 
 PIPELINE = """
@@ -43,8 +47,21 @@ def count(url: str, query: str) -> int:
     return int(row[0])
 
 
-def check(url: str, mode: str) -> None:
-    """Each version once and the newest of every order there; each slice once in the ledger; nothing left aside."""
+def kept(folder: Path) -> dict[str, int]:
+    """What became of all rows, as the store tells it of the stream and of its changes."""
+    with closing(open_store(".penstock/store.db", folder=str(folder))) as store:
+        total = store.state("shop", "orders").outcome
+        changes = [change.outcome for change in store.history("shop", "orders", most=1000)]
+    assert total is not None
+    assert sum((outcome for outcome in changes if outcome), Outcome()) == total
+    return asdict(total)
+
+
+def check(url: str, mode: str, folder: Path) -> None:
+    """Each version once and the newest of every order there; each slice once in the ledger; nothing left aside.
+
+    And the store has counted each row by what became of it, as the ledger has.
+    """
     version = "id, customer_id, amount, note, updated_at"
     wanted, landed = "SELECT * FROM public.orders", "SELECT * FROM copies.orders"
     if mode == "append":
@@ -68,4 +85,7 @@ def check_ledger(url: str) -> None:
     told = "SELECT sum(rows - (SELECT sum(v::bigint) FROM jsonb_each_text(outcome) o (k, v))) FROM penstock_sink.slices"
     beyond = "SELECT coalesce(sum((outcome ->> 'deleted')::bigint), 0) FROM penstock_sink.slices WHERE kind = 'refresh'"
     assert count(url, told) + count(url, beyond) == 0
+    for name, number in kept(folder).items():
+        summed = f"SELECT coalesce(sum((outcome ->> '{name}')::bigint), 0) FROM penstock_sink.slices"
+        assert (name, count(url, summed)) == (name, number)
     assert count(url, r"SELECT count(*) FROM pg_class WHERE relname LIKE 's\_%' AND relkind = 'r'") == 0

@@ -32,7 +32,7 @@ def test_frozen_past_its_lease(point: str, mode: str, database: str, tmp_path: P
     assert "Nothing was lost and nothing delivered twice." in woken.err
     shop.arrive(3001, 3100)
     assert shop.command.run("run", "shop.yaml").code == 0
-    check(database, mode)
+    check(database, mode, tmp_path)
 
 
 @pytest.mark.parametrize(("point", "killed"), [("postgres.moved", True), ("postgres.merged", False)])
@@ -55,4 +55,4 @@ def test_frozen_inside_its_transaction(point: str, killed: bool, database: str, 
     shop.arrive(3001, 3100)
     third = shop.command.run("run", "shop.yaml")
     assert third.code == 0, third.err
-    check(database, "append")
+    check(database, "append", tmp_path)

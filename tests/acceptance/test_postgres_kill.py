@@ -29,7 +29,7 @@ def test_killed_at(mode: str, point: str, database: str, tmp_path: Path) -> None
     shop.change(every=7, at=1)
     done = shop.command.run("run", "shop.yaml")
     assert done.code == 0, done.err
-    check(database, mode)
+    check(database, mode, tmp_path)
 
 
 def test_the_server_dies_between_putting_aside_and_merging(tmp_path: Path) -> None:
@@ -51,4 +51,4 @@ def test_the_server_dies_between_putting_aside_and_merging(tmp_path: Path) -> No
             shop.change(every=7, at=1)
             done = shop.command.run("run", "shop.yaml")
             assert done.code == 0, done.err
-            check(shop.url, mode)
+            check(shop.url, mode, shop.folder)

@@ -32,7 +32,9 @@ class Outcome:
     def rows(self) -> int:
         return sum(dataclasses.astuple(self))
 
-    def __add__(self, other: Outcome) -> Outcome:
+    def __add__(self, other: Outcome | None) -> Outcome:
+        if other is None:
+            return self
         return Outcome(*map(sum, zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)))
 
     def warnings(self) -> list[str]:

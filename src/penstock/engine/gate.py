@@ -307,7 +307,7 @@ class Gate:
         )
         for line in outcome.warnings() if outcome else ():
             self.say(Log(level="warning", stream=self.stream, text=f"slice {slice_.number}: {line}"))
-        self.advance(slice_, rows, bytes_, became)
+        self.advance(slice_, rows, bytes_, outcome)
         self.sink.sweep(self.stream, slice_.position)
         self.probe.at("gate.swept", number=slice_.number)
 
@@ -375,8 +375,10 @@ class Gate:
             stream=self.stream,
         )
 
-    def advance(self, slice_: Slice, rows: int, bytes_: int, outcome: dict[str, int] | None) -> None:
-        version = self.store.advance(self.lease, slice_, rows=rows, bytes_=bytes_, now=self.clock.now(), run=self.run)
+    def advance(self, slice_: Slice, rows: int, bytes_: int, outcome: Outcome | None) -> None:
+        version = self.store.advance(
+            self.lease, slice_, rows=rows, bytes_=bytes_, now=self.clock.now(), run=self.run, outcome=outcome
+        )
         self.probe.at("gate.advanced", number=slice_.number)
         self.say(
             StateChanged(
@@ -388,7 +390,7 @@ class Gate:
                 reason="advance" if slice_.kind is Kind.ROWS else slice_.kind.value,
                 rows=rows,
                 bytes=bytes_,
-                outcome=outcome,
+                outcome=outcome.document() if outcome else None,
             )
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -115,6 +116,32 @@ def test_a_refresh_takes_the_place_of_all_before_and_leaves_the_rest_alone(datab
     assert outcome == Outcome(created=1, updated=1, equal=1, deleted=1)
     assert orders.rows("SELECT xmin::text FROM orders WHERE id = 2") == was
     assert [id_ for (id_,) in orders.rows("SELECT id FROM orders ORDER BY 1")] == [2, 3, 4]
+
+
+def test_a_table_that_is_known_to_be_empty_is_not_searched_for_each_row(database: str) -> None:
+    """The server would plan to look through it for every row, and it grows meanwhile."""
+    orders = Landed(database, OPTIONS)
+    orders.deliver(rows(row(1, 1)))
+    orders.run("TRUNCATE orders")
+    orders.run("VACUUM ANALYZE orders")
+    count = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'orders'"
+    before = orders.rows(count)[0][0]
+    assert orders.deliver(rows(*(row(n, 10) for n in range(300)))) == Outcome(created=300)
+    # The session's counts come when it has ended.
+    end = time.monotonic() + 10
+    while (scans := orders.rows(count)[0][0] - before) == 0 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert 0 < scans < 30
+
+
+def test_a_newer_row_differs_unless_what_tells_so_is_volatile(database: str) -> None:
+    for volatile, outcome in (([], Outcome(updated=1)), (["updated_at"], Outcome(equal=1))):
+        orders = Landed(
+            database, {"key": ["id"], "newer_than": "updated_at", "volatile": volatile}, pipeline=str(volatile)
+        )
+        orders.run("DROP TABLE IF EXISTS orders")
+        orders.deliver(rows(row(1, 1)))
+        assert orders.deliver(rows(row(1, 2))) == outcome
 
 
 @pytest.mark.parametrize(

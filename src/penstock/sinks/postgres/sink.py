@@ -47,6 +47,8 @@ class PostgresSink:
         self.ledger = Ledger(options.own_schema, context.pipeline)
         self.quarantine = Quarantine(options.own_schema, context.pipeline)
         self._infos: dict[str, StreamInfo] = {}
+        #: for a stream, those that its table refers to
+        self._ahead: dict[str, set[str]] = {}
 
     # ------------------------------------------------------------ names and options
 
@@ -92,10 +94,9 @@ class PostgresSink:
         streams_of = {self.table(info.name): info.name for info in streams}
         with self._asking("the foreign keys"), self.writing.transaction(read_only=True) as connection:
             pairs = references(connection, list(streams_of))
-        ahead: dict[str, set[str]] = {}
         for child, parent in pairs:
-            ahead.setdefault(streams_of[child], set()).add(streams_of[parent])
-        return ahead
+            self._ahead.setdefault(streams_of[child], set()).add(streams_of[parent])
+        return self._ahead
 
     def _must_be_apart(self, streams: Iterable[str]) -> None:
         twice = [name for name, times in Counter(map(self.table, streams)).items() if times > 1]
@@ -133,7 +134,8 @@ class PostgresSink:
     def explain(self, stream: StreamInfo, content: Document) -> Sequence[Remark]:
         from penstock.sinks.postgres.explain import remarks
 
-        return remarks(str(self.table(stream.name)), stream, self.rules(stream), self.stream_options(stream.name))
+        options, ahead = self.stream_options(stream.name), self._ahead.get(stream.name, ())
+        return remarks(str(self.table(stream.name)), stream, self.rules(stream), options, ahead)
 
     def held(self, stream: str) -> Held | None:
         with self._asking("the ledger", stream), self.writing.transaction(read_only=True) as connection:
