@@ -72,10 +72,10 @@ def check(url: str, mode: str, folder: Path) -> None:
     for left, right in ((wanted, landed), (landed, wanted)):
         missing = f"SELECT {version} FROM ({left}) l EXCEPT ALL SELECT {version} FROM ({right}) r"
         assert count(url, f"SELECT count(*) FROM ({missing}) x") == 0
-    check_ledger(url)
+    check_ledger(url, folder)
 
 
-def check_ledger(url: str) -> None:
+def check_ledger(url: str, folder: Path) -> None:
     """Each slice once, each after the one before it, each with all its rows accounted for; nothing left aside."""
     in_order = "SELECT count(*) FROM penstock_sink.slices s JOIN penstock_sink.slices p ON s.previous = p.id"
     slices = count(url, "SELECT count(*) FROM penstock_sink.slices")
