@@ -105,18 +105,21 @@ class KeyedMachine(PostgresMachine):
     keyed = True
 
 
-class Focused(PostgresMachine):
-    """Only writers that meet each other or a failure: for finding mistakes in the sink, in few examples."""
+class Narrow(PostgresMachine):
+    """Only what several do: for finding mistakes in few examples."""
 
     most_faults, most_starts = 6, 14
     start = rewind = undo = step = step_to = start_to = finish = crash = answer_is_lost = None  # type: ignore[assignment]
-    store_is_copied = store_is_restored = sink_is_copied = sink_is_restored = None  # type: ignore[assignment]
-    old_store_comes_back = store_is_lost = table_is_dropped = server_fails = None  # type: ignore[assignment]
+    store_is_copied = store_is_restored = sink_is_copied = sink_is_restored = server_fails = None  # type: ignore[assignment]
 
 
-class Restored(Focused):
-    """Only stores that are lost or come back, and tables that are dropped."""
+class Meeting(Narrow):
+    """Writers that meet each other, or a server that fails."""
+
+    old_store_comes_back = store_is_lost = table_is_dropped = None  # type: ignore[assignment]
+
+
+class Losing(Narrow):
+    """Stores that are lost or come back, and tables that are dropped."""
 
     writer_is_frozen = writer_meets = writers_cross = None  # type: ignore[assignment]
-    old_store_comes_back, store_is_lost = PostgresMachine.old_store_comes_back, PostgresMachine.store_is_lost
-    table_is_dropped = PostgresMachine.table_is_dropped

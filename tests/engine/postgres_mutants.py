@@ -12,7 +12,6 @@ from psycopg import sql
 
 from penstock.core.outcome import Outcome
 from penstock.errors import CommitUnclear
-from penstock.sinks.postgres import sink as sink_module
 from penstock.sinks.postgres import staging as staging_module
 from penstock.sinks.postgres import writer as writer_module
 from penstock.sinks.postgres.landing import Landing
@@ -66,7 +65,7 @@ def _() -> Iterator[None]:
     def later(self: Ledger, connection: Any, slice_: Any, **more: Any) -> bool:
         wanted.update(more)
         held = self.read(connection, slice_.stream)
-        return (held.id if held else "") == slice_.previous
+        return bool((held.id if held else "") == slice_.previous)
 
     def at_last(self: Ledger, connection: Any, slice_: Any, attempt: str, outcome: Outcome) -> None:
         connection.execute("COMMIT")
@@ -209,7 +208,7 @@ def _() -> Iterator[None]:
     def all_left(schema: str, names: Sequence[str], pipeline: str, stream: str, upto: int) -> Any:
         return left(schema, names, pipeline, stream, upto + 1)
 
-    with patched((sink_module.staging, "left", all_left)):
+    with patched((staging_module, "left", all_left)):
         yield
 
 

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.engine.postgres_machine import Focused, KeyedMachine, PostgresMachine, Restored
+from tests.engine.postgres_machine import KeyedMachine, Losing, Meeting, PostgresMachine
 from tests.engine.postgres_mutants import POSTGRES_MUTANTS
 from tests.engine.world import Wrong
 
 #: as in the lake, few examples, and none is shrunk
 LONG_ENOUGH = settings(
-    max_examples=3,
+    max_examples=30,
     stateful_step_count=25,
     deadline=None,
     report_multiple_bugs=False,
@@ -29,6 +29,7 @@ SEEDS = {
 #: those that need more than writers that meet
 OF_STORES = (
     "holds n or more means already in",
+    "less 'greet': a run does not ask the sink first",
     "recover leaves the ledger as it is",
     "the chain is kept under a uid born in the store",
 )
@@ -42,7 +43,7 @@ def test_properties_hold(machine: type[PostgresMachine], database: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(POSTGRES_MUTANTS))
 def test_mistake_is_caught(name: str, database: str) -> None:
-    machine = Restored if name in OF_STORES else Focused
+    machine: type[PostgresMachine] = Losing if name in OF_STORES else Meeting
     machine.url = database
     with POSTGRES_MUTANTS[name](), pytest.raises(Wrong):
         run_state_machine_as_test(seed(SEEDS.get(name, 1))(machine), settings=SEARCH)
