@@ -67,12 +67,7 @@ class PostgresMachine(GateMachine):
     @precondition(lambda self: self.world.starts < self.most_starts)
     @rule(point=one_of("between"), meanwhile=MEANWHILE)
     def writer_meets(self, point: str, meanwhile: str) -> None:
-        """Something happens to the server while one is at work; it goes on."""
-        self.row_arrives()
-        process = self.world.start()
-        self.go_to(process, point)
-        self.happens(meanwhile, -1)
-        self.go(process, 400)
+        self.meets(point, lambda: self.happens(meanwhile, -1))
 
     @precondition(lambda self: not self.world.processes and not self.world.stopped)
     @precondition(lambda self: self.world.starts + 1 < self.most_starts)
