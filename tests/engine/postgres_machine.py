@@ -41,10 +41,10 @@ class PostgresMachine(GateMachine):
             self.happens(what, which)
 
     @precondition(lambda self: self.world.now.slices and not self.world.stopped)
-    @rule(recovered=st.booleans(), sure=st.integers(0, 3))
-    def table_is_dropped(self, recovered: bool, sure: int) -> None:
+    @rule(recovered=st.booleans(), sure=st.booleans())
+    def table_is_dropped(self, recovered: bool, sure: bool) -> None:
         """The stream stops; recover leads out."""
-        if sure == 0 and self.world.there and self.fault():
+        if sure and self.world.there and self.fault():
             self.world.drops()
             if recovered:
                 self.world.settle(None)
@@ -117,4 +117,4 @@ class Meeting(Narrow):
 class Losing(Narrow):
     """Stores that are lost or come back, and tables that are dropped."""
 
-    writer_is_frozen = writer_meets = writers_cross = None  # type: ignore[assignment]
+    writer_is_frozen = writers_cross = None  # type: ignore[assignment]
