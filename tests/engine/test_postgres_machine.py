@@ -25,7 +25,13 @@ SEEDS = {
     "advance without compare-and-set": 6,
     "an unknown outcome is taken for a commit": 3,
     "less 'greet': a run does not ask the sink first": 8,
+    "nothing is swept": 3,
+    "plan anew on retry": 4,
     "recover leaves the ledger as it is": 8,
+    "staging shared by all attempts": 4,
+    "the ledger moves without compare-and-set": 4,
+    "what is there is not counted": 3,
+    "what was put aside is dropped on an unknown outcome": 3,
 }
 #: those that need more than writers that meet
 OF_STORES = (
