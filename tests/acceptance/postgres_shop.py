@@ -27,7 +27,7 @@ pipelines:
 MODES = {
     "append": "cursor: updated_at, tiebreaker: id, mode: append",
     "upsert": "cursor: updated_at, tiebreaker: id, newer_than: updated_at",
-    "replace": "accept_drop: true",
+    "replace": "mode: replace, accept_drop: true",
 }
 
 
@@ -63,19 +63,25 @@ def check(url: str, mode: str, folder: Path) -> None:
     And the store has counted each row by what became of it, as the ledger has.
     """
     version = "id, customer_id, amount, note, updated_at"
+    wanted, landed = "SELECT * FROM public.orders", "SELECT * FROM copies.orders"
     if mode == "append":
         doubled = f"SELECT count(*) - count(DISTINCT ({version})) FROM copies.orders"
         assert count(url, doubled) == 0
+        assert count(url, "SELECT (SELECT sum(rows) FROM penstock_sink.slices) - count(*) FROM copies.orders") == 0
         landed = "SELECT DISTINCT ON (id) * FROM copies.orders ORDER BY id, updated_at DESC"
-    else:
-        landed = "SELECT * FROM copies.orders"
-    for left, right in (("public.orders", f"({landed}) x"), (f"({landed}) x", "public.orders")):
-        missing = f"SELECT count(*) FROM (SELECT {version} FROM {left} EXCEPT SELECT {version} FROM {right}) y"
-        assert count(url, missing) == 0
+    for left, right in ((wanted, landed), (landed, wanted)):
+        missing = f"SELECT {version} FROM ({left}) l EXCEPT ALL SELECT {version} FROM ({right}) r"
+        assert count(url, f"SELECT count(*) FROM ({missing}) x") == 0
+    check_ledger(url, folder)
+
+
+def check_ledger(url: str, folder: Path) -> None:
+    """Each slice once, each after the one before it, each with all its rows accounted for; nothing left aside."""
     in_order = "SELECT count(*) FROM penstock_sink.slices s JOIN penstock_sink.slices p ON s.previous = p.id"
     slices = count(url, "SELECT count(*) FROM penstock_sink.slices")
     assert count(url, in_order) == slices - 1
     assert count(url, "SELECT max(number) FROM penstock_sink.slices") == slices
+    assert count(url, "SELECT number FROM penstock_sink.ledger JOIN penstock_sink.slices USING (number, id)") == slices
     told = "SELECT sum(rows - (SELECT sum(v::bigint) FROM jsonb_each_text(outcome) o (k, v))) FROM penstock_sink.slices"
     beyond = "SELECT coalesce(sum((outcome ->> 'deleted')::bigint), 0) FROM penstock_sink.slices WHERE kind = 'refresh'"
     assert count(url, told) + count(url, beyond) == 0

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.acceptance.freezing import LEASE, check_replaced, frozen_while_another_goes_on, past_its_lease
 from tests.acceptance.postgres_shop import check, open_shop
-
-#: long enough that the moment of the freeze is hardly ever that of a heartbeat, which would keep the store locked
-LEASE = 4.0
-REPLACED = "was away for longer than its lease (frozen or cut off) and was replaced"
 
 
 @pytest.mark.parametrize(("point", "mode"), [("gate.moved", "append"), ("postgres.prepared", "upsert")])
 def test_frozen_past_its_lease(point: str, mode: str, database: str, tmp_path: Path) -> None:
-    """A second run finishes the slice and two more; the first, woken, puts nothing in twice and says what happened."""
     shop = open_shop(database, tmp_path, mode, lease=LEASE)
-    with shop.command.frozen("run", "shop.yaml", point=point, nth=2) as first:
-        time.sleep(LEASE + 0.5)
-        second = shop.command.run("run", "shop.yaml", "--json")
-        assert second.code == 0, second.err
-        done = [m["number"] for m in second.messages if m["type"] == "state"]
-        assert done[0] == 2
-        assert len(done) >= 3
-    woken = first.end()
-    assert woken.code == 4
-    assert REPLACED in woken.err
-    assert "Nothing was lost and nothing delivered twice." in woken.err
+    frozen_while_another_goes_on(shop, point)
     shop.arrive(3001, 3100)
     assert shop.command.run("run", "shop.yaml").code == 0
     check(database, mode, tmp_path)
@@ -40,7 +25,7 @@ def test_frozen_inside_its_transaction(point: str, killed: bool, database: str, 
     """What it has locked is waited for as long as `lock_timeout` says; once it goes, or goes on, all comes in."""
     shop = open_shop(database, tmp_path, "append", lease=LEASE, lock_timeout=0.3)
     with shop.command.frozen("run", "shop.yaml", point=point, nth=2) as first:
-        time.sleep(LEASE + 0.5)
+        past_its_lease()
         second = shop.command.run("run", "shop.yaml")
         assert second.code == 1, second.err
         assert "slice 2 was not committed by this attempt: another attempt is at it and has not ended" in second.err
@@ -49,9 +34,7 @@ def test_frozen_inside_its_transaction(point: str, killed: bool, database: str, 
         if killed:
             first.kill()
     if not killed:
-        woken = first.end()
-        assert woken.code == 4
-        assert REPLACED in woken.err
+        check_replaced(first.end())
     shop.arrive(3001, 3100)
     third = shop.command.run("run", "shop.yaml")
     assert third.code == 0, third.err

@@ -89,12 +89,7 @@ class LakeMachine(GateMachine):
     @precondition(lambda self: self.world.starts < self.most_starts)
     @rule(point=one_of("between"), meanwhile=MEANWHILE)
     def writer_meets(self, point: str, meanwhile: str) -> None:
-        """Something happens to the table while one is at work; it goes on."""
-        self.row_arrives()
-        process = self.world.start()
-        self.go_to(process, point)
-        self.happens(meanwhile)
-        self.go(process, 400)
+        self.meets(point, lambda: self.happens(meanwhile))
 
     @precondition(lambda self: len(self.world.processes) < 2 and not self.world.stopped)
     @precondition(lambda self: self.world.starts < self.most_starts)

@@ -223,6 +223,14 @@ class GateMachine(RuleBasedStateMachine):
             self.go(self.world.start(), 400)
             self.go(first, 400)
 
+    def meets(self, point: str, meanwhile: Callable[[], None]) -> None:
+        """Something happens while one is at work; it goes on."""
+        self.row_arrives()
+        process = self.world.start()
+        self.go_to(process, point)
+        meanwhile()
+        self.go(process, 400)
+
     def mark(self) -> int:
         last = self.world.store.state("p", "s").last
         return int(last.mark.document["place"]) if last and last.mark else 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -12,15 +11,13 @@ from psycopg import sql
 
 from penstock.core.outcome import Outcome
 from penstock.errors import CommitUnclear
-from penstock.sinks.postgres import sink as sink_module
 from penstock.sinks.postgres import staging as staging_module
 from penstock.sinks.postgres import writer as writer_module
 from penstock.sinks.postgres.landing import Landing
 from penstock.sinks.postgres.ledger import Ledger
 from penstock.sinks.postgres.sink import PostgresSink
 from penstock.sinks.postgres.staging import Staging
-from penstock.testing.memory_store import MemoryStore
-from tests.engine.mutants import MUTANTS, Mutant, patched
+from tests.engine.mutants import MUTANTS, Mutant, patched, registering, uid_in_store
 
 #: of the gate's own, those that the model makes beside a Postgres sink
 POSTGRES_MUTANTS: dict[str, Mutant] = {
@@ -34,11 +31,7 @@ POSTGRES_MUTANTS: dict[str, Mutant] = {
 }
 
 
-def mutant(name: str) -> Callable[[Callable[[], Iterator[None]]], None]:
-    def register(make: Callable[[], Iterator[None]]) -> None:
-        POSTGRES_MUTANTS[name] = contextmanager(make)
-
-    return register
+mutant = registering(POSTGRES_MUTANTS)
 
 
 # ---------------------------------------------------------------- the ledger
@@ -66,7 +59,7 @@ def _() -> Iterator[None]:
     def later(self: Ledger, connection: Any, slice_: Any, **more: Any) -> bool:
         wanted.update(more)
         held = self.read(connection, slice_.stream)
-        return (held.id if held else "") == slice_.previous
+        return bool((held.id if held else "") == slice_.previous)
 
     def at_last(self: Ledger, connection: Any, slice_: Any, attempt: str, outcome: Outcome) -> None:
         connection.execute("COMMIT")
@@ -100,22 +93,15 @@ _NAMES = ("pipeline", "stream", "number", "id", "kind", "after", "upto", "conten
 
 @mutant("the chain is kept under a uid born in the store")
 def _() -> Iterator[None]:
-    born, lose, make = MemoryStore.__init__, MemoryStore.lose, Ledger.__init__
-    lost = [0]
+    make = Ledger.__init__
 
-    def first(self: MemoryStore) -> None:
-        lost[0] = 0  # an example must not depend on the one before
-        born(self)
+    with uid_in_store() as uid:
 
-    def reborn(self: MemoryStore) -> None:
-        lost[0] += 1
-        lose(self)
+        def of_uid(self: Ledger, schema: str, pipeline: str) -> None:
+            make(self, schema, f"{pipeline}{uid[0] or ''}")
 
-    def of_uid(self: Ledger, schema: str, pipeline: str) -> None:
-        make(self, schema, f"{pipeline}{lost[0] or ''}")
-
-    with patched((MemoryStore, "__init__", first), (MemoryStore, "lose", reborn), (Ledger, "__init__", of_uid)):
-        yield
+        with patched((Ledger, "__init__", of_uid)):
+            yield
 
 
 @mutant("recover leaves the ledger as it is")
@@ -209,7 +195,7 @@ def _() -> Iterator[None]:
     def all_left(schema: str, names: Sequence[str], pipeline: str, stream: str, upto: int) -> Any:
         return left(schema, names, pipeline, stream, upto + 1)
 
-    with patched((sink_module.staging, "left", all_left)):
+    with patched((staging_module, "left", all_left)):
         yield
 
 

@@ -107,7 +107,7 @@ class PostgresWorld(World):
     def said(self, name: str, table: sql.Composable) -> bytes:
         """A file of SQL with the names of this world."""
         text = Path(__file__).with_name(f"postgres_{name}.sql").read_text()
-        query = sql.SQL(text).format(  # type: ignore[arg-type]
+        query = sql.SQL(text).format(
             schema=sql.Identifier(self.schema),
             name=sql.Literal(self.schema),
             table=table,

@@ -14,6 +14,8 @@ from tests.sinks.postgres.landed import Landed
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind
 from penstock.errors import StreamFailed
+from penstock.ports import Quiet
+from penstock.testing.contracts.delivery import Crash, Crashing
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema(
@@ -171,3 +173,29 @@ def test_nothing_is_cut_or_rounded(database: str, type_: str, value: str, fits: 
         orders.deliver(given)
     assert value not in str(failed.value)
     assert orders.rows() == []
+
+
+@pytest.mark.parametrize("deletes", ["soft", "hard"])
+def test_a_commit_that_died_anywhere_is_done_once(database: str, deletes: str) -> None:
+    """At each of its points, with every kind of row, deletes too; the next attempt brings all of it, and counts it."""
+    options = {**OPTIONS, "deletes": deletes, "deleted_at": "gone"}
+    orders = Landed(database, options)
+    orders.deliver(rows(*(row(n, 1) for n in range(1, 9))))
+    for at_call, point in enumerate(("part_written", "moved", "merged", "landed")):
+        minute = 10 * (at_call + 1)
+        key = 100 + at_call
+        given = rows(row(1, minute, amount=f"{minute}.00"), row(2 + at_call, minute, change="delete"), row(key, minute))
+        landed, orders.probe = orders.last, Crashing(at_call)
+        with pytest.raises(Crash, match=point):
+            orders.deliver(given)
+        orders.last, orders.probe = landed, Quiet()
+        if point != "landed":
+            assert orders.deliver(given) == Outcome(created=1, updated=1, deleted=1)
+        alive = "gone IS NULL" if deletes == "soft" else "true"
+        found = orders.rows(
+            f"SELECT id, amount FROM orders WHERE {alive} AND (id < 2 OR id >= 2 + {at_call}) ORDER BY 1"
+        )
+        assert found[0] == (1, Decimal(f"{minute}.00"))
+        assert [id_ for id_, _ in found[1:]] == [*range(3 + at_call, 9), *range(100, key + 1)]
+    told = "SELECT number, outcome ->> 'deleted' FROM penstock_sink.slices ORDER BY number"
+    assert orders.rows(told) == [(1, None), *((n, "1") for n in range(2, 6))]
