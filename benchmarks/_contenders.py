@@ -37,8 +37,8 @@ SINKS = {
 }
 LANDED = {"files": "out/{name}", "lake": "lake/{name}"}
 
+RUSTREAM_AT = "postgres: {{host: {host}, port: {port}, database: {database}, user: {user}, password: {password}}}\n"
 RUSTREAM = """\
-postgres: {{host: {host}, port: {port}, database: {database}, user: {user}, password: {password}}}
 output: {{type: local, path: out}}
 batch_size: 100000
 state_dir: state
@@ -76,17 +76,21 @@ def pipeline(sink: str, name: str, table: str = TABLE) -> str:
     return PIPELINE.format(name=name, sink=SINKS[sink].format(name=name), table=table)
 
 
-def rustream_file(url: str, table: str = FLOATS) -> str:
-    """What rustream wants to know."""
+def rustream_at(url: str) -> str:
+    """Where rustream finds the database: the first line of what it wants to know."""
     parts = urlsplit(url)
-    return RUSTREAM.format(
+    return RUSTREAM_AT.format(
         host=parts.hostname,
         port=parts.port,
         database=parts.path.lstrip("/"),
         user=unquote(parts.username or ""),
         password=unquote(parts.password or ""),
-        table=table,
     )
+
+
+def rustream_file(url: str, table: str = FLOATS) -> str:
+    """What rustream wants to know."""
+    return rustream_at(url) + RUSTREAM.format(table=table)
 
 
 def dlt_command(folder: Path, backend: str, *more: str) -> list[str]:

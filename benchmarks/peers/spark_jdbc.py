@@ -20,11 +20,19 @@ PARTITIONS = 2
 FETCH = 10_000
 
 
-def main() -> None:
-    url = urlsplit(os.environ["DATABASE_URL"])
-    address = f"jdbc:postgresql://{url.hostname}:{url.port}{url.path}"
-    login = {"user": unquote(url.username or ""), "password": unquote(url.password or "")}
-    session = (
+def address(url: str) -> str:
+    parts = urlsplit(url)
+    return f"jdbc:postgresql://{parts.hostname}:{parts.port}{parts.path}"
+
+
+def login(url: str) -> dict[str, str]:
+    parts = urlsplit(url)
+    return {"user": unquote(parts.username or ""), "password": unquote(parts.password or "")}
+
+
+def started() -> SparkSession:
+    """A session with the driver of the database."""
+    return (
         SparkSession.builder.master(f"local[{PARTITIONS}]")
         .config("spark.driver.extraClassPath", str(jars.files([jars.POSTGRES])[0]))
         .config("spark.ui.enabled", "false")
@@ -34,17 +42,22 @@ def main() -> None:
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
+
+
+def main() -> None:
+    url = os.environ["DATABASE_URL"]
+    session = started()
     for line in sys.stdin:
         table, rows, folder = line.split()
         begun = time.perf_counter()
         session.read.jdbc(
-            address,
+            address(url),
             table,
             column="id",
             lowerBound=1,
             upperBound=int(rows),
             numPartitions=PARTITIONS,
-            properties={**login, "driver": "org.postgresql.Driver", "fetchsize": str(FETCH)},
+            properties={**login(url), "driver": "org.postgresql.Driver", "fetchsize": str(FETCH)},
         ).write.parquet(folder)
         print(json.dumps({"status": "complete", "seconds": time.perf_counter() - begun}), flush=True)
     session.stop()

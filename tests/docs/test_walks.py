@@ -39,16 +39,18 @@ FOLDER = "/srv/shop"
 class Walk:
     """A reader with a folder and a database of their own, who does what the page says."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, store_url: str | None = None) -> None:
         self.folder = folder
         self.url = url
+        #: where pages write to
+        self.store_url = store_url or url
 
     def run(self, *words: str) -> str:
         """A process in the folder; what it prints."""
         ended = subprocess.run(
             [sys.executable, *words],
             cwd=self.folder,
-            env=os.environ | dict.fromkeys(("DATABASE_URL", "REPLICA_URL", "STORE_URL"), self.url),
+            env=os.environ | dict.fromkeys(("DATABASE_URL", "REPLICA_URL"), self.url) | {"STORE_URL": self.store_url},
             capture_output=True,
             text=True,
             timeout=300,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from unittest import mock
 
 from hypothesis import strategies as st
@@ -209,6 +210,26 @@ class GateMachine(RuleBasedStateMachine):
             return  # it ends much, so it comes seldom
         alone = self.chosen(which) if which >= 0 and self.world.processes else None
         self.world.settle(alone)
+
+    def freezes(self, point: str, *, vacate: bool, meanwhile: Callable[[], None]) -> None:
+        """One is frozen with its slice at hand; rows leave it; another does the slice; the first one wakes."""
+        self.row_arrives()
+        first = self.world.start()
+        self.go_to(first, point)
+        if vacate:
+            self.row_is_updated(0)
+        meanwhile()
+        if not self.world.stopped and not first.ended:
+            self.go(self.world.start(), 400)
+            self.go(first, 400)
+
+    def meets(self, point: str, meanwhile: Callable[[], None]) -> None:
+        """Something happens while one is at work; it goes on."""
+        self.row_arrives()
+        process = self.world.start()
+        self.go_to(process, point)
+        meanwhile()
+        self.go(process, 400)
 
     def mark(self) -> int:
         last = self.world.store.state("p", "s").last

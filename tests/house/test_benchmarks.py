@@ -12,11 +12,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from benchmarks import _orders as orders
-from benchmarks import _processes, _verdict, memory, noop, postgres_out
+from benchmarks import _processes, _targets, _verdict, memory, noop, postgres_in, postgres_out
 from benchmarks._opens import Opens
 
 RUN = """
@@ -177,6 +178,35 @@ def test_rows_that_did_not_come_are_missed(tmp_path: Path) -> None:
         postgres_out.counted(tmp_path, 4, "someone")
     (tmp_path / "1.parquet").unlink()
     postgres_out.counted(tmp_path, 2, "someone")
+
+
+def test_a_table_that_is_not_as_it_must_be_is_noticed(tmp_path: Path, database: str) -> None:
+    """Loaded by the expectation itself; then one value, and one row of the older version, differ."""
+    stock = _targets.Stock(tmp_path, database, 40)
+    stock.make()
+    assert (orders.rows_in(stock.files("all")), orders.rows_in(stock.files("all", floats=True))) == (40, 40)
+    for like, rest, change in (
+        (_targets.EMPTY, "", ""),
+        (_targets.EMPTY, "", "UPDATE t SET payload = payload || '{\"qty\": 9}' WHERE id = 7"),
+        (_targets.HALF, "WHERE id % 2 = 1", ""),
+    ):
+        stock.fresh("t", like)
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute(f"INSERT INTO t SELECT * FROM expected {rest}; {change}".encode())
+        if not rest and not change:
+            stock.checked("t", "someone")
+            continue
+        with pytest.raises(SystemExit, match="someone was to leave"):
+            stock.checked("t", "someone")
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute("DROP TABLE t")
+
+
+def test_an_upsert_is_judged_by_the_limit_and_by_every_peer() -> None:
+    seconds = {"adbc_merge": 6.0, "penstock_upsert_warm": 7.5, "rustream": 12.0, "spark_jdbc_merge": 7.0}
+    found = {name: {"s": each, "cpu_s": 1.0, "peak_mib": 10.0} for name, each in seconds.items()}
+    assert [line.split()[0] for line in postgres_in.verdicts(found)] == ["must", "yes", "yes", "NO"]
+    assert list(postgres_in.verdicts({"rustream": found["rustream"]})) == []
 
 
 def test_what_must_hold_is_judged() -> None:

@@ -220,6 +220,15 @@ class Gate:
         # What was seen before, in the look without the lease too, may have changed by it.
         self.content = self.ceiling = None
 
+    def look(self) -> Turn:
+        """Fix how far this run reads, where what other streams read has to reach at least as far."""
+        state = self.store.state(self.pipeline, self.stream)
+        if state.intent is None and not state.reset_wanted:
+            if not self.settled:
+                self.settle(self.validated(state), state.last)
+            self.plan(state, Budget(self.slice_bytes, rows=1, look=True))
+        return Turn.NOTHING
+
     def validated(self, state: StreamState) -> Document:
         """What would be read now, once source and sink have agreed to it."""
         content = self.content if self.content is not None else self.source.content(self.stream)
@@ -296,6 +305,8 @@ class Gate:
         self.say(
             StepDone(stream=self.stream, step="commit", number=slice_.number, rows=rows, bytes=bytes_, outcome=became)
         )
+        for line in outcome.warnings() if outcome else ():
+            self.say(Log(level="warning", stream=self.stream, text=f"slice {slice_.number}: {line}"))
         self.advance(slice_, rows, bytes_, outcome)
         self.sink.sweep(self.stream, slice_.position)
         self.probe.at("gate.swept", number=slice_.number)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +14,8 @@ from tests.sinks.postgres.landed import Landed
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind
 from penstock.errors import StreamFailed
+from penstock.ports import Quiet
+from penstock.testing.contracts.delivery import Crash, Crashing
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema(
@@ -117,6 +118,32 @@ def test_a_refresh_takes_the_place_of_all_before_and_leaves_the_rest_alone(datab
     assert [id_ for (id_,) in orders.rows("SELECT id FROM orders ORDER BY 1")] == [2, 3, 4]
 
 
+def test_a_table_that_is_known_to_be_empty_is_not_searched_for_each_row(database: str) -> None:
+    """The server would plan to look through it for every row, and it grows meanwhile."""
+    orders = Landed(database, OPTIONS)
+    orders.deliver(rows(row(1, 1)))
+    orders.run("TRUNCATE orders")
+    orders.run("VACUUM ANALYZE orders")
+    count = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'orders'"
+    before = orders.rows(count)[0][0]
+    assert orders.deliver(rows(*(row(n, 10) for n in range(300)))) == Outcome(created=300)
+    # The session's counts come when it has ended.
+    end = time.monotonic() + 10
+    while (scans := orders.rows(count)[0][0] - before) == 0 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert 0 < scans < 30
+
+
+def test_a_newer_row_differs_unless_what_tells_so_is_volatile(database: str) -> None:
+    for volatile, outcome in (([], Outcome(updated=1)), (["updated_at"], Outcome(equal=1))):
+        orders = Landed(
+            database, {"key": ["id"], "newer_than": "updated_at", "volatile": volatile}, pipeline=str(volatile)
+        )
+        orders.run("DROP TABLE IF EXISTS orders")
+        orders.deliver(rows(row(1, 1)))
+        assert orders.deliver(rows(row(1, 2))) == outcome
+
+
 @pytest.mark.parametrize(
     ("type_", "value", "fits"),
     [
@@ -140,32 +167,35 @@ def test_nothing_is_cut_or_rounded(database: str, type_: str, value: str, fits: 
         assert orders.deliver(given) == Outcome(created=1)
         assert orders.deliver(given) == Outcome(equal=1)
         return
-    with pytest.raises(StreamFailed, match=r"column v .* does not fit exactly in 1 of the slice's rows") as failed:
+    with pytest.raises(
+        StreamFailed, match=r"column v .* does not hold the value exactly, in the row with key id=1"
+    ) as failed:
         orders.deliver(given)
     assert value not in str(failed.value)
     assert orders.rows() == []
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_two_pipelines_in_opposite_orders(database: str, seed: int) -> None:
-    """Versions of the same keys come by two ways, each in an order of its own: the newest stays."""
-    random = Random(seed)
-    versions = [row(id_, minute, amount=f"{minute}.00") for id_ in range(1, 21) for minute in range(1, 9)]
-    totals: list[Outcome] = []
-
-    def deliver(name: str, ordered: list[Any]) -> None:
-        orders = Landed(database, OPTIONS, pipeline=name)
-        for first in range(0, len(ordered), 16):
-            totals.append(orders.deliver(rows(*ordered[first : first + 16])))
-
-    shuffled = random.sample(versions, len(versions))
-    ways = [
-        threading.Thread(target=deliver, args=(name, way)) for name, way in (("up", shuffled), ("down", shuffled[::-1]))
-    ]
-    for way in ways:
-        way.start()
-    for way in ways:
-        way.join(60)
-    assert sum(outcome.rows for outcome in totals) == 2 * len(versions)
-    orders = Landed(database)
-    assert orders.rows("SELECT id, amount FROM orders ORDER BY id") == [(n, Decimal("8.00")) for n in range(1, 21)]
+@pytest.mark.parametrize("deletes", ["soft", "hard"])
+def test_a_commit_that_died_anywhere_is_done_once(database: str, deletes: str) -> None:
+    """At each of its points, with every kind of row, deletes too; the next attempt brings all of it, and counts it."""
+    options = {**OPTIONS, "deletes": deletes, "deleted_at": "gone"}
+    orders = Landed(database, options)
+    orders.deliver(rows(*(row(n, 1) for n in range(1, 9))))
+    for at_call, point in enumerate(("part_written", "moved", "merged", "landed")):
+        minute = 10 * (at_call + 1)
+        key = 100 + at_call
+        given = rows(row(1, minute, amount=f"{minute}.00"), row(2 + at_call, minute, change="delete"), row(key, minute))
+        landed, orders.probe = orders.last, Crashing(at_call)
+        with pytest.raises(Crash, match=point):
+            orders.deliver(given)
+        orders.last, orders.probe = landed, Quiet()
+        if point != "landed":
+            assert orders.deliver(given) == Outcome(created=1, updated=1, deleted=1)
+        alive = "gone IS NULL" if deletes == "soft" else "true"
+        found = orders.rows(
+            f"SELECT id, amount FROM orders WHERE {alive} AND (id < 2 OR id >= 2 + {at_call}) ORDER BY 1"
+        )
+        assert found[0] == (1, Decimal(f"{minute}.00"))
+        assert [id_ for id_, _ in found[1:]] == [*range(3 + at_call, 9), *range(100, key + 1)]
+    told = "SELECT number, outcome ->> 'deleted' FROM penstock_sink.slices ORDER BY number"
+    assert orders.rows(told) == [(1, None), *((n, "1") for n in range(2, 6))]
