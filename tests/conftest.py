@@ -25,6 +25,7 @@ LONG = (
     "engine/test_lake_machine.py",
     "acceptance/test_undo_kill.py",
     "acceptance/test_lake_kill.py",
+    "acceptance/test_postgres_kill.py",
     "acceptance/test_lake_failures.py",
     "docs/test_walks.py",
     "house/test_benchmarks.py",

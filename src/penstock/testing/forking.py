@@ -3,10 +3,10 @@
 A new interpreter takes more than a second to import what a run needs, and the fault harness starts hundreds. What is
 forked is a process of its own all the same: with its own id, folder, environment and signals, and an end of its own.
 
-    python -m penstock.testing.forking
+    python -m penstock.testing.forking FOLDER
 
 reads an order from each line that it is sent. It leaves `pid`, `out`, `err` and at the end `code` in the place that the
-order names.
+order names, within the folder, and removes the folder when nobody can send anything any more.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import atexit
 import gc
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Any
 
 #: what commands import later than at their start
@@ -101,9 +102,9 @@ class Nursery:
     """The process that forks, as its parent sees it."""
 
     def __init__(self) -> None:
-        self._scratch = TemporaryDirectory(prefix="penstock-forked-")
+        self._folder = mkdtemp(prefix="penstock-forked-")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "penstock.testing.forking"],
+            [sys.executable, "-m", "penstock.testing.forking", self._folder],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
@@ -116,7 +117,7 @@ class Nursery:
         assert self._process.stdin is not None
         with self._lock:
             self._count += 1
-            place = Path(self._scratch.name, str(self._count))
+            place = Path(self._folder, str(self._count))
             place.mkdir()
             order = {"place": str(place), "words": words, "folder": str(folder), "environment": dict(environment)}
             self._process.stdin.write(json.dumps(order) + "\n")
@@ -127,7 +128,6 @@ class Nursery:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
-        self._scratch.cleanup()
 
 
 @cache
@@ -147,6 +147,7 @@ def main() -> None:
     gc.freeze()
     order = _serve()
     if order is None:
+        shutil.rmtree(sys.argv[1], ignore_errors=True)
         return
     # Back at the bottom of the stack, so that the command ends as every interpreter ends.
     from penstock.testing import command

@@ -16,6 +16,7 @@ from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, following
 from penstock.ports import Context, Probe, Quiet, StreamInfo
 from penstock.sinks.postgres import Options, PostgresSink, StreamOptions, build
+from penstock.sinks.postgres.fitting import CHANGE
 from penstock.testing.contracts.delivery import put_aside
 
 STREAM = "orders"
@@ -72,4 +73,6 @@ class Landed:
 
 
 def content_of(schema: pa.Schema) -> Document:
-    return {"columns": [{"name": column.name, "arrow": str(column.type)} for column in schema]}
+    """As the lake's source says it: the column that tells deletes from others is not listed."""
+    columns = [{"name": column.name, "arrow": str(column.type)} for column in schema if column.name != CHANGE]
+    return {"columns": columns, "changes": CHANGE in schema.names}

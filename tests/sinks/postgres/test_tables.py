@@ -208,6 +208,17 @@ def test_a_source_whose_columns_change(database: str) -> None:
     )
 
 
+def test_a_refresh_whose_columns_change(database: str) -> None:
+    execute(database, SOURCE)
+    moving = Moving()
+    for change in ("SELECT", "ALTER TABLE orders ALTER id TYPE text, ALTER n TYPE text USING n || 'x', DROP gone"):
+        execute(database, change)
+        copy = writing(database, stream="orders", into="copies.orders")
+        assert moving.run("copy", reading(database, stream="orders"), copy) == []
+    assert moving.outcomes == [{"created": 1}, {"updated": 1}]
+    assert rows(database, "SELECT id, n, gone FROM copies.orders") == [("1", "1x", "gone")]
+
+
 def test_a_column_that_may_not_become_wider_is_refused_and_says_how(database: str) -> None:
     execute(database, SOURCE)
     moving = Moving()
@@ -219,10 +230,12 @@ def test_a_column_that_may_not_become_wider_is_refused_and_says_how(database: st
             writing(database, stream="orders", into="copies.orders", key=["id"], **options),
         )
 
-    # What was narrower from the beginning is the user's will.
-    execute(database, "CREATE TABLE copies.orders (id bigint PRIMARY KEY, n integer, code varchar(7))")
+    # What was another type from the beginning is the user's will.
+    execute(database, "CREATE TABLE copies.orders (id bigint PRIMARY KEY, n integer, code name)")
     assert run() == []
-    execute(database, "ALTER TABLE orders ALTER n TYPE bigint; INSERT INTO orders VALUES (2, 2, 'b')")
+    execute(
+        database, "ALTER TABLE orders ALTER n TYPE bigint, ALTER code TYPE text; INSERT INTO orders VALUES (2, 2, 'b')"
+    )
     [said] = run(create=False)
     assert said == (
         "column n became bigint at the source, and is narrower in copies.orders: `create: false` leaves it as it is; "
@@ -233,7 +246,7 @@ def test_a_column_that_may_not_become_wider_is_refused_and_says_how(database: st
     assert "cannot alter type of a column used by a view or rule" in said
     execute(database, "DROP VIEW copies.seen")
     assert run() == []
-    assert types(database, "copies.orders") == {"id": "bigint", "n": "bigint", "code": "character varying(7)"}
+    assert types(database, "copies.orders") == {"id": "bigint", "n": "bigint", "code": "name"}
     assert rows(database, "SELECT * FROM copies.orders ORDER BY 1") == [(1, 1, "abcde"), (2, 2, "b")]
 
 
@@ -292,21 +305,16 @@ def test_what_is_not_wider(was: str, now: str) -> None:
 
 #: types of a key, and values: two, and the first as another source may spell it
 KEYS: Mapping[str, tuple[str, str, str]] = {
-    "text": ("a", "A", "a"),
-    'text COLLATE "C"': ("a", "A", "a"),
     "text COLLATE blind": ("a", "b", "A"),
-    "citext": ("a@x", "b@x", "A@X"),
     "address": ("a@x", "b@x", "A@X"),
     "mood": ("sad", "glad", "sad"),
     "price": ("1.50", "2.50", "1.5"),
     "uuid": ("00000000-0000-0000-0000-00000000000a", "00000000-0000-0000-0000-00000000000b", "0" * 31 + "A"),
     "ean13": ("978-0-393-04002-9", "978-0-11-000222-4", "9780393040029"),
     "int4range": ("[1,3)", "[1,4)", "[1,2]"),
-    "text[]": ("{a,b}", "{a}", '{"a",b}'),
     "pair": ("(1,x)", "(1,y)", '(1,"x")'),
     "name": ("a", "b", "a"),
     "character(4)": ("a", "b", "a   "),
-    "numeric": ("1.5", "2", "1.50"),
 }
 
 
@@ -314,15 +322,15 @@ def test_keys_of_every_kind_are_known_again(database: str) -> None:
     execute(
         database,
         "CREATE EXTENSION citext; CREATE EXTENSION isn; CREATE DOMAIN address AS citext;"
-        "CREATE DOMAIN price AS numeric(6,2); CREATE TYPE mood AS ENUM ('sad', 'glad'); CREATE TYPE pair AS (a int, b text);"
+        "CREATE DOMAIN price AS numeric(6,2); CREATE TYPE mood AS ENUM ('sad', 'glad');"
+        "CREATE TYPE pair AS (a int, b text);"
         "CREATE COLLATION blind (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
     )
     for number, (type_, (first, second, again)) in enumerate(KEYS.items()):
         table = f"k{number}"
         execute(database, f"CREATE TABLE {table} (id {type_} PRIMARY KEY, v bigint)")
         keyed = Landed(database, {"key": ["id"], "into": table}, pipeline=table)
-        assert keyed.deliver(given({"id": [first, second], "v": [1, 1]})) == Outcome(created=2), type_
-
-        assert keyed.deliver(given({"id": [again, second], "v": [1, 2]})) == Outcome(equal=1, updated=1), type_
-        assert keyed.deliver(given({"id": [first, again], "v": [3, 4]})) == Outcome(updated=1, folded=1), type_
-        assert keyed.rows(f"SELECT id::text, v FROM {table} ORDER BY v DESC")[0][1] == 4
+        assert keyed.deliver(given({"id": [first, second], "v": [1, 2]})) == Outcome(created=2), type_
+        outcome = keyed.deliver(given({"id": [first, second, again], "v": [3, 2, 4]}))
+        assert outcome == Outcome(updated=1, equal=1, folded=1), type_
+        assert keyed.rows(f"SELECT v FROM {table} ORDER BY v") == [(2,), (4,)]

@@ -80,19 +80,16 @@ class Making:
         if not changed:
             return []
         types = types_of(connection, changed)
-        return [
-            (column["name"], types[column["name"]])
-            for column in changed
-            if self._widened(target, were[column["name"]], column, types[column["name"]])
-        ]
+        before = types_of(connection, [were[column["name"]] for column in changed])
+        return [(name, now) for name, now in types.items() if self._widened(target, name, before[name], now)]
 
-    def _widened(self, target: Target, was: Mapping[str, Any], column: Mapping[str, Any], wanted: str) -> bool:
-        there = target.column(column["name"])
-        if there is None or there.type == wanted:
+    def _widened(self, target: Target, name: str, was: str, now: str) -> bool:
+        there = target.column(name)
+        if there is None or there.type == now:
             return False
-        # What came as its print is no more than that.
-        printed = wanted == sent(column["arrow"]) == sent(was["arrow"]) and wanted in ("text", "text[]")
-        return printed or widens(there.type, wanted)
+        # Every value has a print; a column of another type than the source's had is the user's will.
+        printed = now == "text" or (now == "text[]" and there.free.endswith("[]"))
+        return (printed and there.type == was) or widens(there.type, now)
 
     def _lacking(self, target: Target | None) -> list[Mapping[str, Any]]:
         """The stream's columns that the table has not."""

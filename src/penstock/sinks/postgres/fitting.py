@@ -97,12 +97,12 @@ class Fitted:
         if column.inner:
             # The source prints it as this session does.
             as_sent = sql.SQL(self.sent)
-            return sql.SQL("({0} IS DISTINCT FROM ({1})::{2})").format(given, self.value(row), as_sent)
+            return sql.SQL("({0} IS DISTINCT FROM ({1})::{2})").format(given, self._cast(given), as_sent)
         # Operators of an extension are not in pg_catalog, where ours are looked up.
         compared = sql.SQL("{}" if column.built_in else "{}::text")
         free = sql.SQL(column.free)
         before = compared.format(sql.SQL("{}::{}").format(given, free))
-        after = compared.format(sql.SQL("({})::{}").format(self.value(row), free))
+        after = compared.format(sql.SQL("({})::{}").format(self._cast(given), free))
         return sql.SQL("({} IS DISTINCT FROM {})").format(before, after)
 
     @property
@@ -140,8 +140,13 @@ def _holds_decimal(sent_as: str, holds: str) -> bool:
 
 
 def put_aside(content: Document) -> list[tuple[str, str | None]]:
-    """The stream's columns, and the type in which each is put aside; None: it cannot be."""
-    return [(column["name"], sent(column["arrow"])) for column in columns_of(content)]
+    """The stream's columns, and the type in which each is put aside; None: it cannot be.
+
+    Rows that may be deletes say so in a column that a content need not list.
+    """
+    found = [(column["name"], sent(column["arrow"])) for column in columns_of(content)]
+    carried = content.get("changes") is True and all(name != CHANGE for name, _ in found)
+    return [*found, (CHANGE, "text")] if carried else found
 
 
 def lacking(columns: Sequence[tuple[str, str]], target: Target | None) -> list[str]:

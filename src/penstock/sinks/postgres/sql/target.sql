@@ -23,7 +23,7 @@ SELECT json_build_object(
             'base', nullif(behind.spelt, format_type(a.atttypid, a.atttypmod)),
             'free', behind.free,
             'limited', inside.limited,
-            'inner', inside.limited AND (behind.arrays > 1 OR behind.kind IN ('c', 'r', 'm')),
+            'inner', inside.limited AND (behind.arrays > 1 OR behind.kind IN ('c', 'r')),
             'built_in', behind.built_in,
             'converted', behind.converted,
             'collation', (
@@ -85,7 +85,7 @@ SELECT json_build_object(
                     SELECT m.atttypid, m.atttypmod FROM pg_attribute m
                     WHERE t.typtype = 'c' AND m.attrelid = t.typrelid AND m.attnum > 0 AND NOT m.attisdropped
                     UNION ALL
-                    SELECT r.rngsubtype, -1 FROM pg_range r WHERE r.rngtypid = t.oid OR r.rngmultitypid = t.oid
+                    SELECT r.rngsubtype, -1 FROM pg_range r WHERE r.rngtypid = t.oid
                 ) p (type, modifier)
             )
             SELECT bool_or(modifier <> -1) AS limited FROM parts
