@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from unittest import mock
 
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -28,6 +29,22 @@ GATE_POINTS = (
     "gate.committed",
     "gate.advanced",
 )
+
+
+def few(examples: int) -> settings:
+    """Beside a real server or lake a slice takes a hundred times as long as in a folder: none is shrunk."""
+    return settings(
+        max_examples=examples,
+        stateful_step_count=25,
+        deadline=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    )
+
+
+#: the few examples in which a mutant must be caught
+SEARCH = settings(few(60), stateful_step_count=12, database=None, phases=[Phase.generate])
 
 
 def one_of(name: str) -> st.SearchStrategy[str]:

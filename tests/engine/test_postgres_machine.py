@@ -1,24 +1,15 @@
 """The gate keeps the model's properties on a real Postgres table, whatever happens to the server meanwhile."""
 
 import pytest
-from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import seed
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.engine.machine import SEARCH, few
 from tests.engine.postgres_machine import KeyedMachine, Losing, Meeting, PostgresMachine
 from tests.engine.postgres_mutants import POSTGRES_MUTANTS
 from tests.engine.world import Wrong
 
-#: as in the lake, few examples, and none is shrunk
-LONG_ENOUGH = settings(
-    max_examples=30,
-    stateful_step_count=25,
-    deadline=None,
-    report_multiple_bugs=False,
-    suppress_health_check=list(HealthCheck),
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-)
-#: the examples in which a mutant must be caught
-SEARCH = settings(LONG_ENOUGH, max_examples=60, stateful_step_count=12, database=None, phases=[Phase.generate])
+LONG_ENOUGH = few(30)
 #: where a mutant takes long to be caught by the usual seed, one that is quicker
 SEEDS = {
     "a sweep drops what was put aside for later slices too": 4,

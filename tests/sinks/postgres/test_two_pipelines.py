@@ -16,7 +16,7 @@ from penstock.core.outcome import Outcome
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 #: both ways are cut into slices of the same rows
-KEYS, VERSIONS, SLICE = 12, 6, 12
+KEYS, VERSIONS, SLICE = 12, 6, 18
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("minute", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("_change", pa.string())]
 )

@@ -33,7 +33,9 @@ class Halts:
 def test_a_process_that_says_nothing_in_its_transaction_loses_it(database: str) -> None:
     """The server ends it after a while; who waited comes in, and the other one asks the sink when it wakes."""
     halts = Halts("postgres.merged")
-    orders, frozen = (Landed(database, pipeline="contract", probe=probe) for probe in (Quiet(), halts))
+    orders, frozen = (
+        Landed(database, pipeline="contract", probe=probe, more={"lock_timeout": 15}) for probe in (Quiet(), halts)
+    )
     slice_ = after(None)
     said: list[Outcome | CommitUnclear] = []
     with closing(orders.sink) as sink:
@@ -46,7 +48,7 @@ def test_a_process_that_says_nothing_in_its_transaction_loses_it(database: str) 
             except CommitUnclear as unclear:
                 said.append(unclear)
 
-    with mock.patch.object(writing, "SILENT", 1.0):
+    with mock.patch.object(writing, "SILENT", 2.0):
         first = threading.Thread(target=commits)
         first.start()
         assert halts.there.wait(20)
