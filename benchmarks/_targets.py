@@ -22,8 +22,8 @@ from psycopg import sql
 
 #: files of the lake and of the Parquet folders
 FILES = 8
-#: rows to warm up with
-FEW_ROWS = 20_000
+#: rows to warm up with: enough for a part for each worker
+FEW_ROWS = 200_000
 #: what is there before: every second order in an older version, the same for one who cannot write a numeric, nothing
 HALF, FLOATS, EMPTY = "half", "half_float", "empty"
 EXPECTED = "expected"

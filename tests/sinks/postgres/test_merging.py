@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from tests.sinks.postgres.landed import Landed
@@ -199,3 +201,25 @@ def test_a_commit_that_died_anywhere_is_done_once(database: str, deletes: str) -
         assert [id_ for id_, _ in found[1:]] == [*range(3 + at_call, 9), *range(100, key + 1)]
     told = "SELECT number, outcome ->> 'deleted' FROM penstock_sink.slices ORDER BY number"
     assert orders.rows(told) == [(1, None), *((n, "1") for n in range(2, 6))]
+
+
+def test_keys_that_another_session_inserts_meanwhile(database: str) -> None:
+    """They were not there when they were looked for; once the other session has committed, the newer row stays."""
+    orders = Landed(database, OPTIONS)
+    orders.deliver(rows(row(1, 1)))
+    given = rows(*(row(n, 10, amount="2.00") for n in (5, 6, 7)))
+    outcomes: list[Outcome] = []
+    way = threading.Thread(target=lambda: outcomes.append(orders.deliver(given)))
+    with psycopg.connect(database) as other:
+        other.execute(
+            "INSERT INTO orders (id, tenant, amount, seen, updated_at) VALUES (5, 'a', 9, 0, %s), (6, 'a', 9, 0, %s)",
+            [START, START + timedelta(days=1)],
+        )
+        way.start()
+        while orders.rows("SELECT count(*) FROM pg_locks WHERE NOT granted") == [(0,)]:
+            assert way.is_alive()
+        other.commit()
+    way.join(60)
+    assert outcomes == [Outcome(created=1, updated=1, stale=1)]
+    found = {1: Decimal("1.00"), 5: Decimal("2.00"), 6: Decimal("9.00"), 7: Decimal("2.00")}
+    assert dict(orders.rows("SELECT id, amount FROM orders")) == found

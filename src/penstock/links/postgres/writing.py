@@ -18,6 +18,9 @@ _WRITING: Mapping[str, str] = {"max_parallel_workers_per_gather": "2"}
 #: seconds after which the server ends a transaction of ours that says nothing: its process is frozen, and others wait
 #: for what it has locked
 SILENT = 60.0
+#: bytes that one step of a merge may take in the server's memory, unless its own settings allow more: with the usual
+#: 4 MiB the rows of a slice go to its disk and come back, several times
+_MEMORY = 64 << 20
 
 
 class Writing:
@@ -39,7 +42,11 @@ class Writing:
             "pg_catalog.set_config('synchronous_commit', "
             "coalesce(nullif(pg_catalog.current_setting('synchronous_commit'), 'off'), 'on'), true)"
         )
-        self._settings = sql.SQL("SELECT {}, {}").format(setting(chosen), durable)
+        memory = sql.SQL(
+            "pg_catalog.set_config('work_mem', greatest(pg_catalog.pg_size_bytes("
+            "pg_catalog.current_setting('work_mem')), {}) / 1024 || 'kB', true)"
+        ).format(sql.Literal(_MEMORY))
+        self._settings = sql.SQL("SELECT {}, {}, {}").format(setting(chosen), durable, memory)
         self._connection: psycopg.Connection[Any] | None = None
 
     @property

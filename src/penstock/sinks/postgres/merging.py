@@ -9,7 +9,7 @@ taken for equal: not 1.0 for 1.00, nor the letters that a collation does not tel
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
@@ -24,6 +24,13 @@ from penstock.sinks.postgres.target import Target
 
 #: how often rows that another session changes under our hands are tried again
 TRIES = 5
+#: the numbers of this transaction and of its savepoints: a row carries that of the savepoint in which it was written
+_OURS = sql.SQL(
+    "SELECT transactionid::text FROM pg_locks "
+    "WHERE locktype = 'transactionid' AND pid = pg_backend_pid() AND mode = 'ExclusiveLock'"
+)
+#: types of which a million values are sorted in a quarter of the time that it takes to group them
+_SORTED = ("smallint", "integer", "bigint", "uuid", "date", "timestamp with time zone", "timestamp without time zone")
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,8 @@ class Merge:
     changes: bool
     #: only rows from this place on and before that one
     within: tuple[int, int] | None = None
+    #: numbers of savepoints in which it has written
+    ours: set[str] = field(default_factory=set, compare=False)
 
     # ------------------------------------------------------------ the rows
 
@@ -98,10 +107,16 @@ class Merge:
 
     def doubles(self, connection: psycopg.Connection[Any]) -> int:
         """Rows that another of the same key comes after."""
-        query = sql.SQL(
-            "SELECT coalesce(sum(n - 1), 0)::bigint FROM "
-            "(SELECT count(*) AS n FROM {} y GROUP BY {} HAVING count(*) > 1) z"
-        ).format(self.rows(), identifiers(self.rules.key))
+        keys = [column for column in self.columns if column.name in self.rules.key]
+        if len(keys) == 1 and keys[0].column.type in _SORTED:
+            query = sql.SQL("SELECT count({0}) - count(DISTINCT {0}) FROM {1} y").format(
+                sql.Identifier("y", keys[0].name), self.rows()
+            )
+        else:
+            query = sql.SQL(
+                "SELECT coalesce(sum(n - 1), 0)::bigint FROM "
+                "(SELECT count(*) AS n FROM {} y GROUP BY {} HAVING count(*) > 1) z"
+            ).format(self.rows(), identifiers(self.rules.key))
         row = connection.execute(query).fetchone()
         return int(row[0]) if row else 0
 
@@ -172,7 +187,7 @@ class Merge:
         there = sql.SQL("EXISTS (SELECT FROM {} t WHERE {})").format(self.target.name.sql, self._same_key)
         query = sql.SQL(
             "INSERT INTO {target} AS t ({names}) {overriding}SELECT {values} FROM {relation} s "
-            "WHERE {which} AND NOT {there} ON CONFLICT ({key}) DO NOTHING"
+            "WHERE {which} AND NOT {there}"
         ).format(
             target=self.target.name.sql,
             names=self._names,
@@ -181,9 +196,16 @@ class Merge:
             relation=relation,
             which=which,
             there=sql.SQL("false") if self._empty(connection) else there,
-            key=identifiers(self.rules.key),
         )
-        return connection.execute(query).rowcount
+        try:
+            with connection.transaction():
+                created = connection.execute(query).rowcount
+                self.ours.update(xid for (xid,) in connection.execute(_OURS).fetchall())
+        except psycopg.errors.UniqueViolation:
+            # Another session has inserted one of the keys meanwhile; if it is another index, that fails once more.
+            query += sql.SQL(" ON CONFLICT ({}) DO NOTHING").format(identifiers(self.rules.key))
+            created = connection.execute(query).rowcount
+        return created
 
     def _empty(self, connection: psycopg.Connection[Any]) -> bool:
         """Whether the table has no rows yet. A join with it would be planned for a table that stays so small.
@@ -233,6 +255,7 @@ class Merge:
             # Of a delete that finds nothing, no member of `t` is there.
             absent=sql.SQL("t.{} IS NULL").format(sql.Identifier(self.rules.key[0])),
             delete=sql.SQL("({} IS TRUE)").format(delete),
+            ours=sql.Literal(sorted(self.ours)),
             ignored=sql.Literal(self.rules.deletes == "ignore"),
             guarded=self._guarded("s", "t"),
             differs=self._differs("s", "t"),

@@ -4,7 +4,7 @@ FROM (
     SELECT CASE
         WHEN {delete} AND {ignored} THEN 'ignored'
         WHEN {absent} THEN CASE WHEN {delete} THEN 'equal' ELSE 'again' END
-        WHEN t.xmin = pg_current_xact_id()::xid THEN 'written'
+        WHEN t.xmin = pg_current_xact_id()::xid OR t.xmin = ANY ({ours}::xid[]) THEN 'written'
         WHEN NOT {guarded} THEN 'refused'
         WHEN {delete} THEN CASE WHEN {dead} THEN 'equal' WHEN {late} THEN 'again' ELSE 'stale' END
         WHEN NOT {differs} THEN 'equal'
