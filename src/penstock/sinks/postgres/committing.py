@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from random import SystemRandom
 
 import psycopg
 
@@ -18,6 +20,8 @@ from penstock.sinks.postgres.sifting import Bad
 
 #: how often a commit is tried that another transaction was in the way of
 TRIES = 5
+#: seconds by which the longest pause before another try grows
+PAUSE = 0.1
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,10 @@ class Committing:
             except (psycopg.Error, Unfit) as error:
                 if is_of_a_row(error):
                     bad += self._found(error, bad, again=tried < TRIES)
-                elif not (isinstance(error, psycopg.Error) and error.sqlstate in RETRIED and tried < TRIES):
+                elif isinstance(error, psycopg.Error) and error.sqlstate in RETRIED and tried < TRIES:
+                    # Not both at the same moment again.
+                    time.sleep(SystemRandom().uniform(0, PAUSE * tried))
+                else:
                     raise
         raise AssertionError("the last try returns or raises")
 
