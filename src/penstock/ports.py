@@ -6,11 +6,11 @@ against every implementation. Methods raise the errors of `penstock.errors`; any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
@@ -279,10 +279,11 @@ class Sink(Protocol):
         """Reach the sink and see that it can be written; writes nothing that stays."""
         ...
 
-    def expect(self, streams: Sequence[StreamInfo]) -> None:
+    def expect(self, streams: Sequence[StreamInfo]) -> Mapping[str, Collection[str]]:
         """The streams of this run, as the source's catalog has them; said once, before anything else is asked.
 
-        InputError if they cannot be taken together (two into one table).
+        InputError if they cannot be taken together (two into one table). Returns, for a stream, those that are to
+        have nothing left before it begins (its table refers to theirs).
         """
         ...
 
@@ -327,6 +328,42 @@ class Sink(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A row that a sink did not take and has put aside."""
+
+    id: int
+    stream: str
+    #: the slice that brought it
+    number: int
+    #: its key, as JSON
+    key: str
+    #: the sink's own code; empty: it has none
+    code: str
+    reason: str
+    at: datetime
+
+
+@runtime_checkable
+class Quarantining(Protocol):
+    """A sink that can put rows aside which it does not take. Needs no lease: no mark is moved."""
+
+    def quarantined(self, streams: Sequence[str], *, limit: int) -> tuple[Mapping[str, int], Sequence[Quarantined]]:
+        """How many rows of each stream are aside, and the oldest so many; of all streams if none is named."""
+        ...
+
+    def replay(self, stream: str, ids: Sequence[int], *, overwrite: bool) -> Outcome:
+        """Try rows again, as they came; all of the stream if none is named. Those that stay are quarantined still.
+
+        Unless `overwrite`, a row stays aside if the sink has its key and nothing says which of the two is newer.
+        """
+        ...
+
+    def drop(self, streams: Sequence[str], ids: Sequence[int]) -> int:
+        """Forget rows; how many there were."""
+        ...
 
 
 # ---------------------------------------------------------------- the store
@@ -386,6 +423,8 @@ class StreamState:
     last_rows: int = 0
     #: when the mark last moved
     moved_at: datetime | None = None
+    #: what became of the rows delivered since the last reset; None: the sink does not look at rows
+    outcome: Outcome | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +438,8 @@ class Change:
     position: Position | None
     rows: int
     run: str | None
+    #: what became of the rows; None: the sink does not look at rows, or none came
+    outcome: Outcome | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,11 +496,21 @@ class Store(Protocol):
         """Record a slice before it is moved, only if the stream stands at its predecessor with no open intent."""
         ...
 
-    def advance(self, lease: Lease, slice_: Slice, *, rows: int, bytes_: int, now: datetime, run: str) -> int:
+    def advance(
+        self,
+        lease: Lease,
+        slice_: Slice,
+        *,
+        rows: int,
+        bytes_: int,
+        now: datetime,
+        run: str,
+        outcome: Outcome | None = None,
+    ) -> int:
         """Mark := slice.upto, slice := done, history + 1, a recorded stop cleared, in one transaction.
 
-        Only if this slice is the open intent. A reset slice sets rows and bytes to 0 and clears `reset_wanted`.
-        Returns the new version.
+        Only if this slice is the open intent. Rows, bytes and what became of them are added to the stream's; a reset
+        slice sets them to nothing instead and clears `reset_wanted`. Returns the new version.
         """
         ...
 

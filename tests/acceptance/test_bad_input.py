@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.store.schema import HEAD
 from tests.acceptance.bad_input import CASES, said
 from tests.acceptance.shop import Shop
 
@@ -110,7 +111,7 @@ EXPECTED = {
     "store of a newer version": (
         2,
         "error: the store FOLDER/.penstock/store.db was written by penstock 0.1.0 (revision 9999); this is penstock "
-        f"0.1.0 (revision 0001)\n{STORE}\nNext: upgrade penstock to at least that version",
+        f"0.1.0 (revision {HEAD})\n{STORE}\nNext: upgrade penstock to at least that version",
     ),
     "changed cursor": (
         2,

@@ -1,33 +1,19 @@
 """A run frozen past its lease, a store or a sink put back or lost: each ends with its own words, nothing doubled."""
 
 import shutil
-import time
 from pathlib import Path
 
 import pytest
 
 from penstock.testing.faults import Outcome
+from tests.acceptance.freezing import LEASE, frozen_while_another_goes_on
 from tests.acceptance.shop import Shop
-
-#: long enough that the moment of the freeze is hardly ever that of a heartbeat, which would keep the store locked
-LEASE = 4.0
 
 
 @pytest.mark.parametrize("point", ["gate.planned", "gate.moved", "files.manifest_written"])
 def test_frozen_past_its_lease(point: str, database: str, tmp_path: Path) -> None:
-    """A second run finishes the slice and two more; the first, woken, puts nothing in twice and says what happened."""
     shop = Shop.open(database, tmp_path, lease=LEASE)
-    with shop.command.frozen("run", "shop.yaml", point=point, nth=2) as first:
-        time.sleep(LEASE + 0.5)
-        second = shop.command.run("run", "shop.yaml", "--json")
-        assert second.code == 0, second.err
-        done = [m["number"] for m in second.messages if m["type"] == "state"]
-        assert done[0] == 2
-        assert len(done) >= 3
-    woken = first.end()
-    assert woken.code == 4
-    assert "was away for longer than its lease (frozen or cut off) and was replaced" in woken.err
-    assert "Nothing was lost and nothing delivered twice." in woken.err
+    frozen_while_another_goes_on(shop, point)
     assert shop.command.run("run", "shop.yaml").code == 0
     assert shop.compared().same
 

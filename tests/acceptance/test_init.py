@@ -17,6 +17,7 @@ import pytest
 from penstock.lake import tables
 from penstock.lake.options import LakeOptions
 from penstock.lake.place import Place
+from penstock.testing.forking import nursery
 from penstock.testing.postgres import newest_programs
 from tests.acceptance.synced import file_tables, newest, rows_of, table_rows
 
@@ -36,22 +37,31 @@ REFRESH MATERIALIZED VIEW paid_by_month;
 """
 
 
-def command(folder: Path, *words: str, url: str | None, mover: str | None = None) -> str:
-    """The real command; what it printed. With `mover` loop, rows move without Spark."""
-    kept = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
-    start = ["-m", "penstock"] if mover is None else ["-m", "penstock.testing.command", json.dumps({"mover": mover})]
+def command(folder: Path, *words: str, url: str | None) -> str:
+    """A command that starts no Spark; rows that it moves go through a loop. What it printed."""
+    forked = nursery().start([json.dumps({"mover": "loop"}), *words], folder, environment(url))
+    out, err = forked.communicate(timeout=600)
+    assert forked.returncode == 0, f"{words}: {out}{err}"
+    return out
+
+
+def run_on_spark(folder: Path, file: str, url: str) -> None:
     done = subprocess.run(
-        [sys.executable, *start, *words],
+        [sys.executable, "-m", "penstock", "run", file],
         cwd=folder,
-        env=kept | ({"DATABASE_URL": url} if url else {}),
+        env=environment(url),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=600,
         check=False,
     )
-    assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
-    return done.stdout
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+def environment(url: str | None) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
+    return kept | ({"DATABASE_URL": url} if url else {})
 
 
 def execute(url: str, text: str) -> None:
@@ -92,10 +102,10 @@ def test_a_lending_shop_is_synced_into_files_from_its_url_alone(lending: str, tm
     onward = {stream["stream"] for stream in pipeline["streams"] if stream["kind"] == "rows"}
     assert onward == {"address", "customer", "game", "game_publisher", "loan", "payment", "visit"}
 
-    command(tmp_path, "run", "penstock.yaml", url=lending)
+    run_on_spark(tmp_path, "penstock.yaml", lending)
     _must_agree(lending, tmp_path, pipeline["streams"])
     execute(lending, CHANGES)
-    command(tmp_path, "run", "penstock.yaml", url=lending, mover="loop")
+    command(tmp_path, "run", "penstock.yaml", url=lending)
     _must_agree(lending, tmp_path, pipeline["streams"])
 
 
@@ -116,9 +126,9 @@ def test_pgbench_is_synced_into_a_lake(database: str, tmp_path: Path) -> None:
     names = ["pgbench_accounts", "pgbench_branches", "pgbench_history", "pgbench_tellers"]
     assert [stream["stream"] for stream in pipeline["streams"]] == names
     assert all(stream["problem"] is None for stream in pipeline["streams"])
-    for transactions, mover in ((10, None), (40, "loop")):
+    for transactions in (10, 40):
         pgbench(database, "-n", "-t", str(transactions), "-c", "2")
-        command(tmp_path, "run", "bench.yaml", url=database, mover=mover)
+        command(tmp_path, "run", "bench.yaml", url=database)
         place = Place.of(LakeOptions(), folder=str(tmp_path), pipeline="bench")
         for stream in pipeline["streams"]:
             table = tables.load(place, stream["stream"])

@@ -55,23 +55,30 @@ from penstock import wiring
 from penstock.testing.doubles import LoopMover
 wiring.make_mover = lambda house: LoopMover()
 """
+#: the settings of a small session
+SPARK = "--master local[2] --conf spark.ui.enabled=false --conf spark.sql.shuffle.partitions=2 pyspark-shell"
+#: one after the other, each with names of its own, as if it were alone
+ONE_BY_ONE = "import sys\nfor code in sys.argv[1:]: exec(code, {})"
 
 
-@pytest.mark.parametrize("about", SNIPPETS)
-def test_a_snippet_does_what_the_page_says(shop: Shop, about: str) -> None:
-    (code,) = [block.text for block in blocks(PYTHON, "python") if about in block.text]
-    before = LOOP if about.startswith("penstock.") else ""
+@pytest.mark.parametrize("snippets", [["penstock.sync("], ["penstock.run("], ["groupBy(", "customers.id"]])
+def test_snippets_do_what_the_page_says(shop: Shop, snippets: list[str]) -> None:
+    """Those that need Spark in one process, where the second finds the session of the first."""
+    codes = [block.text for about in snippets for block in blocks(PYTHON, "python") if about in block.text]
+    assert len(codes) == len(snippets)
+    before = LOOP if snippets[0].startswith("penstock.") else ""
     done = subprocess.run(
-        [sys.executable, "-c", before + code],
+        [sys.executable, "-c", before + ONE_BY_ONE, *codes],
         cwd=shop.folder,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": "--master local[2] pyspark-shell"},
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": SPARK},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert SNIPPETS[about] in done.stdout
-    if about == "customers.id":
+    for about in snippets:
+        assert SNIPPETS[about] in done.stdout
+    if "customers.id" in snippets:
         assert list((shop.folder / "copies").iterdir()) == []
 
 

@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 import tempfile
 from collections.abc import Hashable
 from contextlib import closing
@@ -18,6 +16,7 @@ from typing import Any
 import psycopg
 
 from penstock.testing.faults import Outcome
+from penstock.testing.forking import nursery
 
 #: with this, a command that starts Spark fails
 NO_SPARK = {"JAVA_HOME": "/nowhere", "SPARK_HOME": "/nowhere"}
@@ -32,17 +31,10 @@ class Looking:
 
     def run(self, *words: str) -> Outcome:
         kept = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
-        done = subprocess.run(
-            [sys.executable, "-m", "penstock", *words],
-            cwd=self.folder,
-            env=kept | NO_SPARK | ({"DATABASE_URL": self.url} if self.url else {}),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        return Outcome(done.returncode, done.stdout, done.stderr)
+        environment = kept | NO_SPARK | ({"DATABASE_URL": self.url} if self.url else {})
+        forked = nursery().start(["{}", *words], self.folder, environment)
+        out, err = forked.communicate(timeout=120)
+        return Outcome(forked.returncode, out, err)
 
 
 def document(done: Outcome) -> dict[str, Any]:

@@ -9,7 +9,9 @@ import psycopg
 import pytest
 from psycopg import sql
 from tests.cli.looked import Looking, document
+from typer.testing import CliRunner, Result
 
+from penstock.cli import app
 from penstock.testing.postgres import PostgresServer
 
 TABLES = """
@@ -214,3 +216,29 @@ pipelines:
         (tmp_path / "shop.yaml").write_text(self.FILE.partition("    streams:")[0])
         found = document(Looking(tmp_path, shop).run("discover", "shop.yaml", "--json"))["streams"]
         assert [stream["stream"] for stream in found if stream["synced"]] == ["country", "orders", "tmp_orders"]
+
+
+def test_into_another_schema_of_postgres(shop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DATABASE_URL", shop)
+
+    def penstock(*words: str) -> Result:
+        return CliRunner().invoke(app, words, prog_name="penstock")
+
+    unset = penstock("init", "--sink", "postgres")
+    assert (unset.exit_code, "environment variable SINK_URL, which is not set" in unset.output) == (2, True)
+    monkeypatch.setenv("COPY_DB", shop)
+    itself = penstock("init", "--sink", "postgres", "--sink-url-env", "COPY_DB")
+    assert (itself.exit_code, "would be written into themselves" in itself.output) == (2, True)
+    execute(shop, "CREATE SCHEMA copies")
+    made = penstock("init", "--sink", "postgres", "--sink-url-env", "COPY_DB", "--sink-schema", "copies")
+    assert made.exit_code == 0, made.output
+    text = Path("penstock.yaml").read_text()
+    assert '      type: postgres\n      url: "${COPY_DB}"\n      schema: copies\n' in text
+    assert "        tiebreaker: id\n        newer_than: updated_at\n" in text
+    assert shop not in text
+    checked = penstock("check", "penstock.yaml")
+    assert checked.exit_code == 0, checked.output
+    assert "lands in copies.orders by (id): one row for each key" in checked.output
+    misfit = penstock("init", "--sink", "lake", "--sink-schema", "copies", "--force")
+    assert (misfit.exit_code, "--sink-schema does not fit --sink lake" in misfit.output) == (2, True)

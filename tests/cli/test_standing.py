@@ -15,7 +15,9 @@ import pytest
 
 from penstock import wiring
 from penstock.cli.shared.standing import pipeline_document, pipeline_lines
+from penstock.cli.state.history import history
 from penstock.core.marks import Mark
+from penstock.core.outcome import Outcome
 from penstock.core.slices import Slice, following
 from penstock.ports import Owner, Store
 from penstock.store import open_store
@@ -82,6 +84,52 @@ def test_a_pipeline_that_nobody_runs(store: Store) -> None:
             "  last runs:",
             "    2026-11-15 12:00:00 UTC  failed in 1 min 5 s, 2,000 rows, more to do",
         ]
+
+
+def test_what_became_of_rows(store: Store) -> None:
+    with closing(store):
+        lease = store.acquire("shop", OWNER, now=NOW, ttl=30, gone=lambda _: False)
+        store.start_run(lease, "r1", now=NOW)
+        for number, outcome in enumerate([Outcome(created=990, folded=10), Outcome(updated=1, stale=1999)], start=1):
+            store.intend(lease, slice_ := planned(store, number), now=NOW, run="r1")
+            rows = outcome.rows
+            store.advance(lease, slice_, rows=rows, bytes_=rows, now=NOW, run="r1", outcome=outcome)
+        told = {
+            "orders": {"rows": 2000, "outcome": {"stale": 1999, "updated": 1}},
+            "items": {"rows": 1, "outcome": {"created": 1}},
+            "kept in files": {"rows": 4},
+        }
+        store.note_run(lease, "r1", progress=json.dumps({"streams": told}))
+        assert text(store) == [
+            "shop: process 77 on box has not been heard of since 2026-11-15T12:00:00.000000Z; the next run takes over",
+            "  orders: slice 2, 3,000 rows delivered (2.9 KiB), moved 2 min 5 s ago (2026-11-15 12:00:00 UTC)",
+            "    became: 990 created, 1 updated, 1,999 skipped as stale, 10 folded",
+            '    mark: <{"id":"2"}>',
+            "  items: not begun",
+            "  last runs:",
+            "    2026-11-15 12:00:00 UTC  killed, 2,005 rows (1 created, 1 updated, 1,999 skipped as stale)",
+        ]
+
+
+def test_rows_that_were_delivered_before_it_was_kept(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(store):
+        filled(store)
+        lease = store.acquire("shop", OWNER, now=NOW, ttl=30, gone=lambda _: False)
+        intent = store.state("shop", "orders").intent
+        assert intent is not None
+        store.advance(lease, intent, rows=5, bytes_=0, now=NOW, run="r1", outcome=Outcome(created=2, equal=3))
+        before = "; of the rows before these it was not kept"
+        assert text(store)[2] == f"    became: 2 created, 3 skipped as equal{before}"
+    (tmp_path / "shop.yaml").write_text(FILE)
+    history(str(tmp_path / "shop.yaml"), stream=["orders"])
+    newest, older = capsys.readouterr().out.splitlines()[1:3]
+    assert "advance, slice 3, 5 rows (2 created, 3 skipped as equal); mark: " in newest
+    assert "advance, slice 2, 1,000 rows; mark: " in older
+    history(str(tmp_path / "shop.yaml"), stream=["orders"], as_json=True)
+    changes = json.loads(capsys.readouterr().out)["pipelines"][0]["streams"]["orders"]
+    assert [change["outcome"] for change in changes] == [{"created": 2, "equal": 3}, None, None]
 
 
 def test_who_holds_a_pipeline(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""The examples of the lake, carried out one after the other on a real Postgres with the real command.
+"""The examples, carried out one after the other on a real Postgres with the real command.
 
 Rows are moved by a loop instead of Spark, to be quick; what must be merged is merged by Spark. One row into an empty
 table needs no merge, so Spark starts only twice.
@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from tests.docs.pages import TOP
 from tests.docs.test_walks import COMMAND, Walk
 
-LAKE = ("postgres-to-lake.yaml", "lake-to-files.yaml", "lake-to-lake.yaml")
+from penstock.testing.postgres import PostgresServer
+
+LAKE = ("postgres-to-lake.yaml", "lake-to-files.yaml", "lake-to-lake.yaml", "lake-to-postgres.yaml")
+POSTGRES = "postgres-to-postgres.yaml"
 SHOP = """
     create table customers (
         id bigint primary key, name text, country text, updated_at timestamptz not null default now());
@@ -36,10 +43,12 @@ Row = dict[str, object]
 
 
 @pytest.fixture
-def walk(tmp_path: Path, database: str) -> Walk:
-    for name in LAKE:
+def walk(tmp_path: Path, database: str, postgres_server: PostgresServer) -> Iterator[Walk]:
+    for name in (*LAKE, POSTGRES):
         shutil.copy(TOP / "examples" / name, tmp_path)
-    return Walk(tmp_path, database)
+    store = postgres_server.database()
+    yield Walk(tmp_path, database, store)
+    postgres_server.drop(urlsplit(store).path.removeprefix("/"))
 
 
 def run(walk: Walk, *words: str) -> str:
@@ -50,6 +59,11 @@ def files(walk: Walk, stream: str) -> list[Row]:
     """What was exported, in the order of the slices."""
     paths = sorted((walk.folder / "out" / stream).glob("*.ndjson"))
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
+
+def rows(url: str, query: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as db:
+        return db.execute(query.encode()).fetchall()
 
 
 def table(walk: Walk, catalog_name: str, name: str) -> list[Row]:
@@ -67,6 +81,8 @@ def test_a_shop_through_the_lake(walk: Walk) -> None:
     run(walk, "postgres-to-lake.yaml")
     run(walk, "lake-to-files.yaml")
     run(walk, "lake-to-lake.yaml")
+    run(walk, "lake-to-postgres.yaml")
+    assert rows(walk.store_url, "SELECT count(*) FROM served_orders") == [(100,)]
     assert len(files(walk, "paid_orders")) == 10
     assert files(walk, "customers") == [{"id": 1, "name": "Ana", "_change": "upsert"}]
     assert [row["_tombstone"] for row in table(walk, "lake", "portugal.customers")] == [False]
@@ -75,6 +91,10 @@ def test_a_shop_through_the_lake(walk: Walk) -> None:
     run(walk, "postgres-to-lake.yaml")
     run(walk, "lake-to-files.yaml")
     run(walk, "lake-to-lake.yaml")
+    run(walk, "lake-to-postgres.yaml")
+    for name in ("orders", "customers"):
+        query = f"SELECT t::text FROM {name} t ORDER BY id"
+        assert rows(walk.store_url, query.replace(name, f"served_{name}")) == rows(walk.url, query)
     customers = {row["id"]: row["country"] for row in table(walk, "lake", "shop.customers")}
     assert customers == {1: "BE", 2: "BE", 3: "PT"}
     assert len(table(walk, "lake", "shop.orders")) == 104
@@ -89,3 +109,14 @@ def test_a_shop_through_the_lake(walk: Walk) -> None:
 
     for name in LAKE:
         assert "nothing new" in run(walk, name)
+
+
+def test_a_shop_from_one_database_into_another(walk: Walk) -> None:
+    walk.sql(SHOP)
+    run(walk, POSTGRES)
+    walk.sql(f"{LATER}; delete from customers where id = 1")
+    said = run(walk, POSTGRES)
+    assert "1 deleted" in said
+    for name in ("orders", "customers"):
+        query = f"SELECT t::text FROM {name} t ORDER BY id"
+        assert rows(walk.store_url, query) == rows(walk.url, query)

@@ -21,16 +21,7 @@ import yaml
 from pyiceberg.catalog.sql import SqlCatalog
 from tests.docs.pages import TOP, Block, blocks
 
-#: the command, with a mover that starts no JVM
-COMMAND = """
-from penstock import wiring
-from penstock.cli import main
-from penstock.testing.doubles import LoopMover
-
-wiring.make_mover = lambda house: LoopMover()
-main()
-"""
-
+from penstock.testing.forking import nursery
 
 #: where the reader of the pages is
 FOLDER = "/srv/shop"
@@ -39,22 +30,35 @@ FOLDER = "/srv/shop"
 class Walk:
     """A reader with a folder and a database of their own, who does what the page says."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, store_url: str | None = None) -> None:
         self.folder = folder
         self.url = url
+        #: where pages write to
+        self.store_url = store_url or url
 
     def run(self, *words: str) -> str:
         """A process in the folder; what it prints."""
         ended = subprocess.run(
             [sys.executable, *words],
             cwd=self.folder,
-            env=os.environ | dict.fromkeys(("DATABASE_URL", "REPLICA_URL", "STORE_URL"), self.url),
+            env=self._environment(),
             capture_output=True,
             text=True,
             timeout=300,
         )
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
+
+    def penstock(self, *words: str) -> str:
+        """The command in the folder, with a mover that starts no JVM; what it prints."""
+        forked = nursery().start([json.dumps({"mover": "loop"}), *words], self.folder, self._environment())
+        out, err = forked.communicate(timeout=300)
+        assert forked.returncode == 0, err
+        return out
+
+    def _environment(self) -> dict[str, str]:
+        urls = dict.fromkeys(("DATABASE_URL", "REPLICA_URL"), self.url) | {"STORE_URL": self.store_url}
+        return os.environ | urls
 
     def sql(self, statements: str) -> None:
         with psycopg.connect(self.url) as connection:
@@ -74,7 +78,7 @@ class Walk:
                 path.write_text(block.text)
             case "console":
                 for command, shown in sessions(block.text):
-                    said = self.run("-c", COMMAND, *command.split()).replace(str(self.folder), FOLDER)
+                    said = self.penstock(*command.split()).replace(str(self.folder), FOLDER)
                     assert fits(shapes(said), shapes(shown)), f"{block}: it says\n{said}"
             case "python":
                 return self.run("-c", block.text)
@@ -201,10 +205,10 @@ def test_the_pipeline_files_of_a_page(walk: Walk, page: str) -> None:
             file = walk.folder / (f"{number}/shop.yaml" if not FILES_OF[page] else f"{Path(name).parent}.yaml")
             file.parent.mkdir(exist_ok=True)
             file.write_text(block.text)
-            said = walk.run("-c", COMMAND, "run", str(file))
+            said = walk.penstock("run", str(file))
             assert re.search(r"^\w+: complete; (?!0 rows)", said, re.MULTILINE), said
             if page == "upkeep.md":
-                assert "shop.orders: expiry: " in walk.run("-c", COMMAND, "upkeep", str(file))
+                assert "shop.orders: expiry: " in walk.penstock("upkeep", str(file))
 
 
 def test_from_a_full_refresh_to_a_cursor_as_the_page_on_files_says(walk: Walk) -> None:
@@ -212,11 +216,11 @@ def test_from_a_full_refresh_to_a_cursor_as_the_page_on_files_says(walk: Walk) -
     (shown,) = blocks(TOP / "docs" / "quickstart.md", "yaml")
     whole = re.sub(r"orders:\n.*", "orders: {}\n", shown.text, flags=re.DOTALL)
     (walk.folder / "shop.yaml").write_text(whole)
-    walk.run("-c", COMMAND, "run", "shop.yaml")
+    walk.penstock("run", "shop.yaml")
     (walk.folder / "shop.yaml").write_text(shown.text)
     (walk.folder / "out" / "orders").rename(walk.folder / "old")
-    walk.run("-c", COMMAND, "state", "recover", "shop.yaml", "--stream", "orders", "--yes")
-    assert "shop: complete; 20 rows" in walk.run("-c", COMMAND, "run", "shop.yaml")
+    walk.penstock("state", "recover", "shop.yaml", "--stream", "orders", "--yes")
+    assert "shop: complete; 20 rows" in walk.penstock("run", "shop.yaml")
     assert ds.dataset(walk.folder / "out" / "orders").count_rows() == 20
 
 
@@ -226,7 +230,7 @@ def test_the_first_lake_of_the_page_on_catalogs(walk: Walk) -> None:
     walk.follow(blocks(page, "yaml")[0])
     for block in blocks(page, "console"):
         for command, shown in sessions(block.text):
-            said = walk.run("-c", COMMAND, *command.split())
+            said = walk.penstock(*command.split())
             assert not shown
             assert "shop: complete; 20 rows" in said
 
@@ -234,12 +238,12 @@ def test_the_first_lake_of_the_page_on_catalogs(walk: Walk) -> None:
 def test_the_commands_of_the_page_on_debugging(walk: Walk) -> None:
     walk.sql(SHOP)
     walk.follow(blocks(TOP / "docs" / "quickstart.md", "yaml")[0])
-    walk.run("-c", COMMAND, "run", "shop.yaml")
+    walk.penstock("run", "shop.yaml")
     for block in blocks(TOP / "docs" / "debugging.md", "bash"):
         for line in block.text.splitlines():
             command = shlex.split(line.replace("FILE", "shop.yaml"), comments=True)
             assert command[0] == "penstock"
-            assert walk.run("-c", COMMAND, *command[1:]), line
+            assert walk.penstock(*command[1:]), line
 
 
 SPARK = """
@@ -256,12 +260,12 @@ def test_the_newest_version_by_spark_sql(walk: Walk) -> None:
     walk.sql(SHOP)
     (query,) = blocks(TOP / "docs" / "sinks" / "files.md", "sql")
     walk.follow(blocks(TOP / "docs" / "quickstart.md", "yaml")[0])
-    walk.run("-c", COMMAND, "run", "shop.yaml")
-    walk.run("-c", COMMAND, "state", "reset", "shop.yaml", "--stream", "orders", "--yes")
+    walk.penstock("run", "shop.yaml")
+    walk.penstock("state", "reset", "shop.yaml", "--stream", "orders", "--yes")
     # Without its cursor: only the slice's number tells which version is the newest.
     walk.sql("update orders set status = 'sent' where id = 20")
-    walk.run("-c", COMMAND, "run", "shop.yaml")
+    walk.penstock("run", "shop.yaml")
     walk.sql("update orders set status = 'paid', updated_at = '2026-01-02' where id <= 3")
-    walk.run("-c", COMMAND, "run", "shop.yaml")
+    walk.penstock("run", "shop.yaml")
     newest = json.loads(walk.run("-c", f"QUERY = {query.text!r}\n{SPARK}").splitlines()[-1])
     assert newest == {str(n): "paid" if n <= 3 else "new" for n in range(1, 20)} | {"20": "sent"}

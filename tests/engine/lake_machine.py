@@ -83,27 +83,13 @@ class LakeMachine(GateMachine):
     @precondition(lambda self: self.world.starts + 1 < self.most_starts)
     @rule(point=one_of("between"), vacate=st.booleans(), meanwhile=MEANWHILE)
     def writer_is_frozen(self, point: str, vacate: bool, meanwhile: str) -> None:
-        """One is frozen with its slice at hand; rows leave it; another does the slice; the first one wakes."""
-        self.row_arrives()
-        first = self.world.start()
-        self.go_to(first, point)
-        if vacate:
-            self.row_is_updated(0)
-        self.happens(meanwhile)
-        if not self.world.stopped and not first.ended:
-            self.go(self.world.start(), 400)
-            self.go(first, 400)
+        self.freezes(point, vacate=vacate, meanwhile=lambda: self.happens(meanwhile))
 
     @precondition(lambda self: len(self.world.processes) < 2 and not self.world.stopped)
     @precondition(lambda self: self.world.starts < self.most_starts)
     @rule(point=one_of("between"), meanwhile=MEANWHILE)
     def writer_meets(self, point: str, meanwhile: str) -> None:
-        """Something happens to the table while one is at work; it goes on."""
-        self.row_arrives()
-        process = self.world.start()
-        self.go_to(process, point)
-        self.happens(meanwhile)
-        self.go(process, 400)
+        self.meets(point, lambda: self.happens(meanwhile))
 
     @precondition(lambda self: len(self.world.processes) < 2 and not self.world.stopped)
     @precondition(lambda self: self.world.starts < self.most_starts)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from unittest import mock
 
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -27,6 +29,22 @@ GATE_POINTS = (
     "gate.committed",
     "gate.advanced",
 )
+
+
+def few(examples: int) -> settings:
+    """Beside a real server or lake a slice takes a hundred times as long as in a folder: none is shrunk."""
+    return settings(
+        max_examples=examples,
+        stateful_step_count=25,
+        deadline=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    )
+
+
+#: the few examples in which a mutant must be caught
+SEARCH = settings(few(60), stateful_step_count=12, database=None, phases=[Phase.generate])
 
 
 def one_of(name: str) -> st.SearchStrategy[str]:
@@ -209,6 +227,26 @@ class GateMachine(RuleBasedStateMachine):
             return  # it ends much, so it comes seldom
         alone = self.chosen(which) if which >= 0 and self.world.processes else None
         self.world.settle(alone)
+
+    def freezes(self, point: str, *, vacate: bool, meanwhile: Callable[[], None]) -> None:
+        """One is frozen with its slice at hand; rows leave it; another does the slice; the first one wakes."""
+        self.row_arrives()
+        first = self.world.start()
+        self.go_to(first, point)
+        if vacate:
+            self.row_is_updated(0)
+        meanwhile()
+        if not self.world.stopped and not first.ended:
+            self.go(self.world.start(), 400)
+            self.go(first, 400)
+
+    def meets(self, point: str, meanwhile: Callable[[], None]) -> None:
+        """Something happens while one is at work; it goes on."""
+        self.row_arrives()
+        process = self.world.start()
+        self.go_to(process, point)
+        meanwhile()
+        self.go(process, 400)
 
     def mark(self) -> int:
         last = self.world.store.state("p", "s").last

@@ -31,11 +31,22 @@ Mutant = Callable[[], AbstractContextManager[None]]
 MUTANTS: dict[str, Mutant] = {}
 
 
-def mutant(name: str) -> Callable[[Callable[[], Iterator[None]]], None]:
-    def register(make: Callable[[], Iterator[None]]) -> None:
-        MUTANTS[name] = contextmanager(make)
+Register = Callable[[Callable[[], Iterator[None]]], None]
 
-    return register
+
+def registering(mutants: dict[str, Mutant]) -> Callable[[str], Register]:
+    """What puts a mistake among others, under its name."""
+
+    def mutant(name: str) -> Register:
+        def register(make: Callable[[], Iterator[None]]) -> None:
+            mutants[name] = contextmanager(make)
+
+        return register
+
+    return mutant
+
+
+mutant = registering(MUTANTS)
 
 
 def patched(*patches: tuple[Any, str, Any]) -> ExitStack:
@@ -285,7 +296,22 @@ def _() -> Iterator[None]:
 
 @mutant("chain kept under a uid born in the store")
 def _() -> Iterator[None]:
-    make, lose, chain = MemoryStore.__init__, MemoryStore.lose, FilesSink.chain
+    chain = FilesSink.chain
+
+    with uid_in_store() as uid:
+
+        def of_uid(self: FilesSink, stream: str) -> Chain:
+            made = chain(self, stream)
+            return replace(made, layout=_Uid(made.layout.pipeline, made.layout.stream, uid[0]))
+
+        with patched((FilesSink, "chain", of_uid)):
+            yield
+
+
+@contextmanager
+def uid_in_store() -> Iterator[list[int]]:
+    """A number that is another one once the store was lost."""
+    make, lose = MemoryStore.__init__, MemoryStore.lose
     uid = [0]
 
     def born(self: MemoryStore) -> None:
@@ -296,12 +322,8 @@ def _() -> Iterator[None]:
         uid[0] += 1
         lose(self)
 
-    def of_uid(self: FilesSink, stream: str) -> Chain:
-        made = chain(self, stream)
-        return replace(made, layout=_Uid(made.layout.pipeline, made.layout.stream, uid[0]))
-
-    with patched((MemoryStore, "__init__", born), (MemoryStore, "lose", reborn), (FilesSink, "chain", of_uid)):
-        yield
+    with patched((MemoryStore, "__init__", born), (MemoryStore, "lose", reborn)):
+        yield uid
 
 
 class _Uid(Layout):

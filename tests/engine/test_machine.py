@@ -23,7 +23,7 @@ SEEDS = {
     "less 'greet': a run does not ask the sink first": 3,
     "holds n or more means already in": 6,
     "less 'void': recover withdraws nothing": 2,
-    "manifest named by slice id, not number": 5,
+    "manifest named by slice id, not number": 33,
     "a rewind or an undo forgets the open slice": 2,
 }
 

@@ -41,7 +41,6 @@ from tests.soak.lake_worker import EVENTS, HEAVY, PIPELINES, READERS, ROLES, SWE
 
 #: imported once, so that a process that is killed every few seconds does not spend its life on imports
 PRELOADED = (
-    "alembic.command",
     "penstock.engine",
     "penstock.lake.foreign",
     "penstock.lake.landing",

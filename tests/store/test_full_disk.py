@@ -1,10 +1,9 @@
 """On a disk that fills up, every refusal says so, and what was acknowledged stays; never half a store."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.alone import run_alone
 
 #: runs in a mount namespace of its own, so that its disks end with it
 FILL = """
@@ -35,13 +34,7 @@ print(json.dumps(found))
 
 
 def test_a_disk_that_fills_up(tmp_path: Path) -> None:
-    # Propagation cannot be changed in a chroot; the script unmounts what it mounts.
-    alone = ["unshare", "--mount", "--propagation", "unchanged"]
-    root = [] if os.geteuid() == 0 else ["--map-root-user"]
-    command = [*alone, *root, sys.executable, "-W", "error", "-c", FILL, str(tmp_path)]
-    filled = subprocess.run(command, capture_output=True, text=True)
-    assert filled.returncode == 0, filled.stderr
-    found = json.loads(filled.stdout)
+    found = json.loads(run_alone(FILL, str(tmp_path)))
     assert {each["message"] for each in found} == {
         f"the store {tmp_path / 'store.db'} cannot be written: its disk is full\n"
         "Nothing was lost: what was recorded before stays recorded.\n"

@@ -1,6 +1,9 @@
-"""Every step from every revision leads to the schema of today, and keeps what was there."""
+"""Every step from every revision leads to the schema of today, and keeps what was there.
 
-from collections.abc import Iterator
+A new store takes no steps, and is the same.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -9,23 +12,25 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, inspect, text
+from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import IntegrityError
+from tests.store.older import bring_anew, bring_to, empty_place
 
 from penstock import __version__
+from penstock.core.outcome import Outcome
 from penstock.store import open_store, upgrade
 from penstock.store.places import Place
-from penstock.store.postgres import PostgresDatabase
 from penstock.store.schema import HEAD, REVISION_TABLE, REVISIONS, metadata
-from penstock.store.sqlite import SqliteFile
-from penstock.store.upgrade import migrate, settle
-from penstock.testing.contracts.store import take
+from penstock.store.upgrade import make, revision, settle
+from penstock.testing.contracts.store import after, deliver, take
 
+#: a pipeline that somebody holds, as every revision up to now keeps it
+HELD = (
+    "INSERT INTO leases (pipeline, host, pid, boot, started, epoch, heartbeat, expires) "
+    "VALUES ('shop', 'h', 1, 'b', 's', 41, 1, 1)"
+)
 #: something that a store at each revision may hold, in its own SQL; a new revision adds its line
-FILLED = {
-    "0001": "INSERT INTO leases (pipeline, host, pid, boot, started, epoch, heartbeat, expires) "
-    "VALUES ('shop', 'h', 1, 'b', 's', 41, 1, 1)",
-}
+FILLED = {"0001": HELD, "0002": HELD}
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -39,11 +44,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def place(where: str) -> Place:
     """An empty place of ours."""
-    if "://" in where:
-        return PostgresDatabase(where)
-    file = SqliteFile(Path(where))
-    file.mark()
-    return file
+    return empty_place(where)
 
 
 @pytest.fixture
@@ -51,13 +52,6 @@ def engine(place: Place) -> Iterator[Engine]:
     engine = place.engine()
     yield engine
     engine.dispose()
-
-
-def bring_to(engine: Engine, place: Place, revision: str) -> None:
-    with engine.execution_options(writes=True).begin() as connection:
-        if place.schema:
-            place.admit(connection, [])
-        migrate(connection, place.schema, to=revision)
 
 
 def test_the_list_of_revisions_is_alembics() -> None:
@@ -86,17 +80,78 @@ def test_from_each_revision_to_the_schema_of_today(start: str, engine: Engine, p
         assert take(store).epoch == 42
 
 
+def test_rows_that_0001_counted_stay_and_later_ones_are_told_apart(engine: Engine, place: Place, where: str) -> None:
+    bring_to(engine, place, "0001")
+    last = after(None, 1).position
+    counted = {"pipeline": "shop", "stream": "orders", "number": 1, "id": last.id, "content": last.content}
+    assert last.mark is not None
+    with engine.begin() as connection:
+        connection.execute(text(FILLED["0001"]))
+        columns = "pipeline, stream, number, slice_id, mark, content, version, rows"
+        values = ":pipeline, :stream, :number, :id, :mark, :content, 1, 5"
+        for statement in (
+            f"INSERT INTO streams ({columns}, bytes, last_rows, reset_wanted) VALUES ({values}, 50, 5, false)",
+            f"INSERT INTO history ({columns}, at, reason) VALUES ({values}, 1, 'advance')",
+        ):
+            connection.execute(text(statement), counted | {"mark": last.mark.text})
+    with closing(open_store(where)) as store:
+        before = store.state("shop", "orders")
+        assert (before.last, before.rows, before.outcome) == (last, 5, None)
+        deliver(store, take(store), after(last, 2), rows=3, outcome=Outcome(created=2, stale=1))
+        state = store.state("shop", "orders")
+        assert (state.rows, state.outcome) == (8, Outcome(created=2, stale=1))
+        assert [change.outcome for change in store.history("shop", "orders")] == [state.outcome, None]
+
+
 def test_the_comparison_would_notice(engine: Engine, place: Place) -> None:
-    bring_to(engine, place, HEAD)
+    bring_to(engine, place)
     with engine.begin() as connection:
         connection.execute(text("ALTER TABLE streams ADD COLUMN surplus TEXT"))
         context = MigrationContext.configure(connection, opts={"version_table": REVISION_TABLE})
         assert len(compare_metadata(context, metadata)) == 1
 
 
-def test_a_step_that_fails_leaves_no_trace(engine: Engine, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_store_is_as_if_it_had_been_migrated(engine: Engine, place: Place) -> None:
+    bring_to(engine, place)
+    with engine.execution_options(writes=True).begin() as connection:
+        migrated = shape(connection, place)
+        revision.drop(connection)
+        metadata.drop_all(connection)
+        assert shape(connection, place) == {}
+        make(connection)
+        assert shape(connection, place) == migrated
+    assert migrated.keys() == {REVISION_TABLE, *metadata.tables}
+
+
+def shape(connection: Connection, place: Place) -> dict[str, list[object]]:
+    """All that the database tells of our tables, columns in their order, and what is in them."""
+    found = inspect(connection)
+    told: dict[str, list[object]] = {}
+    for name in found.get_table_names(schema=place.schema):
+        columns = [column | {"type": repr(column["type"])} for column in found.get_columns(name, schema=place.schema)]
+        rows = connection.execute(text(f"SELECT * FROM {name}"))
+        told[name] = [
+            columns,
+            found.get_pk_constraint(name, schema=place.schema),
+            *_sorted(found.get_foreign_keys(name, schema=place.schema)),
+            *_sorted(found.get_unique_constraints(name, schema=place.schema)),
+            *_sorted(found.get_check_constraints(name, schema=place.schema)),
+            *_sorted(found.get_indexes(name, schema=place.schema)),
+            [tuple(row) for row in rows],
+        ]
+    return told
+
+
+def _sorted(found: Iterable[object]) -> list[str]:
+    return sorted(map(str, found))
+
+
+@pytest.mark.parametrize("how", [bring_to, bring_anew])
+def test_a_step_that_fails_leaves_no_trace(
+    how: Callable[[Engine, Place], None], engine: Engine, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(upgrade, "__version__", None)  # fails after all steps: meta.value may not be NULL
     with pytest.raises(IntegrityError):
-        bring_to(engine, place, HEAD)
+        how(engine, place)
     with engine.connect() as connection:
         assert inspect(connection).get_table_names(schema=place.schema) == []

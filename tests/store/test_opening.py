@@ -8,7 +8,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.store.older import make_older
 
+from penstock.core.outcome import Outcome
 from penstock.store import missing_store, open_store
 from penstock.store.schema import APPLICATION_ID
 from penstock.testing.contracts.store import NOW, after, deliver, take
@@ -17,10 +19,13 @@ MAKE = """
 import sys
 import alembic.command
 import penstock.store.opening
-from penstock.store import missing_store, open_store
-print("ready", flush=True)
-sys.stdin.readline()
-open_store(sys.argv[1]).close()
+import penstock.store.postgres
+import penstock.store.sqlite
+from penstock.store import open_store
+for where in sys.argv[1:]:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    open_store(where).close()
 """
 
 
@@ -98,21 +103,27 @@ def statuses(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_many_who_make_it_at_once(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    where = str(tmp_path / "store.db") if kind == "sqlite" else request.getfixturevalue("database")
-    command = [sys.executable, "-W", "error", "-c", MAKE, where]
+    new = str(tmp_path / "store.db") if kind == "sqlite" else request.getfixturevalue("database")
+    old = str(tmp_path / "old.db") if kind == "sqlite" else request.getfixturevalue("postgres_server").database()
+    make_older(old)
+    command = [sys.executable, "-W", "error", "-c", MAKE, new, old]
     makers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(4)]
-    for maker in makers:
-        assert maker.stdout is not None
-        assert maker.stdout.readline() == b"ready\n"
-    for maker in makers:
-        assert maker.stdin is not None
-        maker.stdin.write(b"go\n")
-        maker.stdin.flush()
+    for _ in (new, old):
+        for maker in makers:
+            assert maker.stdout is not None
+            assert maker.stdout.readline() == b"ready\n"
+        for maker in makers:
+            assert maker.stdin is not None
+            maker.stdin.write(b"go\n")
+            maker.stdin.flush()
     for maker in makers:
         maker.communicate()
     assert [maker.returncode for maker in makers] == [0] * 4
-    with closing(open_store(where)) as store:
-        assert take(store).epoch == 1
+    for where in (new, old):
+        with closing(open_store(where)) as store:
+            lease = take(store)
+            assert lease.epoch == 1
+            deliver(store, lease, after(None, 1), outcome=Outcome(created=10))
 
 
 def test_one_who_only_asks_makes_no_store(tmp_path: Path, database: str) -> None:

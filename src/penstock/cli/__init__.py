@@ -19,6 +19,7 @@ from penstock.cli import (
     init,
     log,
     plan,
+    quarantine,
     rewind,
     run,
     schema,
@@ -64,6 +65,7 @@ app.command("status", short_help="How far each stream is, and who runs it.")(sta
 app.command("rewind", short_help="Go back to a place and deliver again what comes after it.")(rewind.rewind)
 app.command("upkeep", short_help="Compact lake tables, expire snapshots, remove what is too old.")(upkeep.upkeep)
 app.add_typer(state.app, name="state")
+app.add_typer(quarantine.app, name="quarantine")
 app.command("demo", short_help="See it at work, on a PostgreSQL of its own.")(demo.demo)
 app.command("schema", short_help="The JSON Schema of a pipeline file, or an example with every key.")(schema.schema)
 app.command("completion", short_help="A script that lets a shell complete penstock's words.")(completion.completion)

@@ -39,13 +39,29 @@ def init(
     views: Annotated[
         bool, typer.Option("--views", help="Sync views, materialized views and foreign tables too.")
     ] = False,
-    sink: Annotated[str, typer.Option("--sink", metavar="TYPE", help="Where rows go: files or lake.")] = "files",
+    sink: Annotated[
+        str, typer.Option("--sink", metavar="TYPE", help="Where rows go: files, lake or postgres.")
+    ] = "files",
     directory: Annotated[
         str | None, typer.Option("--directory", metavar="DIR", help="files: the output folder; default: out.")
     ] = None,
     warehouse: Annotated[
         str | None,
         typer.Option("--warehouse", metavar="DIR", help="lake: a folder or s3://bucket/path; default: lake."),
+    ] = None,
+    sink_url_env: Annotated[
+        str | None,
+        typer.Option(
+            "--sink-url-env",
+            metavar="NAME",
+            help="postgres: the environment variable that holds the URL of the sink; default: SINK_URL.",
+        ),
+    ] = None,
+    sink_schema: Annotated[
+        str | None,
+        typer.Option(
+            "--sink-schema", metavar="S", help="postgres: the schema of the tables; default: as at the source."
+        ),
     ] = None,
     url_env: Annotated[
         str,
@@ -61,6 +77,7 @@ def init(
       penstock init postgresql://ann:secret@db.example.org/shop
       penstock init --schema sales --exclude 'tmp_*' --sink lake      (the URL is in DATABASE_URL)
       penstock init --url-env SHOP_DB --output shop.yaml --stdout
+      penstock init --sink postgres --sink-url-env COPY_DB --sink-schema copies
 
     The file never holds the URL: it takes it from an environment variable. Proposals are made from keys, indexes,
     triggers and statistics; the reasons stand in the file as comments. Nothing is read from the tables, and nothing
@@ -82,6 +99,8 @@ def init(
                 sink=sink,
                 directory=directory,
                 warehouse=warehouse,
+                sink_url_env=sink_url_env,
+                sink_schema=sink_schema,
                 stdout=stdout,
                 force=force,
             )

@@ -32,8 +32,19 @@ class Outcome:
     def rows(self) -> int:
         return sum(dataclasses.astuple(self))
 
-    def __add__(self, other: Outcome) -> Outcome:
+    def __add__(self, other: Outcome | None) -> Outcome:
+        if other is None:
+            return self
         return Outcome(*map(sum, zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)))
+
+    def warnings(self) -> list[str]:
+        """What someone should look at, in words."""
+        lines = []
+        if self.refused:
+            lines.append(f"{_rows(self.refused)} refused: a guard column differs from what the table has")
+        if self.quarantined:
+            lines.append(f"{_rows(self.quarantined)} put into quarantine; see `penstock quarantine list`")
+        return lines
 
     def document(self) -> dict[str, int]:
         """By name, without what is 0."""
@@ -42,3 +53,7 @@ class Outcome:
     @classmethod
     def read(cls, document: Mapping[str, Any] | None) -> Self | None:
         return cls(**document) if document is not None else None
+
+
+def _rows(number: int) -> str:
+    return "1 row was" if number == 1 else f"{number:,} rows were"

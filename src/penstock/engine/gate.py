@@ -220,6 +220,15 @@ class Gate:
         # What was seen before, in the look without the lease too, may have changed by it.
         self.content = self.ceiling = None
 
+    def look(self) -> Turn:
+        """Fix how far this run reads, where what other streams read has to reach at least as far."""
+        state = self.store.state(self.pipeline, self.stream)
+        if state.intent is None and not state.reset_wanted:
+            if not self.settled:
+                self.settle(self.validated(state), state.last)
+            self.plan(state, Budget(self.slice_bytes, rows=1, look=True))
+        return Turn.NOTHING
+
     def validated(self, state: StreamState) -> Document:
         """What would be read now, once source and sink have agreed to it."""
         content = self.content if self.content is not None else self.source.content(self.stream)
@@ -296,7 +305,9 @@ class Gate:
         self.say(
             StepDone(stream=self.stream, step="commit", number=slice_.number, rows=rows, bytes=bytes_, outcome=became)
         )
-        self.advance(slice_, rows, bytes_, became)
+        for line in outcome.warnings() if outcome else ():
+            self.say(Log(level="warning", stream=self.stream, text=f"slice {slice_.number}: {line}"))
+        self.advance(slice_, rows, bytes_, outcome)
         self.sink.sweep(self.stream, slice_.position)
         self.probe.at("gate.swept", number=slice_.number)
 
@@ -364,8 +375,10 @@ class Gate:
             stream=self.stream,
         )
 
-    def advance(self, slice_: Slice, rows: int, bytes_: int, outcome: dict[str, int] | None) -> None:
-        version = self.store.advance(self.lease, slice_, rows=rows, bytes_=bytes_, now=self.clock.now(), run=self.run)
+    def advance(self, slice_: Slice, rows: int, bytes_: int, outcome: Outcome | None) -> None:
+        version = self.store.advance(
+            self.lease, slice_, rows=rows, bytes_=bytes_, now=self.clock.now(), run=self.run, outcome=outcome
+        )
         self.probe.at("gate.advanced", number=slice_.number)
         self.say(
             StateChanged(
@@ -377,7 +390,7 @@ class Gate:
                 reason="advance" if slice_.kind is Kind.ROWS else slice_.kind.value,
                 rows=rows,
                 bytes=bytes_,
-                outcome=outcome,
+                outcome=outcome.document() if outcome else None,
             )
         )
 

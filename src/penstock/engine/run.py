@@ -6,7 +6,6 @@ import difflib
 import json
 import traceback
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from penstock.core.messages import (
     Status,
     StreamStatus,
 )
-from penstock.engine import undoing
+from penstock.engine import order, undoing
 from penstock.engine.gate import Gate, Turn
 from penstock.engine.lease import Heartbeat
 from penstock.engine.voice import Ending, Voice
@@ -90,6 +89,7 @@ class Engine:
         self._run = uuid.uuid4().hex
         self._voice = Voice(clock, emit)
         self._failures: list[PenstockError] = []
+        self._ahead: order.Ahead = {}
         self._ending = Ending("failed", 1)
 
     # ------------------------------------------------------------ what one may ask
@@ -133,13 +133,26 @@ class Engine:
         with self._leased() as lease:
             for gate in gates:
                 gate.lease = lease
-            reached, left = self._turns(gates, limits, begun)
+            reached, left = self._turns(self._looked(gates), limits, begun)
             self._ending = self._close(reached, left)
         return self._ending
 
+    def _looked(self, gates: Sequence[Gate]) -> list[Gate]:
+        """Where some streams are ahead of others, those that come last look first: what they refer to is there then.
+
+        Gives the streams that did not fail by it.
+        """
+        by_name = {gate.stream: gate for gate in gates}
+        failed = [
+            name
+            for name in order.from_the_end(list(by_name), self._ahead)
+            if self._tried(by_name[name], by_name[name].look) is None
+        ]
+        return [gate for gate in gates if gate.stream not in failed]
+
     def _turns(self, gates: Sequence[Gate], limits: Limits, begun: float) -> tuple[str | None, list[Gate]]:
         """One slice of each stream in turn, so that a large stream does not keep the others waiting."""
-        waiting = deque(gates)
+        waiting = list(gates)
         for gate in gates:
             self._voice.say(StreamStatus(stream=gate.stream, status=Status.START))
         while waiting:
@@ -147,7 +160,7 @@ class Engine:
             reached = limits.reached(moved=self._voice.request.rows, elapsed=self.clock.elapsed() - begun)
             if reached:
                 return reached, list(waiting)
-            gate = waiting.popleft()
+            gate = waiting.pop(order.next_of([gate.stream for gate in waiting], self._ahead))
             turn = self._turn(gate)
             if turn is Turn.MOVED:
                 progress = json.dumps(self._voice.run.document())
@@ -354,7 +367,7 @@ class Engine:
             )
         )
         streams = [info for info in chosen if info.skipped is None]
-        self.sink.expect(streams)
+        self._ahead = self.sink.expect(streams)
         return streams
 
     @contextmanager

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from sqlalchemy import Row, Select, and_, select
 
 from penstock.core.marks import Mark, Position
+from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Slice
 from penstock.ports import Change, Holder, Lease, Owner, RunRecord, StreamState
 from penstock.store.schema import slices, streams
@@ -49,6 +51,7 @@ def state_of(row: Row[Any]) -> StreamState:
         bytes=row.bytes,
         last_rows=row.last_rows,
         moved_at=row.moved_at,
+        outcome=outcome_of(row.outcome),
     )
 
 
@@ -86,7 +89,7 @@ def slice_values(slice_: Slice) -> dict[str, Any]:
 
 
 def change_of(row: Row[Any]) -> Change:
-    return Change(row.version, row.at, row.reason, position_of(row), row.rows, row.run)
+    return Change(row.version, row.at, row.reason, position_of(row), row.rows, row.run, outcome_of(row.outcome))
 
 
 def run_of(row: Row[Any]) -> RunRecord:
@@ -108,6 +111,14 @@ def mark_of(text: str | None) -> Mark | None:
 
 def text_of(mark: Mark | None) -> str | None:
     return None if mark is None else mark.text
+
+
+def outcome_of(text: str | None) -> Outcome | None:
+    return None if text is None else Outcome.read(json.loads(text))
+
+
+def outcome_text(outcome: Outcome | None) -> str | None:
+    return None if outcome is None else json.dumps(outcome.document())
 
 
 def _intent_of(row: Row[Any]) -> Slice | None:

@@ -1,4 +1,7 @@
-"""The store's tables as they are at HEAD. How older ones become these is told by `migrations`."""
+"""The store's tables as they are at HEAD, and as a new store gets them. How older ones become these: `migrations`.
+
+A new column goes to the end of its table, where a migration puts it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeDecorator
 
 #: every revision, oldest first; kept here because reading it from Alembic would cost its import at each start
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")
 HEAD = REVISIONS[-1]
 #: Alembic's version table; not its default name, which a database of another program may well have
 REVISION_TABLE = "revision"
@@ -102,6 +105,7 @@ streams = Table(
     Column("intent", Text),  # the id of the open slice
     Column("reset_wanted", Boolean, nullable=False, default=False),
     Column("stopped", Text),
+    Column("outcome", Text),  # a JSON text; NULL: the sink does not look at rows
     PrimaryKeyConstraint("pipeline", "stream"),
     _of_pipeline(),
 )
@@ -147,6 +151,7 @@ history = Table(
     Column("content", Text),
     Column("rows", BigInteger, nullable=False),
     Column("run", Text),
+    Column("outcome", Text),  # as in streams, of this change alone
     PrimaryKeyConstraint("pipeline", "stream", "version"),
     _of_stream(),
 )

@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, delete, i
 from sqlalchemy.exc import IntegrityError
 
 from penstock.core.marks import Position
+from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Slice
 from penstock.ports import Change, Holder, Lease, Owner, RunRecord, StreamState
 from penstock.store import refusals
@@ -24,6 +25,8 @@ from penstock.store.records import (
     Inconsistent,
     change_of,
     holder_of,
+    outcome_of,
+    outcome_text,
     position_values,
     run_of,
     slice_values,
@@ -31,6 +34,9 @@ from penstock.store.records import (
     text_of,
 )
 from penstock.store.schema import history, leases, runs, slices, streams
+
+#: what a stream that has delivered nothing has counted
+NOTHING: dict[str, Any] = {"rows": 0, "bytes": 0, "outcome": None}
 
 
 class SqlStore:
@@ -148,14 +154,26 @@ class SqlStore:
             about = {"status": "open", "intended_at": now, "run": run, "epoch": lease.epoch}
             connection.execute(insert(slices).values(**slice_values(slice_), **about))
 
-    def advance(self, lease: Lease, slice_: Slice, *, rows: int, bytes_: int, now: datetime, run: str) -> int:
+    def advance(
+        self,
+        lease: Lease,
+        slice_: Slice,
+        *,
+        rows: int,
+        bytes_: int,
+        now: datetime,
+        run: str,
+        outcome: Outcome | None = None,
+    ) -> int:
         _check_pipeline(lease, slice_)
         values: dict[str, Any] = {"rows": streams.c.rows + rows, "bytes": streams.c.bytes + bytes_}
         if slice_.kind is Kind.RESET:
-            values = {"rows": 0, "bytes": 0, "reset_wanted": False}
+            values = NOTHING | {"reset_wanted": False}
         if rows > 0 or slice_.kind is Kind.REFRESH:
             values["last_rows"] = rows
         with self._write(lease) as connection:
+            if outcome is not None and slice_.kind is not Kind.RESET:
+                values["outcome"] = _added(connection, slice_, outcome)
             moved = connection.execute(
                 update(streams)
                 .where(_at(streams, lease.pipeline, slice_.stream), streams.c.intent == slice_.id)
@@ -179,7 +197,7 @@ class SqlStore:
             if done.rowcount != 1:
                 raise Inconsistent(f"stream {slice_.stream} names slice {slice_.id[:12]} as open, which it is not")
             reason = "advance" if slice_.kind is Kind.ROWS else slice_.kind.value
-            return _remember(connection, lease, slice_.stream, slice_.position, now, reason, rows, run)
+            return _remember(connection, lease, slice_.stream, slice_.position, now, reason, rows, run, outcome)
 
     def stop(self, lease: Lease, stream: str, reason: str | None, *, now: datetime) -> None:
         with self._write(lease) as connection:
@@ -201,7 +219,7 @@ class SqlStore:
             here = _at(slices, lease.pipeline, stream)
             connection.execute(update(slices).where(here, above | (slices.c.status == "open")).values(status="dropped"))
             # Nothing held: there is nothing left to reset.
-            counts = {} if held else {"rows": 0, "bytes": 0, "reset_wanted": False}
+            counts = {} if held else NOTHING | {"reset_wanted": False}
             connection.execute(
                 update(streams)
                 .where(_at(streams, lease.pipeline, stream))
@@ -303,6 +321,13 @@ def _state(connection: Connection, pipeline: str, stream: str) -> StreamState:
     return state_of(row) if row else StreamState()
 
 
+def _added(connection: Connection, slice_: Slice, outcome: Outcome) -> str | None:
+    """What became of the stream's rows, with those of a slice. Nobody adds meanwhile: we hold the lease row's lock."""
+    here = _at(streams, slice_.pipeline, slice_.stream)
+    known = connection.execute(select(streams.c.outcome).where(here)).scalar()
+    return outcome_text(outcome + outcome_of(known))
+
+
 def _introduce_stream(connection: Connection, lease: Lease, stream: str) -> None:
     """Give a new stream its row, at the beginning. Nobody else can: we hold the lease row's lock."""
     here = _at(streams, lease.pipeline, stream)
@@ -319,11 +344,13 @@ def _remember(
     reason: str,
     rows: int,
     run: str | None,
+    outcome: Outcome | None = None,
 ) -> int:
     """Add the change just made to the history; its version."""
     here = _at(streams, lease.pipeline, stream)
     version: int = connection.execute(select(streams.c.version).where(here)).scalar_one()
-    about = {"version": version, "at": now, "reason": reason, "rows": rows, "run": run}
+    about: dict[str, Any] = {"version": version, "at": now, "reason": reason, "rows": rows, "run": run}
+    about["outcome"] = outcome_text(outcome)
     connection.execute(
         insert(history).values(pipeline=lease.pipeline, stream=stream, **about, **position_values(position))
     )

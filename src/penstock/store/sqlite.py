@@ -22,7 +22,7 @@ from penstock.errors import StoreRefused
 from penstock.store import places
 from penstock.store.places import UNCHANGED, faults, one_line
 from penstock.store.schema import APPLICATION_ID
-from penstock.store.upgrade import migrate
+from penstock.store.upgrade import make
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -173,7 +173,7 @@ class SqliteFile:
         engine = self.engine()
         try:
             with engine.execution_options(writes=True).begin() as connection:
-                migrate(connection, None)
+                make(connection)
             # Closing does the same, but says nothing when it fails.
             with engine.connect() as connection:
                 busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]

@@ -12,10 +12,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from penstock.testing.forking import Forked, nursery
 
 #: every named point at which a run can be killed, in the order in which a run comes to them
 POINTS = (
@@ -111,7 +113,7 @@ class Outcome:
 class Running:
     """A command that runs."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | Forked
     folder: Path
 
     def reached(self) -> dict[str, Any]:
@@ -150,7 +152,7 @@ class Command:
     """The `penstock` command in a folder of its own."""
 
     folder: Path
-    #: loop: parts move in the command's own process; spark: as for everyone
+    #: loop: parts move in the command's own process, which is forked; spark: as for everyone
     mover: str = "loop"
     environment: Mapping[str, str] = field(default_factory=dict)
     _halts: int = 0
@@ -162,16 +164,22 @@ class Command:
         how: dict[str, Any] = {"mover": self.mover}
         if point is not None:
             how |= {"point": point, "nth": nth, "folder": str(place)}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "penstock.testing.command", json.dumps(how), *arguments],
+        return Running(self._process([json.dumps(how), *arguments]), place)
+
+    def _process(self, words: Sequence[str]) -> subprocess.Popen[str] | Forked:
+        environment = {**os.environ, **self.environment}
+        if self.mover == "loop":
+            return nursery().start(words, self.folder, environment)
+        # Spark starts a JVM and workers, which inherit whatever this process has: a new interpreter, as for everyone.
+        return subprocess.Popen(
+            [sys.executable, "-m", "penstock.testing.command", *words],
             cwd=self.folder,
-            env={**os.environ, **self.environment},
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        return Running(process, place)
 
     def run(self, *arguments: str) -> Outcome:
         """Start a command and wait for its end."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from penstock.core.marks import Position
+from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Slice
 from penstock.ports import Change, Holder, Lease, Owner, RunRecord, StreamState
 from penstock.store import refusals
@@ -103,19 +104,30 @@ class MemoryStore:
                 raise refusals.elsewhere(slice_, state, "intended")
             self._put(lease, slice_.stream, replace(state, intent=slice_))
 
-    def advance(self, lease: Lease, slice_: Slice, *, rows: int, bytes_: int, now: datetime, run: str) -> int:
+    def advance(
+        self,
+        lease: Lease,
+        slice_: Slice,
+        *,
+        rows: int,
+        bytes_: int,
+        now: datetime,
+        run: str,
+        outcome: Outcome | None = None,
+    ) -> int:
         with self._lock:
             state = self._state_for(lease, slice_)
             if state.intent is None or state.intent.id != slice_.id:
                 raise refusals.elsewhere(slice_, state, "finished")
             if slice_.kind is Kind.RESET:
-                state = replace(state, rows=0, bytes=0, reset_wanted=False)
+                state = replace(state, rows=0, bytes=0, outcome=None, reset_wanted=False)
             else:
-                state = replace(state, rows=state.rows + rows, bytes=state.bytes + bytes_)
+                total = outcome + state.outcome if outcome else state.outcome
+                state = replace(state, rows=state.rows + rows, bytes=state.bytes + bytes_, outcome=total)
             if rows > 0 or slice_.kind is Kind.REFRESH:
                 state = replace(state, last_rows=rows)
             reason = "advance" if slice_.kind is Kind.ROWS else slice_.kind.value
-            return self._move(lease, slice_.stream, state, slice_.position, now, reason, rows, run)
+            return self._move(lease, slice_.stream, state, slice_.position, now, reason, rows, run, outcome)
 
     def stop(self, lease: Lease, stream: str, reason: str | None, *, now: datetime) -> None:
         with self._lock:
@@ -133,7 +145,7 @@ class MemoryStore:
             self._hold(lease)
             state = self.state(lease.pipeline, stream)
             if held is None:
-                state = replace(state, rows=0, bytes=0, reset_wanted=False)
+                state = replace(state, rows=0, bytes=0, outcome=None, reset_wanted=False)
             return self._move(lease, stream, state, held, now, "recover", 0, run)
 
     def history(self, pipeline: str, stream: str, *, most: int = 50) -> Sequence[Change]:
@@ -220,12 +232,13 @@ class MemoryStore:
         reason: str,
         rows: int,
         run: str | None,
+        outcome: Outcome | None = None,
     ) -> int:
         """Set the mark, whatever the reason, and remember it; the new version."""
         version = state.version + 1
         moved = replace(state, last=position, version=version, moved_at=now, intent=None, stopped=None)
         self._put(lease, stream, moved)
         past = self._has.history.get((lease.pipeline, stream), ())
-        change = Change(version, now, reason, position, rows, run)
+        change = Change(version, now, reason, position, rows, run, outcome)
         self._has.history[lease.pipeline, stream] = (*past, change)
         return version

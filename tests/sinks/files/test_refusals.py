@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from tests.alone import run_alone
 from tests.sinks.files.folder import data_files, open_sink, tree, write
 
 from penstock.core.slices import Kind, Part
@@ -409,15 +410,9 @@ print(json.dumps(found))
 
 
 def test_a_disk_that_fills_up(tmp_path: Path) -> None:
-    # Propagation cannot be changed in a chroot; the script unmounts what it mounts.
-    alone = ["unshare", "--mount", "--propagation", "unchanged"]
-    root = [] if os.geteuid() == 0 else ["--map-root-user"]
-    command = [*alone, *root, sys.executable, "-W", "error", "-c", FILL, str(tmp_path)]
-    filled = subprocess.run(command, capture_output=True, text=True, env=environment())
-    assert (filled.returncode, filled.stderr) == (0, "")
     wanted = {
         "message": f"StreamFailed contract/orders: no space left for {tmp_path}/out\n{FULL}",
         "left": [],
         "kept": True,
     }
-    assert json.loads(filled.stdout) == [wanted] * 8
+    assert json.loads(run_alone(FILL, str(tmp_path))) == [wanted] * 8

@@ -16,6 +16,7 @@ from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, following
 from penstock.ports import Context, Probe, Quiet, StreamInfo
 from penstock.sinks.postgres import Options, PostgresSink, StreamOptions, build
+from penstock.sinks.postgres.fitting import CHANGE
 from penstock.testing.contracts.delivery import put_aside
 
 STREAM = "orders"
@@ -29,13 +30,15 @@ class Landed:
     options: Mapping[str, Any] = field(default_factory=dict)
     pipeline: str = "shop"
     probe: Probe = field(default_factory=Quiet)
+    #: options of the sink itself
+    more: Mapping[str, Any] = field(default_factory=dict)
     last: Position | None = None
 
     @property
     def sink(self) -> PostgresSink:
         context = Context(pipeline=self.pipeline, folder=".", probe=self.probe)
         streams = {STREAM: StreamOptions.model_validate(dict(self.options))}
-        return build(Options.model_validate({"url": self.url, "lock_timeout": 2}), streams, context)
+        return build(Options.model_validate({"url": self.url, "lock_timeout": 2, **self.more}), streams, context)
 
     def deliver(self, *parts: pa.Table, kind: Kind = Kind.ROWS, key: Sequence[str] = ()) -> Outcome:
         """One slice of these parts, checked and committed."""
@@ -70,4 +73,6 @@ class Landed:
 
 
 def content_of(schema: pa.Schema) -> Document:
-    return {"columns": [{"name": column.name, "arrow": str(column.type)} for column in schema]}
+    """As the lake's source says it: the column that tells deletes from others is not listed."""
+    columns = [{"name": column.name, "arrow": str(column.type)} for column in schema if column.name != CHANGE]
+    return {"columns": columns, "changes": CHANGE in schema.names}

@@ -6,7 +6,6 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from random import Random
 from typing import Any
 
 import psycopg
@@ -17,6 +16,8 @@ from tests.sinks.postgres.landed import Landed
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind
 from penstock.errors import StreamFailed
+from penstock.ports import Quiet
+from penstock.testing.contracts.delivery import Crash, Crashing
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema(
@@ -168,10 +169,38 @@ def test_nothing_is_cut_or_rounded(database: str, type_: str, value: str, fits: 
         assert orders.deliver(given) == Outcome(created=1)
         assert orders.deliver(given) == Outcome(equal=1)
         return
-    with pytest.raises(StreamFailed, match=r"column v .* does not fit exactly in 1 of the slice's rows") as failed:
+    with pytest.raises(
+        StreamFailed, match=r"column v .* does not hold the value exactly, in the row with key id=1"
+    ) as failed:
         orders.deliver(given)
     assert value not in str(failed.value)
     assert orders.rows() == []
+
+
+@pytest.mark.parametrize("deletes", ["soft", "hard"])
+def test_a_commit_that_died_anywhere_is_done_once(database: str, deletes: str) -> None:
+    """At each of its points, with every kind of row, deletes too; the next attempt brings all of it, and counts it."""
+    options = {**OPTIONS, "deletes": deletes, "deleted_at": "gone"}
+    orders = Landed(database, options)
+    orders.deliver(rows(*(row(n, 1) for n in range(1, 9))))
+    for at_call, point in enumerate(("part_written", "moved", "merged", "landed")):
+        minute = 10 * (at_call + 1)
+        key = 100 + at_call
+        given = rows(row(1, minute, amount=f"{minute}.00"), row(2 + at_call, minute, change="delete"), row(key, minute))
+        landed, orders.probe = orders.last, Crashing(at_call)
+        with pytest.raises(Crash, match=point):
+            orders.deliver(given)
+        orders.last, orders.probe = landed, Quiet()
+        if point != "landed":
+            assert orders.deliver(given) == Outcome(created=1, updated=1, deleted=1)
+        alive = "gone IS NULL" if deletes == "soft" else "true"
+        found = orders.rows(
+            f"SELECT id, amount FROM orders WHERE {alive} AND (id < 2 OR id >= 2 + {at_call}) ORDER BY 1"
+        )
+        assert found[0] == (1, Decimal(f"{minute}.00"))
+        assert [id_ for id_, _ in found[1:]] == [*range(3 + at_call, 9), *range(100, key + 1)]
+    told = "SELECT number, outcome ->> 'deleted' FROM penstock_sink.slices ORDER BY number"
+    assert orders.rows(told) == [(1, None), *((n, "1") for n in range(2, 6))]
 
 
 def test_keys_that_another_session_inserts_meanwhile(database: str) -> None:
@@ -194,28 +223,3 @@ def test_keys_that_another_session_inserts_meanwhile(database: str) -> None:
     assert outcomes == [Outcome(created=1, updated=1, stale=1)]
     found = {1: Decimal("1.00"), 5: Decimal("2.00"), 6: Decimal("9.00"), 7: Decimal("2.00")}
     assert dict(orders.rows("SELECT id, amount FROM orders")) == found
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_two_pipelines_in_opposite_orders(database: str, seed: int) -> None:
-    """Versions of the same keys come by two ways, each in an order of its own: the newest stays."""
-    random = Random(seed)
-    versions = [row(id_, minute, amount=f"{minute}.00") for id_ in range(1, 21) for minute in range(1, 9)]
-    totals: list[Outcome] = []
-
-    def deliver(name: str, ordered: list[Any]) -> None:
-        orders = Landed(database, OPTIONS, pipeline=name)
-        for first in range(0, len(ordered), 16):
-            totals.append(orders.deliver(rows(*ordered[first : first + 16])))
-
-    shuffled = random.sample(versions, len(versions))
-    ways = [
-        threading.Thread(target=deliver, args=(name, way)) for name, way in (("up", shuffled), ("down", shuffled[::-1]))
-    ]
-    for way in ways:
-        way.start()
-    for way in ways:
-        way.join(60)
-    assert sum(outcome.rows for outcome in totals) == 2 * len(versions)
-    orders = Landed(database)
-    assert orders.rows("SELECT id, amount FROM orders ORDER BY id") == [(n, Decimal("8.00")) for n in range(1, 21)]

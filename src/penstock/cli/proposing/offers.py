@@ -21,6 +21,8 @@ from penstock.ports import Context, Offered, Quiet, Sink, Source
 
 #: what rows are stored in; a view's rows come from elsewhere
 _TABLES = ("table", "partitioned table")
+#: the environment variable that holds the URL of a postgres sink
+SINK_URL = "SINK_URL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +40,17 @@ class Wanted:
     sink: str
     directory: str | None
     warehouse: str | None
+    sink_url_env: str | None
+    sink_schema: str | None
     stdout: bool
     force: bool
 
 
 def propose(wanted: Wanted) -> None:
     """Write the file, or print it, and say what comes next."""
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", wanted.url_env):
-        raise _refused(f"{wanted.url_env!r} is no name of an environment variable", "use letters, digits and _")
+    for variable in (wanted.url_env, wanted.sink_url_env or SINK_URL):
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
+            raise _refused(f"{variable!r} is no name of an environment variable", "use letters, digits and _")
     if not wanted.stdout and not wanted.force and os.path.lexists(wanted.output):
         raise _refused(f"{wanted.output} is there already", "name another file with --output, or add --force")
     sink_options = _sink_options(wanted)
@@ -55,6 +60,8 @@ def propose(wanted: Wanted) -> None:
             f"no URL is given, and the environment variable {wanted.url_env} is not set",
             f"penstock init postgresql://user:password@host/database; or set {wanted.url_env}",
         )
+    if sink_options["type"] == "postgres":
+        sink_options |= _database_of_the_sink(wanted, url)
     name = wanted.pipeline or _database(url)
     context = Context(pipeline=name, folder=os.path.dirname(os.path.abspath(wanted.output)), probe=Quiet())
     source_options = {"type": "postgres", "url": url, "schema": wanted.schema}
@@ -67,6 +74,8 @@ def propose(wanted: Wanted) -> None:
     if not any(stream.left_out is None for stream in streams):
         raise _nothing(wanted, streams)
     shown = {"type": "postgres", "url": Variable(wanted.url_env), "schema": wanted.schema}
+    if sink_options["type"] == "postgres":
+        sink_options["url"] = Variable(wanted.sink_url_env or SINK_URL)
     text = file_text(_opening(wanted), name, shown, sink_options, streams)
     if wanted.stdout:
         print(text, end="")
@@ -79,15 +88,41 @@ def propose(wanted: Wanted) -> None:
 
 
 def _sink_options(wanted: Wanted) -> dict[str, Any]:
-    known = {"files": ("directory", wanted.directory, "out"), "lake": ("warehouse", wanted.warehouse, "lake")}
+    known: dict[str, dict[str, Any]] = {
+        "files": {"directory": wanted.directory or "out"},
+        "lake": {"warehouse": wanted.warehouse or "lake"},
+        "postgres": {"url": None, "schema": wanted.sink_schema or wanted.schema},
+    }
     if wanted.sink not in known:
         raise _refused(f"there is no sink '{wanted.sink}' here; {suggest(wanted.sink, known, 'sinks')}", "--sink files")
-    other = "--warehouse" if wanted.sink == "files" and wanted.warehouse else None
-    other = "--directory" if wanted.sink == "lake" and wanted.directory else other
-    if other:
-        raise _refused(f"{other} does not fit --sink {wanted.sink}", f"leave {other} out, or choose the other sink")
-    key, given, default = known[wanted.sink]
-    return {"type": wanted.sink, key: given or default}
+    of = {
+        "--directory": ("files", wanted.directory),
+        "--warehouse": ("lake", wanted.warehouse),
+        "--sink-url-env": ("postgres", wanted.sink_url_env),
+        "--sink-schema": ("postgres", wanted.sink_schema),
+    }
+    for option, (sink, given) in of.items():
+        if given and sink != wanted.sink:
+            step = f"leave {option} out, or choose the other sink"
+            raise _refused(f"{option} does not fit --sink {wanted.sink}", step)
+    return {"type": wanted.sink, **known[wanted.sink]}
+
+
+def _database_of_the_sink(wanted: Wanted, source: str) -> dict[str, Any]:
+    """Where a postgres sink writes, once it is known where is read."""
+    variable = wanted.sink_url_env or SINK_URL
+    url = os.environ.get(variable)
+    if not url:
+        raise _refused(
+            f"--sink postgres takes the URL of the sink from the environment variable {variable}, which is not set",
+            f"set {variable}, or name another with --sink-url-env",
+        )
+    if url == source and (wanted.sink_schema or wanted.schema) == wanted.schema:
+        raise _refused(
+            f"the tables of the schema {wanted.schema} would be written into themselves",
+            "name another schema with --sink-schema, or another database",
+        )
+    return {"url": url}
 
 
 def _database(url: str) -> str:
@@ -167,6 +202,8 @@ def _streams(wanted: Wanted, offers: Sequence[Offered]) -> list[Stream]:
         if wanted.sink == "lake":
             into = _table_for(offered.name, tables)
             options |= {"into": into} if into else {}
+        if wanted.sink == "postgres" and "cursor" in options and offered.primary_key:
+            options["newer_than"] = options["cursor"]
         found.append(Stream(offered, options, left_out))
     return found
 
@@ -191,7 +228,8 @@ def _opening(wanted: Wanted) -> list[str]:
         "each stream; change what you know better.",
         "A stream with a cursor delivers rows that are new or changed, and does not see deletes. One without is read "
         "whole in every run.",
-        f"The URL is taken from the environment variable {wanted.url_env}.",
+        f"The URL is taken from the environment variable {wanted.url_env}"
+        + (f", that of the sink from {wanted.sink_url_env or SINK_URL}." if wanted.sink == "postgres" else "."),
         "",
     ]
 

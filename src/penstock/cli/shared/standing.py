@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from penstock.cli.shared.render import count, held_back, size, span
+from penstock.cli.shared.render import became_of, count, held_back, size, span
 from penstock.core.documents import parse
 from penstock.core.drift import ASIDE, quarantined
 from penstock.core.marks import Position
 from penstock.core.messages import stamp
+from penstock.core.outcome import Outcome
 from penstock.ports import Holder, Owner, RunRecord, Store, StreamState
 
 Words = Callable[[str | None], str]
@@ -59,6 +60,7 @@ def stream_document(state: StreamState, words: Words) -> dict[str, Any]:
         "version": state.version,
         "rows": state.rows,
         "bytes": state.bytes,
+        "outcome": state.outcome.document() if state.outcome else None,
         "moved_at": stamp(state.moved_at) if state.moved_at else None,
         "open": None
         if intent is None
@@ -109,7 +111,7 @@ def stream_lines(name: str, stream: Mapping[str, Any], now: datetime) -> list[st
     else:
         moved = f", moved {_ago(stream['moved_at'], now)}" if stream["moved_at"] else ""
         delivered = f"{count(stream['rows'], 'row')} delivered ({size(stream['bytes'])})"
-        lines = [f"{name}: slice {stream['slice']}, {delivered}{moved}", f"  mark: {stream['at']}"]
+        lines = [f"{name}: slice {stream['slice']}, {delivered}{moved}", *_became(stream), f"  mark: {stream['at']}"]
     if stream.get("horizon"):
         # What it rests on, `check` says at length.
         extent, label = stream["horizon"].partition(" (")[0], "proven" if stream["proven"] else "assumed"
@@ -127,6 +129,16 @@ def stream_lines(name: str, stream: Mapping[str, Any], now: datetime) -> list[st
     if stream["stopped"]:
         lines.append(f"  stopped: {stream['stopped']}")
     return lines
+
+
+def _became(stream: Mapping[str, Any]) -> list[str]:
+    """What became of the rows delivered, if the sink looks at them."""
+    outcome = stream["outcome"]
+    if not outcome:
+        return []
+    # Of rows that a store counted before it kept this, nobody knows.
+    known = sum(outcome.values()) >= stream["rows"]
+    return [f"  became: {became_of(outcome)}" + ("" if known else "; of the rows before these it was not kept")]
 
 
 def _text(position: Position | None) -> str | None:
@@ -164,6 +176,8 @@ def _held_line(held: Mapping[str, Any] | None) -> str:
 def _run(run: RunRecord, alive: bool) -> dict[str, Any]:
     progress = json.loads(run.progress or "{}")
     streams = progress.get("streams", {}).values()
+    became = [Outcome.read(stream.get("outcome")) for stream in streams]
+    looked = [outcome for outcome in became if outcome is not None]
     return {
         "run": run.id,
         "started": stamp(run.started),
@@ -173,6 +187,7 @@ def _run(run: RunRecord, alive: bool) -> dict[str, Any]:
         "has_more": run.has_more,
         "continues": run.continues,
         "rows": sum(stream["rows"] for stream in streams),
+        "outcome": sum(looked, Outcome()).document() if looked else None,
     }
 
 
@@ -183,8 +198,9 @@ def _run_line(run: Mapping[str, Any]) -> str:
         took = f" in {span(seconds.total_seconds())}"
     # A run's progress goes on from the run that it continues.
     rows = count(run["rows"], "row") + (" with the run it continues" if run["continues"] else "")
+    became = f" ({became_of(run['outcome'])})" if run["outcome"] else ""
     more = ", more to do" if run["has_more"] else ""
-    return f"{_minute(run['started'])}  {run['status']}{took}, {rows}{more}"
+    return f"{_minute(run['started'])}  {run['status']}{took}, {rows}{became}{more}"
 
 
 def _minute(moment: str) -> str:

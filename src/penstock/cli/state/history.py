@@ -100,6 +100,7 @@ def _change(change: Change, words: Words) -> dict[str, Any]:
         "slice": position.number if position else 0,
         "slice_id": position.id if position else None,
         "rows": change.rows,
+        "outcome": change.outcome.document() if change.outcome else None,
         "mark_in_words": words(mark.text if mark else None),
         "mark": mark.document if mark else None,
         "run": change.run,
@@ -122,7 +123,7 @@ def _check(documents: Sequence[dict[str, Any]], streams: Sequence[str] | None) -
 
 
 def _lines(document: dict[str, Any], path: str) -> list[str]:
-    from penstock.cli.shared.render import count
+    from penstock.cli.shared.render import became_of, count
 
     lines = []
     for stream, changes in document["streams"].items():
@@ -130,6 +131,7 @@ def _lines(document: dict[str, Any], path: str) -> list[str]:
         for change in changes:
             when = change["at"][:19].replace("T", " ")
             moved = f", {count(change['rows'], 'row')}" if change["rows"] else ""
+            moved += f" ({became_of(change['outcome'])})" if change["outcome"] else ""
             run = f"; run {change['run'][:8]}" if change["run"] else ""
             lines.append(
                 f"  version {change['version']}  {when} UTC  {change['reason']}, slice {change['slice']}{moved}; "

@@ -15,6 +15,9 @@ from penstock.links.postgres.questions import end
 
 #: unlike where rows are read: a merge is one statement on one connection, and may use the server's helpers
 _WRITING: Mapping[str, str] = {"max_parallel_workers_per_gather": "2"}
+#: seconds after which the server ends a transaction of ours that says nothing: its process is frozen, and others wait
+#: for what it has locked
+SILENT = 60.0
 #: bytes that one step of a merge may take in the server's memory, unless its own settings allow more: with the usual
 #: 4 MiB the rows of a slice go to its disk and come back, several times
 _MEMORY = 64 << 20
@@ -28,7 +31,11 @@ class Writing:
         chosen = settings(
             statement_timeout=statement_timeout,
             application_name=target.application_name,
-            more={**_WRITING, "lock_timeout": str(max(1, round(lock_timeout * 1000)))},
+            more={
+                **_WRITING,
+                "lock_timeout": str(max(1, round(lock_timeout * 1000))),
+                "idle_in_transaction_session_timeout": str(round(SILENT * 1000)),
+            },
         )
         # A server may be set up to acknowledge what it can still forget.
         durable = sql.SQL(
@@ -54,15 +61,18 @@ class Writing:
         return self._connection is not None and self._connection.broken
 
     @contextmanager
-    def transaction(self, *, read_only: bool = False) -> Iterator[psycopg.Connection[Any]]:
-        """A transaction; committed at its end, rolled back by an error, which comes out as it is (psycopg.Error)."""
+    def transaction(self, *, read_only: bool = False, keep: bool = True) -> Iterator[psycopg.Connection[Any]]:
+        """A transaction; committed at its end, rolled back by an error, which comes out as it is (psycopg.Error).
+
+        With `keep` false it is rolled back at its end too: a trial.
+        """
         connection = self.connection
         mode = "READ ONLY" if read_only else "READ WRITE"
         begin = f"BEGIN ISOLATION LEVEL READ COMMITTED {mode};\n{self._settings.as_string(connection)}"
         try:
             connection.execute(begin.encode())
             yield connection
-            connection.execute("COMMIT")
+            connection.execute("COMMIT" if keep else "ROLLBACK")
         except BaseException:
             end(connection)
             raise

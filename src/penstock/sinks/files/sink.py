@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from penstock.core.documents import Document
 from penstock.core.drift import absent, columns_of
@@ -57,8 +57,8 @@ class FilesSink:
         if not os.access(place, os.W_OK | os.X_OK):
             raise self._unwritable(f"no permission to write in {place}")
 
-    def expect(self, streams: Sequence[StreamInfo]) -> None:
-        return None
+    def expect(self, streams: Sequence[StreamInfo]) -> Mapping[str, Collection[str]]:
+        return {}
 
     def check(self, stream: StreamInfo, content: Document) -> None:
         # By name only, without Arrow: before anything is intended, since a slice once open keeps its columns.

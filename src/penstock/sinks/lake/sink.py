@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import Document, parse
@@ -86,9 +86,10 @@ class LakeSink:
                 pipeline=self.pipeline,
             )
 
-    def expect(self, streams: Sequence[StreamInfo]) -> None:
+    def expect(self, streams: Sequence[StreamInfo]) -> Mapping[str, Collection[str]]:
         self._infos = {info.name: info for info in streams}
         self._must_be_apart(self._infos)
+        return {}
 
     def _must_be_apart(self, streams: Iterable[str]) -> None:
         twice = [t for t, n in Counter(self.table(stream) for stream in streams).items() if n > 1]

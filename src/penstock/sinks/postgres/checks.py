@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.core.documents import Document
 from penstock.core.drift import columns_of
+from penstock.core.slices import Kind
 from penstock.errors import StreamRefused
-from penstock.links.postgres.literals import TableName
+from penstock.links.postgres.literals import TableName, plain, written
 from penstock.ports import StreamInfo
-from penstock.sinks.postgres.fitting import CHANGE, described, fits, put_aside
+from penstock.sinks.postgres.fitting import CHANGE, described, fits, put_aside, readable
 from penstock.sinks.postgres.merging import Rules
 from penstock.sinks.postgres.options import StreamOptions
 from penstock.sinks.postgres.staging import PLACE
@@ -17,6 +19,18 @@ from penstock.sinks.postgres.target import Target
 
 #: the longest name that Postgres keeps, in bytes
 LONGEST = 63
+
+
+#: what to do if a table that is to be replaced has rows of another
+ANOTHERS = (
+    "give one of them another `into`; if the other is not used any more, delete its row from the table `ledger` of "
+    "`own_schema`"
+)
+
+
+def owned_by_another(table: TableName, others: Sequence[tuple[str, str]]) -> str:
+    pipeline, stream = others[0]
+    return f"{table} is filled by {pipeline}/{stream} too: a full refresh would remove its rows"
 
 
 @dataclass(frozen=True)
@@ -31,17 +45,39 @@ class Checks:
     content: Document
     #: None: it is not there
     target: Target | None
+    #: whether it can be made where it is not; None: its schema is not there
+    may_create: bool | None = True
+    #: pipelines and streams that fill it too
+    others: Sequence[tuple[str, str]] = ()
+    #: its columns that must become wider, each with the type that it needs
+    wider: Sequence[tuple[str, str]] = ()
 
     def run(self) -> None:
         self._names()
         self._rules()
         self.put_aside(self.content, pipeline=self.pipeline, stream=self.stream.name)
         if self.target is None:
-            if not self.options.create:
-                raise self._refused(f"there is no table {self.table}", "create it, or set `create: true` on the stream")
+            self._can_be_made()
             return
         self._table(self.target)
         self._columns(self.target)
+        self._wider(self.target)
+
+    def _can_be_made(self) -> None:
+        schema = self.table.schema
+        if self.may_create is None:
+            raise self._refused(
+                f"there is no schema {schema} for the table {self.table}",
+                f"create it (CREATE SCHEMA {plain(schema)}), or name another with `schema` of the sink or `into` of "
+                "the stream",
+            )
+        if not self.options.create:
+            raise self._refused(f"there is no table {self.table}", "create it, or set `create: true` on the stream")
+        if not self.may_create:
+            raise self._refused(
+                f"there is no table {self.table}, and the role may not make it",
+                f"GRANT CREATE ON SCHEMA {plain(schema)} TO the role of `url`, or create the table",
+            )
 
     @property
     def columns(self) -> dict[str, str]:
@@ -76,6 +112,11 @@ class Checks:
 
     def _rules(self) -> None:
         rules, options = self.rules, self.options
+        if options.mode == "replace" and self.stream.kind is not Kind.REFRESH:
+            raise self._refused(
+                "`mode: replace` is for a full refresh, and this stream brings only what has changed",
+                "leave out its cursor, or use `mode: upsert`",
+            )
         if options.mode == "upsert" and not rules.key:
             raise self._refused("`mode: upsert` needs a key", "set `key` on the stream")
         named = {"key": rules.key, "guard": rules.guard, "volatile": rules.volatile}
@@ -93,6 +134,8 @@ class Checks:
             raise self._refused("`deletes: soft` needs the column that marks them", "set `deleted_at` on the stream")
 
     def _table(self, target: Target) -> None:
+        if self.stream.kind is Kind.REFRESH and self.others:
+            raise self._refused(owned_by_another(self.table, self.others), ANOTHERS)
         kinds = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "i": "an index"}
         if target.kind not in ("r", "p"):
             what = kinds.get(target.kind, "no table")
@@ -104,6 +147,12 @@ class Checks:
         if missing or not target.may_use_schema:
             right = f"{', '.join(missing)} on {self.table}" if missing else f"USAGE on schema {self.table.schema}"
             raise self._refused(f"the role may not write: it lacks {right}", f"GRANT {right} TO the role of `url`")
+        if not self.options.triggers and not (target.owned and target.owns_below):
+            below = "" if not target.owned else ", and of its partitions,"
+            raise self._refused(
+                f"`triggers: false` needs the owner of {self.table}{below} and the role is not",
+                "make the role of `url` a member of the owner, or leave `triggers` out",
+            )
         if self.rules.key and not target.unique_by(self.rules.key):
             raise self._refused(
                 f"{self.table} has no unique index on the key ({', '.join(self.rules.key)})",
@@ -126,7 +175,12 @@ class Checks:
                     f"column {name} of {self.table} always counts by itself (identity): it cannot be updated",
                     "leave it out with `shape` on the stream, or make it GENERATED BY DEFAULT",
                 )
-            elif not fits(sent[name] or "", column):
+            elif not readable(column):
+                raise self._refused(
+                    f"column {name} of {self.table} is {column.type}, whose values Postgres takes from nobody",
+                    "make it text, or leave it out with `shape` on the stream",
+                )
+            elif not fits(sent[name] or "", column) and name not in dict(self.wider):
                 raise self._refused(
                     f"column {name} is {words} and would not be exact in {self.table}, where it is {column.type}",
                     "cast it with `shape` on the stream, or change the column's type",
@@ -137,6 +191,17 @@ class Checks:
                 f"column {needed[0]} of {self.table} may not be NULL, has no default, and the stream does not have it",
                 "give it a default, or let it be NULL",
             )
+
+    def _wider(self, target: Target) -> None:
+        """A column that became wider at the source does so here, where we may."""
+        if not self.wider or (self.options.create and target.owned):
+            return
+        name, type_ = self.wider[0]
+        why = "only its owner may widen it" if self.options.create else "`create: false` leaves it as it is"
+        raise self._refused(
+            f"column {name} became {type_} at the source, and is narrower in {self.table}: {why}",
+            f"run as its owner: ALTER TABLE {written(self.table.sql)} ALTER COLUMN {plain(name)} TYPE {type_}",
+        )
 
     def _lacking(self, target: Target, name: str) -> None:
         if not self.options.create:

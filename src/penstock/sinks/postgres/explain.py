@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from penstock.core.slices import Kind
 from penstock.ports import Remark, StreamInfo
@@ -10,8 +10,20 @@ from penstock.sinks.postgres.merging import Rules
 from penstock.sinks.postgres.options import StreamOptions
 
 
-def remarks(table: str, stream: StreamInfo, rules: Rules, options: StreamOptions) -> Sequence[Remark]:
-    return list(_remarks(table, stream, rules, options))
+def remarks(
+    table: str, stream: StreamInfo, rules: Rules, options: StreamOptions, ahead: Collection[str]
+) -> Sequence[Remark]:
+    """`ahead`: streams that this one's table refers to."""
+    return [*_remarks(table, stream, rules, options), *_of_rows(options, ahead)]
+
+
+def _of_rows(options: StreamOptions, ahead: Collection[str]) -> Iterator[Remark]:
+    if options.bad_rows == "quarantine":
+        yield Remark("gap", "a row that the table does not take is put aside; `penstock quarantine list` shows them")
+    if ahead:
+        yield Remark(
+            "guarantee", f"begins when nothing is left of {', '.join(sorted(ahead))}: its table refers to them"
+        )
 
 
 def _remarks(table: str, stream: StreamInfo, rules: Rules, options: StreamOptions) -> Iterator[Remark]:
@@ -27,3 +39,5 @@ def _remarks(table: str, stream: StreamInfo, rules: Rules, options: StreamOption
         yield Remark("gap", "if others write the table too, the last write stays; `newer_than` would refuse older rows")
     if rules.newer_than and options.deletes == "hard":
         yield Remark("gap", "a row that was deleted here comes back if an older version of it arrives later")
+    if not options.triggers:
+        yield Remark("gap", f"the triggers of {table} do not run for these rows; other writers wait for each slice")

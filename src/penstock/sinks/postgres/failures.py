@@ -5,18 +5,25 @@ The server's details quote whole rows; what is shown is the table, the column, t
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import psycopg
 
 from penstock.errors import PenstockError, StreamFailed, StreamRefused
 from penstock.links.postgres.failures import lost, reason
+from penstock.sinks.postgres.filling import Unfit
+from penstock.sinks.postgres.reasons import is_of_a_row, reason_of
 
 if TYPE_CHECKING:
+    from penstock.sinks.postgres.sifting import Bad
     from penstock.sinks.postgres.writer import PostgresWriter
 
 #: classes and codes of SQLSTATE that mean the connection, not the statement
-_CONNECTION = ("08", "57P01", "57P02", "57P03", "57P05", "53300")
+_CONNECTION = ("08", "25P03", "57P01", "57P02", "57P03", "57P05", "53300")
+_NUL = 'invalid byte sequence for encoding "UTF8": 0x00'
+#: what COPY says of the place
+_COLUMN = re.compile(r"COPY \S+, line \d+, column (\S+)")
 #: another transaction was in the way: the same again may work
 RETRIED = ("40001", "40P01")
 
@@ -26,34 +33,49 @@ def failed(error: psycopg.Error, *, where: str, table: str, pipeline: str, strea
     state = error.sqlstate or ""
     if not state or state.startswith(_CONNECTION):
         return lost(where, str(error)).at(pipeline=pipeline, stream=stream)
+    if is_of_a_row(error):
+        return bad_row(error, None, table=table, pipeline=pipeline, stream=stream)
     what, step, refused = _said(error, state, table)
     kind = StreamRefused if refused else StreamFailed
     return kind(what, next_step=step, pipeline=pipeline, stream=stream)
 
 
+def bad_row(error: psycopg.Error | Unfit, bad: Bad | None, *, table: str, pipeline: str, stream: str) -> StreamFailed:
+    """A row of a slice was not taken; `bad` if it was found."""
+    why = bad.reason if bad else reason_of(error)
+    at = f", in the row with key {bad.key}" if bad and bad.key else ""
+    return StreamFailed(
+        f"{table}: {why}{at}",
+        next_step="correct the row at the source, or the table, then run again; or set `bad_rows: quarantine` on the "
+        "stream: such rows are put aside, and the others go on",
+        pipeline=pipeline,
+        stream=stream,
+    )
+
+
+def too_many(bad: Bad, most: int, *, table: str, pipeline: str, stream: str) -> StreamFailed:
+    """More rows of one slice were not taken than are put aside."""
+    return StreamFailed(
+        f"{table}: more than {most} rows of one slice cannot be written; the first: {bad.reason}, key {bad.key or '?'}",
+        next_step="this is no matter of single rows: correct the table or the stream, then run again",
+        pipeline=pipeline,
+        stream=stream,
+    )
+
+
 def _said(error: psycopg.Error, state: str, table: str) -> tuple[str, str, bool]:
-    diag = error.diag
-    column = f"column {diag.column_name} of " if diag.column_name else ""
-    if state.startswith("23"):
-        named = f" ({diag.constraint_name})" if diag.constraint_name else ""
-        kinds = {
-            "23502": "may not be NULL",
-            "23503": "a foreign key is not met",
-            "23505": "a value is there already that must be unique",
-            "23514": "a check is not met",
-        }
-        why = kinds.get(state, "a constraint is not met")
-        return (
-            f"{column}{table}: {why}{named}",
-            "correct the rows at the source, or the constraint, then run again",
-            False,
-        )
     if state == "42501":
         return f"{table} cannot be written: {reason(str(error))}", "grant what is missing, then run again", True
     if state == "25006":
         return (
             f"{table} cannot be written: the server, or the role, only reads",
             "point `url` at the primary, or let the role write (default_transaction_read_only)",
+            True,
+        )
+    if state == "3F000":
+        return (
+            f"there is no schema for {table}",
+            "create it, or name another with `schema` of the sink or `into` of the stream",
             True,
         )
     if state == "55P03":
@@ -73,11 +95,7 @@ def _said(error: psycopg.Error, state: str, table: str) -> tuple[str, str, bool]
         return f"{table} cannot be written: {full}", "make room on the server, then run again", False
     if state in RETRIED:
         return f"{table}: others write the same rows at the same time", "run again", False
-    return (
-        f"{column}{table} cannot be written: {reason(str(error))}",
-        "correct what the server names, then run again",
-        False,
-    )
+    return f"{table} cannot be written: {reason(str(error))}", "correct what the server names, then run again", False
 
 
 def broken_off(said: str, writer: PostgresWriter) -> PenstockError:
@@ -85,6 +103,15 @@ def broken_off(said: str, writer: PostgresWriter) -> PenstockError:
     words = reason(said)
     if "ERROR:" not in said:
         return lost(writer.target.where, said).at(pipeline=writer.pipeline, stream=writer.stream)
+    if _NUL in words:
+        column = _COLUMN.search(said)
+        where = f"column {column[1]}" if column else "a column"
+        return StreamFailed(
+            f"{where} has a text with a NUL character (0x00), which no Postgres text can hold",
+            next_step="take it out at the source, or leave the column out with `shape` on the stream, then run again",
+            pipeline=writer.pipeline,
+            stream=writer.stream,
+        )
     return StreamFailed(
         f"rows could not be put aside in {writer.staging.schema}.{writer.staging.name}: {words}",
         next_step="correct what the server names, then run again",

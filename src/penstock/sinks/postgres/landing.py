@@ -12,15 +12,20 @@ from psycopg import sql
 from penstock.core.documents import parse
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Receipt, Slice
-from penstock.errors import CommitUnclear, SliceRefused, StreamFailed
+from penstock.errors import CommitUnclear, SliceRefused, StreamFailed, StreamRefused
 from penstock.links.postgres.literals import TableName, written
 from penstock.ports import Probe
-from penstock.sinks.postgres import creating
-from penstock.sinks.postgres.fitting import CHANGE, Fitted, fitted, put_aside
+from penstock.sinks.postgres.checks import ANOTHERS, owned_by_another
+from penstock.sinks.postgres.creating import Making
+from penstock.sinks.postgres.filling import Filling
+from penstock.sinks.postgres.fitting import CHANGE, fitted, lacking, put_aside
 from penstock.sinks.postgres.ledger import Ledger
 from penstock.sinks.postgres.merging import Merge, Rules
-from penstock.sinks.postgres.staging import PLACE, Staging
+from penstock.sinks.postgres.quarantine import Quarantine
+from penstock.sinks.postgres.sifting import Bad, Sieve, left_out
+from penstock.sinks.postgres.staging import PLACE, Staging, drop
 from penstock.sinks.postgres.target import Target, describe
+from penstock.sinks.postgres.triggers import still
 
 
 @dataclass(frozen=True)
@@ -34,67 +39,105 @@ class Landing:
     table: TableName
     rules: Rules
     create: bool
+    #: the table's own triggers run for these rows
+    triggers: bool
     staging: Staging
     receipts: Sequence[Receipt]
+    quarantine: Quarantine
+    #: the columns that name a row in words
+    names: Sequence[str]
     probe: Probe
 
     # ------------------------------------------------------------ the table
 
     def prepare(self, connection: psycopg.Connection[Any]) -> None:
-        """Make the table, or add what it lacks: in a transaction of its own, so that locks stay short."""
+        """Make the table, or what it lacks: in a transaction of its own, so that locks stay short."""
+        self.ledger.make(connection)
+        entry = self.ledger.whole(connection, self.slice.stream)
+        others = self.ledger.others(connection, self.slice.stream, written(self.table.sql)) if self.anew else ()
+        if others:
+            raise StreamRefused(
+                owned_by_another(self.table, others),
+                next_step=ANOTHERS,
+                pipeline=self.pipeline,
+                stream=self.slice.stream,
+            )
         if not self.create:
             return
-        if self._lacks(describe(connection, self.table)):
+        making = Making(
+            pipeline=self.pipeline,
+            stream=self.slice.stream,
+            table=self.table,
+            content=parse(self.slice.content),
+            before=parse(entry.slice.content) if entry else None,
+            key=self.rules.key,
+            mark=self.rules.deleted_at if self.rules.deletes == "soft" else None,
+        )
+        if making.statements(connection, describe(connection, self.table)):
             # One after the other: two that make the same table at once would fail on the server's own catalog.
             self.ledger.alone(connection)
-            target = describe(connection, self.table)
-            lacks = self._lacks(target)
-            if target is None:
-                connection.execute(creating.create(self.table, lacks, self.rules.key))
-            elif lacks:
-                connection.execute(creating.add(self.table, lacks))
-
-    def _lacks(self, target: Target | None) -> list[tuple[str, str]]:
-        """Columns that the table has not, each with the type that it gets."""
-        lacks = [(c["name"], creating.type_of(c)) for c in creating.missing(parse(self.slice.content), target)]
-        mark = self.rules.deleted_at if self.rules.deletes == "soft" else None
-        if mark and (target is None or target.column(mark) is None):
-            lacks.append((mark, "timestamp with time zone"))
-        return lacks
+            for each in making.statements(connection, describe(connection, self.table)):
+                connection.execute(each)
 
     # ------------------------------------------------------------ the transaction
 
-    def land(self, connection: psycopg.Connection[Any]) -> Outcome:
-        """Everything that becomes visible at once. CommitUnclear if the ledger is not at the slice before."""
+    def land(self, connection: psycopg.Connection[Any], bad: Sequence[Bad] = ()) -> Outcome:
+        """Everything that becomes visible at once. CommitUnclear if the ledger is not at the slice before.
+
+        Bad rows go into quarantine.
+        """
         rows = sum(receipt.rows for receipt in self.receipts)
         try:
-            moved = self.ledger.move(
-                connection,
-                self.slice,
-                target=written(self.table.sql),
-                rows=rows,
-                bytes_=sum(receipt.bytes for receipt in self.receipts),
-            )
+            with connection.transaction():
+                moved = self.ledger.move(
+                    connection,
+                    self.slice,
+                    target=written(self.table.sql),
+                    rows=rows,
+                    bytes_=sum(receipt.bytes for receipt in self.receipts),
+                )
         except psycopg.errors.LockNotAvailable:
-            raise self._unclear("another attempt is at it and has not ended") from None
+            who = self.ledger.busy(connection)
+            raise self._unclear(f"another attempt is at it and has not ended{who}") from None
         if not moved:
             raise self._unclear("the ledger does not hold the slice before it")
         self.probe.at("postgres.moved", number=self.slice.number)
         outcome = Outcome()
         if self.slice.kind.moves:
-            outcome = self._merged(connection, rows)
-        if outcome.rows - outcome.deleted * self._beyond != rows:
+            outcome = self._merged(connection, rows, bad)
+        # A refresh also deletes what did not come in.
+        if outcome.rows - (outcome.deleted if self.anew else 0) != rows:
             raise self._refused(f"{rows} rows came in, and {outcome.rows} are accounted for")
         self.ledger.note(connection, self.slice, self.attempt, outcome)
-        connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(self.staging.sql))
+        drop(connection, self.staging.sql)
         return outcome
 
-    @property
-    def _beyond(self) -> int:
-        """A refresh also deletes what did not come in."""
-        return 1 if self.slice.kind is Kind.REFRESH else 0
+    def _merged(self, connection: psycopg.Connection[Any], rows: int, bad: Sequence[Bad]) -> Outcome:
+        filling, merge = self.filling(connection)
+        aside = Outcome()
+        if bad and merge is not None:
+            self.quarantine.put(connection, merge.staging, self.columns, bad, self.slice, self.table, self.names)
+            left_out(connection, merge.staging, [row.place for row in bad])
+            aside = Outcome(quarantined=len(bad))
+        with still(connection, filling.target, on=self.triggers):
+            return aside + filling.fill(merge, rows - len(bad), anew=self.anew)
 
-    def _merged(self, connection: psycopg.Connection[Any], rows: int) -> Outcome:
+    @property
+    def anew(self) -> bool:
+        """Whether the slice takes the place of all before it."""
+        return self.slice.kind is Kind.REFRESH
+
+    def sift(self, connection: psycopg.Connection[Any], known: Sequence[Bad], *, most: int) -> list[Bad]:
+        """The rows that the table will not take, apart from those that are known; to be rolled back."""
+        filling, merge = self.filling(connection)
+        if merge is None:
+            return []
+        left_out(connection, merge.staging, [row.place for row in known])
+        with still(connection, filling.target, on=self.triggers):
+            return Sieve(filling, merge, self.names, most=most).sift(anew=self.anew)
+
+    def filling(self, connection: psycopg.Connection[Any]) -> tuple[Filling, Merge | None]:
+        """The table as it is now, and what is to be merged; None: no part brought anything."""
         target = describe(connection, self.table)
         if target is None:
             raise StreamFailed(
@@ -103,38 +146,32 @@ class Landing:
                 pipeline=self.pipeline,
                 stream=self.slice.stream,
             )
-        merge = self._merge(connection, target) if self.receipts else None
-        if merge is not None:
-            self._must_fit(connection, merge)
-        if self.slice.kind is Kind.REFRESH:
-            return self._replaced(connection, target, merge, rows)
-        if merge is None or not rows:
-            return Outcome()
-        return merge.upsert(connection, rows) if self.rules.key else merge.append(connection)
-
-    def _replaced(self, connection: psycopg.Connection[Any], target: Target, merge: Merge | None, rows: int) -> Outcome:
-        """What came in takes the place of all that was there; readers see the one or the other."""
-        if merge is None or not self.rules.key:
-            gone = connection.execute(sql.SQL("DELETE FROM {}").format(target.name.sql)).rowcount
-            added = merge.append(connection) if merge is not None and rows else Outcome()
-            return added + Outcome(deleted=gone)
-        # What is no longer there goes first: its unique values may have gone to another key.
-        gone = merge.remove_others(connection)
-        return merge.upsert(connection, rows) + Outcome(deleted=gone)
+        missing = lacking(self.columns, target)
+        if missing:
+            raise StreamFailed(
+                f"{self.table} has no column {missing[0]} any more",
+                next_step="add it, or leave it out with `shape` on the stream, then run again",
+                pipeline=self.pipeline,
+                stream=self.slice.stream,
+            )
+        return Filling(connection, target), self._merge(connection, target) if self.receipts else None
 
     # ------------------------------------------------------------ what was put aside
 
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """The stream's columns, and the type in which each was put aside."""
+        return [(name, type_) for name, type_ in put_aside(parse(self.slice.content)) if type_]
+
     def _merge(self, connection: psycopg.Connection[Any], target: Target) -> Merge:
-        content = parse(self.slice.content)
-        columns = [(name, type_) for name, type_ in put_aside(content) if type_]
         return Merge(
             staging=self.staging,
             target=target,
-            columns=fitted(columns, target),
+            columns=fitted(self.columns, target),
             rules=self.rules,
             named=[(int(receipt.attempt), receipt.part) for receipt in self.receipts],
             alone=self._counted(connection),
-            changes=any(name == CHANGE for name, _ in columns),
+            changes=any(name == CHANGE for name, _ in self.columns),
         )
 
     def _counted(self, connection: psycopg.Connection[Any]) -> bool:
@@ -153,29 +190,6 @@ class Landing:
             if there != receipt.rows:
                 raise self._refused(f"part {receipt.part} put {receipt.rows} rows aside, and {there} are there")
         return set(found) <= {int(receipt.attempt) for receipt in self.receipts}
-
-    def _must_fit(self, connection: psycopg.Connection[Any], merge: Merge) -> None:
-        """No value may be cut or rounded, and no key be missing."""
-        limited = [(column, test) for column in merge.columns if (test := column.changed("x")) is not None]
-        keys = [column for column in merge.columns if column.name in self.rules.key]
-        tests = [test for _, test in limited]
-        tests += [sql.SQL("(x.{} IS NULL)").format(sql.Identifier(column.name)) for column in keys]
-        if not tests:
-            return
-        counts = (sql.SQL("count(*) FILTER (WHERE {})").format(test) for test in tests)
-        query = sql.SQL("SELECT {} FROM {} x").format(sql.SQL(", ").join(counts), merge.source)
-        found = connection.execute(query).fetchone() or ()
-        columns: list[tuple[Fitted, str]] = [(column, "does not fit exactly") for column, _ in limited]
-        columns += [(column, "of the key is NULL") for column in keys]
-        for (column, what), count in zip(columns, found, strict=True):
-            if count:
-                raise StreamFailed(
-                    f"{self.table}: column {column.name} ({column.column.type}) {what} in {count} of the slice's rows",
-                    next_step="correct the rows at the source, or give the table a column that holds them, then run "
-                    "again",
-                    pipeline=self.pipeline,
-                    stream=self.slice.stream,
-                )
 
     # ------------------------------------------------------------ errors
 

@@ -14,13 +14,14 @@ from psycopg.types.json import Jsonb
 from penstock.core.marks import Mark
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Slice
+from penstock.errors import StreamStopped
 from penstock.links.postgres.literals import statement, written
 
 ROOM = "penstock.sinks.postgres"
 #: for pg_advisory_xact_lock: one process at a time makes the tables
 _MAKING = 7_365_226_101_338
 #: no such schema, no such table
-_NOT_THERE = ("3F000", "42P01")
+NOT_THERE = ("3F000", "42P01")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +56,19 @@ class Ledger:
 
     def make(self, connection: psycopg.Connection[Any]) -> None:
         """Make schema and tables where they are not there. A role that may not make schemas can be given one."""
-        newest = sql.Literal(f"{written(sql.Identifier(self.schema))}.slices")
-        there = connection.execute(sql.SQL("SELECT to_regclass({}) IS NOT NULL").format(newest)).fetchone()
-        if there and there[0]:
+        if self.is_there(connection):
             return
         self.alone(connection)
         found = connection.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", [self.schema])
         if found.fetchone() is None:
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self.schema)))
         connection.execute(self._said("ledger"))
+
+    def is_there(self, connection: psycopg.Connection[Any]) -> bool:
+        """Whether all of it has been made."""
+        newest = sql.Literal(f"{written(sql.Identifier(self.schema))}.quarantine")
+        found = connection.execute(sql.SQL("SELECT to_regclass({}) IS NOT NULL").format(newest)).fetchone()
+        return bool(found and found[0])
 
     def alone(self, connection: psycopg.Connection[Any]) -> None:
         """Nobody else of ours makes anything until this transaction ends."""
@@ -76,10 +81,34 @@ class Ledger:
                 self._said("held", pipeline=sql.Literal(self.pipeline), stream=sql.Literal(stream))
             ).fetchone()
         except psycopg.Error as error:
-            if error.sqlstate in _NOT_THERE:
+            if error.sqlstate in NOT_THERE:
                 return None
             raise
         return self._entry(stream, row) if row else None
+
+    def whole(self, connection: psycopg.Connection[Any], stream: str) -> Entry | None:
+        """A stream's entry; StreamStopped if it was altered, or its table is gone."""
+        entry = self.read(connection, stream)
+        what = None
+        if entry is not None and not entry.whole:
+            what = f"the ledger in {self.schema} was altered: it does not say what penstock has written"
+        elif entry is not None and not entry.there:
+            what = f"the table {entry.target} is gone, and the ledger says that it holds slice {entry.slice.number}"
+        if what:
+            raise StreamStopped(
+                what,
+                next_step=f"put back what was there, or begin anew: penstock state recover FILE --stream {stream}",
+                pipeline=self.pipeline,
+                stream=stream,
+            )
+        return entry
+
+    def others(self, connection: psycopg.Connection[Any], stream: str, target: str) -> list[tuple[str, str]]:
+        """Pipelines and streams, apart from this one, whose rows went into the same table."""
+        query = sql.SQL(
+            "SELECT pipeline, stream FROM {}.ledger WHERE target = %s AND (pipeline, stream) <> (%s, %s) ORDER BY 1, 2"
+        ).format(sql.Identifier(self.schema))
+        return connection.execute(query, [target, self.pipeline, stream]).fetchall()
 
     def move(
         self,
@@ -110,6 +139,15 @@ class Ledger:
         }
         name = "moved" if slice_.previous else "begun"
         return connection.execute(self._said(name), values).rowcount == 1
+
+    def busy(self, connection: psycopg.Connection[Any]) -> str:
+        """Who else is at the ledger, for people; empty if that cannot be told."""
+        ledger = sql.Literal(written(sql.Identifier(self.schema, "ledger")))
+        found = connection.execute(statement(ROOM, "busy").format(ledger=ledger)).fetchall()
+        if len(found) != 1:
+            return ""
+        pid, state, seconds = found[0]
+        return f" (process {pid} of the server, {state or 'at work'} for {seconds} s)"
 
     def note(self, connection: psycopg.Connection[Any], slice_: Slice, attempt: str, outcome: Outcome) -> None:
         """What became of the slice's rows; its entry among all slices."""

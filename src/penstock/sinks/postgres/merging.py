@@ -1,8 +1,8 @@
 """The statements by which what was put aside becomes the table's: each row is counted once, by what became of it.
 
-Rows are updated first, then those inserted that are not there yet; what another session inserts meanwhile is updated
-after all (ON CONFLICT). Whatever was neither is looked at once more, apart from rows of this transaction's own, and
-tried again if it was changed under our hands. Values are compared by their image, so that nothing that can be seen is
+Rows are updated first, then those inserted that are not there yet; what another session inserts meanwhile is passed
+over (ON CONFLICT). Whatever was neither is looked at once more, apart from rows of this transaction's own, and tried
+again if it was changed under our hands. Values are compared by their image, so that nothing that can be seen is
 taken for equal: not 1.0 for 1.00, nor the letters that a collation does not tell apart.
 """
 
@@ -59,6 +59,8 @@ class Merge:
     alone: bool
     #: rows may say that they are deletes
     changes: bool
+    #: only rows from this place on and before that one
+    within: tuple[int, int] | None = None
     #: numbers of savepoints in which it has written
     ours: set[str] = field(default_factory=set, compare=False)
 
@@ -67,6 +69,10 @@ class Merge:
     @property
     def source(self) -> sql.Composed:
         """The rows that are to be taken, as they were put aside."""
+        if self.within:
+            return sql.SQL("(SELECT * FROM {0} WHERE {1} >= {2} AND {1} < {3})").format(
+                self.staging.sql, sql.Identifier(PLACE), *map(sql.Literal, self.within)
+            )
         if self.alone:
             return sql.Composed([self.staging.sql])
         attempts = sql.Literal([attempt for attempt, _ in self.named])
@@ -114,6 +120,15 @@ class Merge:
         row = connection.execute(query).fetchone()
         return int(row[0]) if row else 0
 
+    def there(self, connection: psycopg.Connection[Any]) -> list[int]:
+        """The places of rows whose key the table has."""
+        keys = (sql.SQL("t.{0}::text = s.{0}::text").format(sql.Identifier(name)) for name in self.rules.key)
+        # As text, because a value in quarantine may be none that the column's type can read.
+        query = sql.SQL("SELECT {} FROM {} s WHERE EXISTS (SELECT FROM {} t WHERE {})").format(
+            sql.Identifier("s", PLACE), self.source, self.target.name.sql, sql.SQL(" AND ").join(keys)
+        )
+        return [int(place) for (place,) in connection.execute(query).fetchall()]
+
     # ------------------------------------------------------------ what is added
 
     def append(self, connection: psycopg.Connection[Any]) -> Outcome:
@@ -128,15 +143,9 @@ class Merge:
         """The slice's rows, of which there are so many, by their key."""
         folded = self.doubles(connection)
         relation = self.newest() if folded else self.rows()
-        alive = sql.SQL("s.{} IS DISTINCT FROM 'delete'").format(sql.Identifier(CHANGE))
-        there = alive if self.changes else sql.SQL("true")
         found = Outcome(folded=folded)
         for _ in range(TRIES):
-            updated = self._update(connection, relation, there)
-            created = self._insert(connection, relation, there)
-            found += Outcome(updated=updated, created=created)
-            if self.changes and self.rules.deletes != "ignore":
-                found += Outcome(deleted=self._delete(connection, relation))
+            found += self._pass(connection, relation)
             if found.rows == rows:
                 return found
             skipped, again = self._skipped(connection, relation)
@@ -145,6 +154,19 @@ class Merge:
                 gone = found.deleted if self._marks is None else 0
                 return found + replace(skipped, equal=skipped.equal - gone)
         raise psycopg.errors.SerializationFailure("rows are changed by others faster than they can be merged")
+
+    def written(self, connection: psycopg.Connection[Any]) -> None:
+        """Write the rows by their key once, no matter what becomes of each."""
+        self._pass(connection, self.newest())
+
+    def _pass(self, connection: psycopg.Connection[Any], relation: sql.Composed) -> Outcome:
+        alive = sql.SQL("s.{} IS DISTINCT FROM 'delete'").format(sql.Identifier(CHANGE))
+        there = alive if self.changes else sql.SQL("true")
+        updated = self._update(connection, relation, there)
+        created = self._insert(connection, relation, there)
+        deletes = self.changes and self.rules.deletes != "ignore"
+        gone = self._delete(connection, relation) if deletes else Outcome()
+        return Outcome(updated=updated, created=created) + gone
 
     def remove_others(self, connection: psycopg.Connection[Any]) -> int:
         """Delete what the slice does not have."""
@@ -162,11 +184,6 @@ class Merge:
         return connection.execute(query).rowcount
 
     def _insert(self, connection: psycopg.Connection[Any], relation: sql.Composed, which: sql.Composable) -> int:
-        met = (
-            sql.SQL("DO UPDATE SET {} WHERE {}").format(self._sets("excluded"), self._wanted("excluded", "t"))
-            if self._settable
-            else sql.SQL("DO NOTHING")
-        )
         there = sql.SQL("EXISTS (SELECT FROM {} t WHERE {})").format(self.target.name.sql, self._same_key)
         query = sql.SQL(
             "INSERT INTO {target} AS t ({names}) {overriding}SELECT {values} FROM {relation} s "
@@ -186,7 +203,7 @@ class Merge:
                 self.ours.update(xid for (xid,) in connection.execute(_OURS).fetchall())
         except psycopg.errors.UniqueViolation:
             # Another session has inserted one of the keys meanwhile; if it is another index, that fails once more.
-            query += sql.SQL(" ON CONFLICT ({}) {}").format(identifiers(self.rules.key), met)
+            query += sql.SQL(" ON CONFLICT ({}) DO NOTHING").format(identifiers(self.rules.key))
             created = connection.execute(query).rowcount
         return created
 
@@ -199,16 +216,26 @@ class Merge:
         row = connection.execute(query).fetchone()
         return bool(row and row[0])
 
-    def _delete(self, connection: psycopg.Connection[Any], relation: sql.Composed) -> int:
+    def _delete(self, connection: psycopg.Connection[Any], relation: sql.Composed) -> Outcome:
         is_one = sql.SQL("s.{} = 'delete'").format(sql.Identifier(CHANGE))
-        where = sql.SQL(" AND ").join([self._same_key, is_one, self._guarded("s", "t"), self._late])
+        one = sql.SQL(" AND ").join([self._same_key, is_one, self._guarded("s", "t")])
+        target = self.target.name.sql
         if self._marks is None:
-            query = sql.SQL("DELETE FROM {} t USING {} s WHERE {}").format(self.target.name.sql, relation, where)
-        else:
-            query = sql.SQL("UPDATE {} t SET {at} = now() FROM {} s WHERE {} AND t.{at} IS NULL").format(
-                self.target.name.sql, relation, where, at=sql.Identifier(self._marks)
-            )
-        return connection.execute(query).rowcount
+            query = sql.SQL("DELETE FROM {} t USING {} s WHERE {} AND {}").format(target, relation, one, self._late)
+            return Outcome(deleted=connection.execute(query).rowcount)
+        mark, name = sql.Identifier(self._marks), self.rules.newer_than
+        # What is marked keeps the time of its delete: a version from before it, come late, is stale.
+        time = sql.SQL(", {0} = coalesce(s.{0}, t.{0})").format(sql.Identifier(name)) if name else sql.SQL("")
+        query = sql.SQL("UPDATE {} t SET {mark} = now(){} FROM {} s WHERE {} AND {} AND t.{mark} IS NULL").format(
+            target, time, relation, one, self._late, mark=mark
+        )
+        deleted = connection.execute(query).rowcount
+        if not name:
+            return Outcome(deleted=deleted)
+        query = sql.SQL("UPDATE {} t SET {at} = s.{at} FROM {} s WHERE {} AND t.{} IS NOT NULL AND {}").format(
+            target, relation, one, mark, self._newer("s", "t"), at=sql.Identifier(name)
+        )
+        return Outcome(deleted=deleted, equal=connection.execute(query).rowcount)
 
     @property
     def _late(self) -> sql.Composed:
@@ -272,7 +299,8 @@ class Merge:
 
     @property
     def _same_key(self) -> sql.Composed:
-        same = (sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in self.rules.key)
+        key = [column for column in self.columns if column.name in self.rules.key]
+        same = (sql.SQL("t.{0} {1} s.{0}").format(sql.Identifier(column.name), column.equals) for column in key)
         return sql.SQL(" AND ").join(same)
 
     @property

@@ -37,10 +37,11 @@ class StreamOptions(BaseModel):
         description="the table, or `schema.table`, spelt as in Postgres; default: the stream's name",
         examples=["orders"],
     )
-    mode: Literal["append", "upsert"] | None = Field(
+    mode: Literal["append", "upsert", "replace"] | None = Field(
         default=None,
-        description="`append`: every row is added; `upsert`: one row for each key; a full refresh takes the place of all "
-        "before it in either; default: by the stream's key, `append` if it has none",
+        description="`append`: every row is added; `upsert`: one row for each key; `replace`: each full refresh "
+        "takes the place of all before it (a full refresh does so in any mode); default: by the stream's key, `append` "
+        "if it has none",
         examples=["upsert"],
     )
     key: tuple[str, ...] | None = Field(
@@ -73,7 +74,19 @@ class StreamOptions(BaseModel):
         description="with `deletes: soft`, the column that gets the time of the delete; default: none",
         examples=["deleted_at"],
     )
-    create: bool = Field(default=True, description="make the table, and add columns to it, where the stream needs it")
+    bad_rows: Literal["fail", "quarantine"] = Field(
+        default="fail",
+        description="a row that the table will not take (a constraint, a value that does not fit): the stream fails "
+        "(`fail`), or the row is put aside with the reason and the others go on (`quarantine`)",
+    )
+    create: bool = Field(
+        default=True,
+        description="make the table, add columns to it, and widen those that became wider at the source",
+    )
+    triggers: bool = Field(
+        default=True,
+        description="whether the table's own triggers run for rows that penstock writes; `false` needs its owner",
+    )
 
     @field_validator("key", "guard", "volatile")
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -14,24 +14,26 @@ from penstock.core.documents import Document, parse
 from penstock.core.marks import Position
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Receipt, Slice
-from penstock.errors import CommitUnclear, InputError, StreamStopped
-from penstock.links.postgres.literals import TableName
+from penstock.errors import CommitUnclear, InputError
+from penstock.links.postgres.literals import TableName, written
 from penstock.links.postgres.targets import target as target_of
 from penstock.links.postgres.writing import Writing
-from penstock.ports import Context, Held, Remark, StreamInfo, Writer
+from penstock.ports import Context, Held, Quarantined, Remark, StreamInfo, Writer
 from penstock.sinks.postgres import staging
 from penstock.sinks.postgres.checks import Checks
-from penstock.sinks.postgres.failures import RETRIED, failed
+from penstock.sinks.postgres.committing import Committing
+from penstock.sinks.postgres.creating import Making
+from penstock.sinks.postgres.failures import bad_row, failed
+from penstock.sinks.postgres.filling import Unfit
 from penstock.sinks.postgres.landing import Landing
-from penstock.sinks.postgres.ledger import Entry, Ledger
+from penstock.sinks.postgres.ledger import Ledger
 from penstock.sinks.postgres.merging import Rules
 from penstock.sinks.postgres.options import Options, StreamOptions
+from penstock.sinks.postgres.quarantine import Quarantine
+from penstock.sinks.postgres.replaying import Replaying
 from penstock.sinks.postgres.staging import Staging
-from penstock.sinks.postgres.target import describe
+from penstock.sinks.postgres.target import describe, may_create_in, references
 from penstock.sinks.postgres.writer import PostgresWriter
-
-#: how often a commit is tried that another transaction was in the way of
-TRIES = 5
 
 
 class PostgresSink:
@@ -43,7 +45,10 @@ class PostgresSink:
         self.context = context
         self.pipeline = context.pipeline
         self.ledger = Ledger(options.own_schema, context.pipeline)
+        self.quarantine = Quarantine(options.own_schema, context.pipeline)
         self._infos: dict[str, StreamInfo] = {}
+        #: for a stream, those that its table refers to
+        self._ahead: dict[str, set[str]] = {}
 
     # ------------------------------------------------------------ names and options
 
@@ -81,9 +86,17 @@ class PostgresSink:
         with self._asking("the database"), self.writing.transaction(read_only=True):
             return
 
-    def expect(self, streams: Sequence[StreamInfo]) -> None:
+    def expect(self, streams: Sequence[StreamInfo]) -> Mapping[str, Collection[str]]:
         self._infos = {info.name: info for info in streams}
         self._must_be_apart(self._infos)
+        if len(streams) < 2:
+            return {}
+        streams_of = {self.table(info.name): info.name for info in streams}
+        with self._asking("the foreign keys"), self.writing.transaction(read_only=True) as connection:
+            pairs = references(connection, list(streams_of))
+        for child, parent in pairs:
+            self._ahead.setdefault(streams_of[child], set()).add(streams_of[parent])
+        return self._ahead
 
     def _must_be_apart(self, streams: Iterable[str]) -> None:
         twice = [name for name, times in Counter(map(self.table, streams)).items() if times > 1]
@@ -98,6 +111,13 @@ class PostgresSink:
         table = self.table(stream.name)
         with self._asking(str(table), stream.name), self.writing.transaction(read_only=True) as connection:
             found = describe(connection, table)
+            may_create = may_create_in(connection, table.schema) if found is None else True
+            known = found is not None and self.ledger.is_there(connection)
+            entry = self.ledger.read(connection, stream.name) if known else None
+            others = self.ledger.others(connection, stream.name, written(table.sql)) if known else ()
+            before = parse(entry.slice.content) if entry else None
+            making = Making(self.pipeline, stream.name, table, content, before, self.rules(stream).key)
+            wider = making.wider(connection, found) if found else []
         Checks(
             pipeline=self.pipeline,
             stream=stream,
@@ -106,34 +126,23 @@ class PostgresSink:
             rules=self.rules(stream),
             content=content,
             target=found,
+            may_create=may_create,
+            others=others,
+            wider=wider,
         ).run()
 
     def explain(self, stream: StreamInfo, content: Document) -> Sequence[Remark]:
         from penstock.sinks.postgres.explain import remarks
 
-        return remarks(str(self.table(stream.name)), stream, self.rules(stream), self.stream_options(stream.name))
+        options, ahead = self.stream_options(stream.name), self._ahead.get(stream.name, ())
+        return remarks(str(self.table(stream.name)), stream, self.rules(stream), options, ahead)
 
     def held(self, stream: str) -> Held | None:
         with self._asking("the ledger", stream), self.writing.transaction(read_only=True) as connection:
-            entry = self.ledger.read(connection, stream)
+            entry = self.ledger.whole(connection, stream)
         if entry is None:
             return None
-        self._must_be_whole(stream, entry)
         return Held(entry.slice.position, entry.rows, entry.bytes, entry.outcome)
-
-    def _must_be_whole(self, stream: str, entry: Entry) -> None:
-        what = None
-        if not entry.whole:
-            what = f"the ledger in {self.options.own_schema} was altered: it does not say what penstock has written"
-        elif not entry.there:
-            what = f"the table {entry.target} is gone, and the ledger says that it holds slice {entry.slice.number}"
-        if what:
-            raise StreamStopped(
-                what,
-                next_step=f"put back what was there, or begin anew: penstock state recover FILE --stream {stream}",
-                pipeline=self.pipeline,
-                stream=stream,
-            )
 
     # ------------------------------------------------------------ one slice
 
@@ -152,38 +161,27 @@ class PostgresSink:
         )
 
     def commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> Outcome:
-        table = self.table(slice_.stream)
+        table, info = self.table(slice_.stream), self.info(slice_.stream)
         landing = Landing(
             pipeline=self.pipeline,
             ledger=self.ledger,
             slice=slice_,
             attempt=attempt,
             table=table,
-            rules=self.rules(self.info(slice_.stream)),
+            rules=self.rules(info),
             create=self.stream_options(slice_.stream).create,
+            triggers=self.stream_options(slice_.stream).triggers,
             staging=Staging.of(self.options.own_schema, self.pipeline, slice_.stream, slice_.number, attempt),
             receipts=receipts,
+            quarantine=self.quarantine,
+            names=self.rules(info).key or info.primary_key,
             probe=self.context.probe,
         )
-        for tried in range(1, TRIES + 1):
-            try:
-                with self.writing.transaction() as connection:
-                    self.ledger.make(connection)
-                    entry = self.ledger.read(connection, slice_.stream)
-                    if entry is not None:
-                        self._must_be_whole(slice_.stream, entry)
-                    landing.prepare(connection)
-                self.context.probe.at("postgres.prepared", number=slice_.number)
-                with self.writing.transaction() as connection:
-                    outcome = landing.land(connection)
-                    self.context.probe.at("postgres.merged", number=slice_.number)
-                break
-            except psycopg.Error as error:
-                if error.sqlstate in RETRIED and tried < TRIES:
-                    continue
-                raise self._uncommitted(error, slice_, table) from error
-        self.context.probe.at("postgres.landed", number=slice_.number)
-        return outcome
+        quarantines = self.stream_options(slice_.stream).bad_rows == "quarantine"
+        try:
+            return Committing(self.writing, landing, quarantines, self.context.probe).commit()
+        except psycopg.Error as error:
+            raise self._uncommitted(error, slice_, table) from error
 
     def _uncommitted(self, error: psycopg.Error, slice_: Slice, table: TableName) -> Exception:
         if error.sqlstate is None or self.writing.lost:
@@ -212,7 +210,43 @@ class PostgresSink:
                 names = [name for (name,) in connection.execute(query).fetchall()]
             for name in staging.left(schema, names, self.pipeline, stream, held.number):
                 with self.writing.transaction() as connection:
-                    connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(name))
+                    staging.drop(connection, name)
+
+    # ------------------------------------------------------------ the quarantine
+
+    def quarantined(self, streams: Sequence[str], *, limit: int) -> tuple[Mapping[str, int], Sequence[Quarantined]]:
+        with self._asking("the quarantine"):
+            with self.writing.transaction(read_only=True) as connection:
+                counts = self.quarantine.count(connection, streams)
+            if not counts:
+                return {}, []
+            with self.writing.transaction(read_only=True) as connection:
+                return counts, self.quarantine.rows(connection, streams, limit=limit)
+
+    def replay(self, stream: str, ids: Sequence[int], *, overwrite: bool) -> Outcome:
+        table, info = self.table(stream), self.info(stream)
+        rules = self.rules(info)
+        try:
+            with self._asking(str(table), stream), self.writing.transaction() as connection:
+                return Replaying(
+                    connection=connection,
+                    quarantine=self.quarantine,
+                    pipeline=self.pipeline,
+                    stream=stream,
+                    table=table,
+                    rules=rules,
+                    triggers=self.stream_options(stream).triggers,
+                    names=rules.key or info.primary_key,
+                    overwrite=overwrite,
+                ).replay(ids)
+        except Unfit as error:
+            raise bad_row(error, None, table=str(table), pipeline=self.pipeline, stream=stream) from error
+
+    def drop(self, streams: Sequence[str], ids: Sequence[int]) -> int:
+        with self._asking("the quarantine"), self.writing.transaction() as connection:
+            return self.quarantine.drop(connection, streams, ids)
+
+    # ------------------------------------------------------------ the end
 
     def recover(self, stream: str) -> Sequence[str]:
         with self._asking("the ledger", stream), self.writing.transaction(read_only=True) as connection:

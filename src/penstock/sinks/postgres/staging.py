@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
+import psycopg
 from psycopg import sql
 
 from penstock.core.documents import digest
@@ -77,6 +80,13 @@ class Staging:
     @property
     def sql(self) -> sql.Identifier:
         return sql.Identifier(self.schema, self.name)
+
+
+def drop(connection: psycopg.Connection[Any], name: sql.Identifier) -> None:
+    """Drop the table of an attempt, unless a try that was given up still writes to it: then it is left to a sweep."""
+    with suppress(psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedTable), connection.transaction():
+        connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE NOWAIT").format(name))
+        connection.execute(sql.SQL("DROP TABLE {}").format(name))
 
 
 def tag_of(pipeline: str, stream: str) -> str:

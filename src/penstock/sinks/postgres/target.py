@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +20,22 @@ class TargetColumn:
     name: str
     #: as `format_type` spells it, with its modifier
     type: str
-    #: the same without
-    bare: str
-    #: what a domain is made of; None: it is none
+    #: what lies behind domains, also those of an array's elements; None: `type` itself says it
     base: str | None
-    #: a modifier limits its values
+    #: the same without a modifier
+    free: str
+    #: a modifier limits its values, or a part of them
     limited: bool
+    #: a part of them: of a composite, a range, or an array in a domain in an array
+    inner: bool
+    #: what lies behind is a type of Postgres' own
+    built_in: bool
+    #: text is cast to it by a function, which reads it otherwise than the type itself does
+    converted: bool
+    #: the collation of its own, as SQL names it; None: the database's, or none
+    collation: str | None
+    #: the operator of an extension by which its values are equal, as SQL names it; None: `=`
+    equals: str | None
     not_null: bool
     #: it has a default, or counts by itself
     filled: bool
@@ -49,6 +60,8 @@ class Target:
     may_select: bool
     #: our role, or one that it belongs to, owns it
     owned: bool
+    #: the same of its partitions, and of tables that inherit from it
+    owns_below: bool
     columns: tuple[TargetColumn, ...]
     #: the columns of each unique index that a merge can go by
     uniques: tuple[frozenset[str], ...]
@@ -70,3 +83,20 @@ def describe(connection: psycopg.Connection[Any], name: TableName) -> Target | N
     columns = tuple(TargetColumn(**column) for column in said.pop("columns"))
     uniques = tuple(frozenset(columns) for columns in said.pop("uniques"))
     return Target(name=name, columns=columns, uniques=uniques, **said)
+
+
+def may_create_in(connection: psycopg.Connection[Any], schema: str) -> bool | None:
+    """Whether tables can be made in a schema; None: there is none of that name."""
+    row = connection.execute(
+        "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = %s", [schema]
+    ).fetchone()
+    return bool(row[0]) if row else None
+
+
+def references(connection: psycopg.Connection[Any], tables: Sequence[TableName]) -> list[tuple[TableName, TableName]]:
+    """Which of the tables refer to which others of them."""
+    query = statement(ROOM, "references").format(
+        schemas=sql.Literal([table.schema for table in tables]), names=sql.Literal([table.name for table in tables])
+    )
+    found = connection.execute(query).fetchall()
+    return [(TableName(schema, name), TableName(of, parent)) for schema, name, of, parent in found]

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from penstock.core.marks import Mark, Position
+from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Slice, following
 from penstock.errors import LeaseLost, PenstockError, PipelineHeld, StreamFailed
 from penstock.ports import Lease, Owner, Store, StreamState
@@ -46,9 +47,17 @@ def after(last: Position | None, upto: int | None, *, kind: Kind = Kind.ROWS, st
     return following(last, pipeline="shop", stream=stream, upto=mark, content=CONTENT, kind=kind, plan=plan)
 
 
-def deliver(store: Store, lease: Lease, slice_: Slice, *, rows: int = 10, now: datetime = NOW) -> Position:
+def deliver(
+    store: Store,
+    lease: Lease,
+    slice_: Slice,
+    *,
+    rows: int = 10,
+    now: datetime = NOW,
+    outcome: Outcome | None = None,
+) -> Position:
     store.intend(lease, slice_, now=now, run="r")
-    store.advance(lease, slice_, rows=rows, bytes_=rows * 100, now=now, run="r")
+    store.advance(lease, slice_, rows=rows, bytes_=rows * 100, now=now, run="r", outcome=outcome)
     return slice_.position
 
 
@@ -278,6 +287,38 @@ class StoreContract:
         assert store.state("shop", "orders").last_rows == 7
         deliver(store, lease, after(at, 3, kind=Kind.REFRESH), rows=0)
         assert store.state("shop", "orders").last_rows == 0
+
+    def test_what_became_of_rows_is_summed_and_kept_by_change(self, store: Store, reopen: Open) -> None:
+        lease = take(store)
+        first = deliver(store, lease, after(None, 1), rows=9, outcome=Outcome(created=7, folded=2))
+        second = deliver(store, lease, after(first, 2), rows=5, outcome=Outcome(created=1, updated=3, stale=1))
+        total = Outcome(created=8, updated=3, stale=1, folded=2)
+        assert reopen().state("shop", "orders").outcome == total
+        assert reopen().streams("shop")["orders"].outcome == total
+        # Neither a slice that leads back nor a sink that does not look at rows takes anything away.
+        third = deliver(store, lease, after(second, 1, kind=Kind.UNDO), rows=0, outcome=Outcome())
+        fourth = deliver(store, lease, after(third, 3), rows=1)
+        assert store.state("shop", "orders").outcome == total
+        deliver(store, lease, after(fourth, None, kind=Kind.RESET), rows=0, outcome=Outcome())
+        assert reopen().state("shop", "orders").outcome is None
+        assert [change.outcome for change in reopen().history("shop", "orders")] == [
+            Outcome(),
+            None,
+            Outcome(),
+            Outcome(created=1, updated=3, stale=1),
+            Outcome(created=7, folded=2),
+        ]
+
+    @pytest.mark.parametrize("held", [False, True])
+    def test_rebuild_keeps_what_became_of_rows_as_it_keeps_their_number(self, store: Store, held: bool) -> None:
+        lease = take(store)
+        at = deliver(store, lease, after(None, 1), rows=3, outcome=Outcome(created=3))
+        store.rebuild(lease, "orders", at if held else None, now=NOW, run=None)
+        state = store.state("shop", "orders")
+        assert (state.rows, state.outcome) == ((3, Outcome(created=3)) if held else (0, None))
+        assert store.history("shop", "orders")[0].outcome is None
+        deliver(store, lease, after(state.last, 2), rows=1, outcome=Outcome(updated=1))
+        assert store.state("shop", "orders").outcome == Outcome(created=3 * held, updated=1)
 
     # ------------------------------------------------------------ stop, reset, rebuild
 

@@ -32,3 +32,19 @@ CREATE TABLE IF NOT EXISTS {schema}.slices (
 );
 COMMENT ON TABLE {schema}.ledger IS 'penstock: the last slice of each stream; written in one transaction with its rows';
 COMMENT ON TABLE {schema}.slices IS 'penstock: every slice that has come in';
+CREATE TABLE IF NOT EXISTS {schema}.quarantine (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    pipeline text NOT NULL,
+    stream text NOT NULL,
+    number bigint NOT NULL,
+    target text NOT NULL,
+    key json NOT NULL,
+    row json NOT NULL,
+    columns json NOT NULL,
+    code text NOT NULL,
+    reason text NOT NULL,
+    at timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX IF NOT EXISTS quarantine_stream ON {schema}.quarantine (pipeline, stream, id);
+COMMENT ON TABLE {schema}.quarantine IS
+    'penstock: rows that a table did not take, as they came; see penstock quarantine --help';

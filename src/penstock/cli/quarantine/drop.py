@@ -1,0 +1,61 @@
+"""`penstock quarantine drop`: forget rows that are not wanted any more."""
+
+from __future__ import annotations
+
+import typer
+
+from penstock.cli.quarantine.sinks import Ids
+from penstock.cli.shared.parameters import File, Json, Pipeline, Set, Streams, Yes
+from penstock.cli.shared.report import reported
+
+
+def drop(
+    file: File,
+    stream: Streams = None,
+    id_: Ids = None,
+    pipeline: Pipeline = None,
+    set_: Set = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Forget rows of the quarantine: they are in no table then, and the source does not send them again by itself.
+
+    \b
+    Examples:
+      penstock quarantine drop shop.yaml --stream orders
+      penstock quarantine drop shop.yaml --id 17 --yes
+
+    Says first how many rows it forgets, and asks.
+    """
+    with reported(file, as_json=as_json):
+        raise typer.Exit(_drop(file, set_ or [], stream or [], id_ or [], pipeline, yes, as_json))
+
+
+def _drop(
+    path: str, sets: list[str], streams: list[str], ids: list[int], pipeline: str | None, yes: bool, as_json: bool
+) -> int:
+    import json
+    from contextlib import closing
+
+    from penstock import wiring
+    from penstock.cli.quarantine.sinks import must_be_streams, must_have
+    from penstock.cli.shared.asking import agreed
+    from penstock.cli.shared.render import count
+    from penstock.config.choosing import only
+
+    file = wiring.load(path, sets)
+    name = only(file, pipeline, "penstock quarantine drop FILE --pipeline P")
+    sink, aside = must_have(file, name)
+    with closing(sink):
+        must_be_streams(file, name, aside, streams)
+        counts, _ = aside.quarantined(streams, limit=0)
+        if counts:
+            which = f"of them those numbered {', '.join(map(str, ids))}" if ids else "all of them"
+            told = [f"{name}/{stream}: {count(rows, 'row')} in quarantine" for stream, rows in counts.items()]
+            agreed([*told, f"Forgotten for good: {which}."], yes=yes, to_stderr=as_json)
+        gone = aside.drop(streams, ids) if counts else 0
+    if as_json:
+        print(json.dumps({"file": file.path, "pipeline": name, "dropped": gone}, ensure_ascii=False))
+    else:
+        print(f"{name}: {count(gone, 'row')} dropped from the quarantine")
+    return 0

@@ -1,0 +1,104 @@
+"""`penstock quarantine list`: the rows that are aside, each with its key and the reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.shared.parameters import File, Json, Pipelines, Set, Streams
+from penstock.cli.shared.report import reported
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.ports import Quarantined
+
+
+def list_(
+    file: File,
+    pipelines: Pipelines = None,
+    stream: Streams = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most so many rows.")] = 20,
+    set_: Set = None,
+    as_json: Json = False,
+) -> None:
+    """What is in quarantine: each row's number, slice, key and the reason why the table did not take it.
+
+    \b
+    Examples:
+      penstock quarantine list shop.yaml
+      penstock quarantine list shop.yaml shop --stream orders --limit 100
+
+    Rows come there with `bad_rows: quarantine` on a stream of a postgres sink, in the transaction of their slice.
+    The rows themselves, as they came, are in the column `row` of the table penstock_sink.quarantine.
+    """
+    with reported(file, as_json=as_json):
+        _list(file, set_ or [], pipelines, stream or [], limit, as_json)
+
+
+def _list(
+    path: str, sets: list[str], pipelines: list[str] | None, streams: list[str], limit: int, as_json: bool
+) -> None:
+    import json
+    from contextlib import closing
+
+    from penstock import wiring
+    from penstock.cli.quarantine.sinks import must_be_streams, must_have, sink_of
+    from penstock.config.choosing import chosen
+
+    file = wiring.load(path, sets)
+    documents: list[dict[str, Any]] = []
+    for name in chosen(file, pipelines):
+        found = must_have(file, name) if pipelines else sink_of(file, name)
+        if found is None:
+            continue
+        with closing(found[0]):
+            if streams:
+                must_be_streams(file, name, found[1], streams)
+            counts, rows = found[1].quarantined(streams, limit=limit)
+        documents.append(_document(name, counts, rows))
+        if not as_json:
+            print("\n".join(_lines(file.path, name, counts, rows)))
+    if as_json:
+        print(json.dumps({"file": file.path, "pipelines": documents}, ensure_ascii=False, indent=2))
+    elif not documents:
+        print("No pipeline of this file has a sink that puts rows aside.")
+
+
+def _document(pipeline: str, counts: Mapping[str, int], rows: Sequence[Quarantined]) -> dict[str, Any]:
+    import json
+
+    from penstock.core.messages import stamp
+
+    listed = [
+        {
+            "id": row.id,
+            "stream": row.stream,
+            "slice": row.number,
+            "key": json.loads(row.key),
+            "code": row.code,
+            "reason": row.reason,
+            "at": stamp(row.at),
+        }
+        for row in rows
+    ]
+    return {"pipeline": pipeline, "counts": dict(counts), "rows": listed}
+
+
+def _lines(path: str, pipeline: str, counts: Mapping[str, int], rows: Sequence[Quarantined]) -> list[str]:
+    import json
+
+    from penstock.cli.shared.render import count
+
+    if not counts:
+        return [f"{pipeline}: nothing is in quarantine"]
+    lines = [f"{pipeline}/{stream}: {count(number, 'row')} in quarantine" for stream, number in counts.items()]
+    for row in rows:
+        key = ", ".join(f"{name}={value}" for name, value in json.loads(row.key).items()) or "no key"
+        lines.append(f"  {row.id}  {row.stream}, slice {row.number}, {row.at:%Y-%m-%d %H:%M:%S}Z  {key}: {row.reason}")
+    more = sum(counts.values()) - len(rows)
+    if more > 0:
+        lines.append(f"  … and {count(more, 'row')} more (--limit)")
+    lines.append(f"Next: mend the cause, then penstock quarantine replay {path} --pipeline {pipeline}")
+    return lines

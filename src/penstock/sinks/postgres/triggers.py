@@ -1,0 +1,45 @@
+"""A table's own triggers, switched off while a slice is merged. Foreign keys are checked all the same.
+
+In the transaction of the merge: nobody else ever sees them off, and whatever ends it sets them back. Other writers of
+the table wait for its end, because the server locks the table against them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from penstock.links.postgres.literals import statement
+from penstock.sinks.postgres.ledger import ROOM
+from penstock.sinks.postgres.target import Target
+
+
+@contextmanager
+def still(connection: psycopg.Connection[Any], target: Target, *, on: bool) -> Iterator[None]:
+    """Within it the triggers do not run, unless they are to; at its end they are as they were.
+
+    An error leaves them to the end of the transaction, which it must bring about.
+    """
+    if on:
+        yield
+        return
+    found = connection.execute(statement(ROOM, "triggers").format(oid=sql.Literal(int(target.oid)))).fetchall()
+    for schema, table, name, _ in found:
+        connection.execute(_switched(schema, table, "DISABLE", name))
+    yield
+    if found:
+        # A table cannot be altered while checks of its rows are still to come.
+        connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    for schema, table, name, always in found:
+        connection.execute(_switched(schema, table, "ENABLE ALWAYS" if always else "ENABLE", name))
+
+
+def _switched(schema: str, table: str, how: str, name: str) -> sql.Composed:
+    # Each by itself: one in a partition may be in another state than the one that it is a copy of.
+    return sql.SQL("ALTER TABLE ONLY {} {} TRIGGER {}").format(
+        sql.Identifier(schema, table), sql.SQL(how), sql.Identifier(name)
+    )

@@ -1,0 +1,214 @@
+"""Commands that begin at once: a process that has imported what they need forks for each of them.
+
+A new interpreter takes more than a second to import what a run needs, and the fault harness starts hundreds. What is
+forked is a process of its own all the same: with its own id, folder, environment and signals, and an end of its own.
+
+    python -m penstock.testing.forking FOLDER
+
+reads an order from each line that it is sent. It leaves `pid`, `out`, `err` and at the end `code` in the place that the
+order names, within the folder, and removes the folder when nobody can send anything any more.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+#: what commands import later than at their start
+PRELOADED = (
+    "adbc_driver_postgresql.dbapi",
+    "penstock.cli.run",
+    "penstock.cli.shared.pipelines",
+    "penstock.cli.shared.stored",
+    "penstock.engine",
+    "penstock.engine.undoing",
+    "penstock.lake.adoption",
+    "penstock.lake.landing",
+    "penstock.lake.merging",
+    "penstock.lake.planning",
+    "penstock.lake.reading",
+    "penstock.lake.restamping",
+    "penstock.lake.writing",
+    "penstock.links.postgres.arrow",
+    "penstock.links.postgres.conversion",
+    "penstock.shaping.around",
+    "penstock.shaping.source",
+    "penstock.sinks.files.formats",
+    "penstock.sinks.lake.making",
+    "penstock.sinks.postgres",
+    "penstock.sources.lake",
+    "penstock.sources.postgres",
+    "penstock.store.opening",
+    "penstock.store.postgres",
+    "penstock.store.sqlite",
+    "penstock.testing.doubles",
+    "pyarrow.parquet",
+    "pyiceberg.avro.decoder_fast",
+    "pyiceberg.catalog.sql",
+    "pyiceberg.io.pyarrow",
+    "sqlalchemy.dialects.postgresql",
+    "sqlalchemy.dialects.sqlite",
+)
+#: seconds until one who waits looks again
+BLINK = 0.005
+
+
+class Forked:
+    """A command that was forked; as much of `subprocess.Popen` as is needed."""
+
+    def __init__(self, place: Path, nursery: subprocess.Popen[str]) -> None:
+        self._place = place
+        while (found := _read(place / "pid")) is None:
+            assert nursery.poll() is None, "the process that forks has ended"
+            time.sleep(BLINK)
+        self.pid = int(found)
+
+    @property
+    def returncode(self) -> int:
+        found = self.poll()
+        assert found is not None, "it has not ended"
+        return found
+
+    def poll(self) -> int | None:
+        found = _read(self._place / "code")
+        return None if found is None else int(found)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Wait for its end; what it has written."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while self.poll() is None:
+            if end is not None and time.monotonic() > end:
+                raise subprocess.TimeoutExpired("penstock", timeout or 0)
+            time.sleep(BLINK)
+        return (self._place / "out").read_text(), (self._place / "err").read_text()
+
+
+class Nursery:
+    """The process that forks, as its parent sees it."""
+
+    def __init__(self) -> None:
+        self._folder = mkdtemp(prefix="penstock-forked-")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "penstock.testing.forking", self._folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def start(self, words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Forked:
+        """Begin `python -m penstock.testing.command WORDS`."""
+        assert self._process.stdin is not None
+        with self._lock:
+            self._count += 1
+            place = Path(self._folder, str(self._count))
+            place.mkdir()
+            order = {"place": str(place), "words": words, "folder": str(folder), "environment": dict(environment)}
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+        return Forked(place, self._process)
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+@cache
+def nursery() -> Nursery:
+    """The one of this process."""
+    made = Nursery()
+    atexit.register(made.close)
+    return made
+
+
+def main() -> None:
+    for name in PRELOADED:
+        import_module(name)
+    # There are threads by now, of OpenBLAS and jemalloc. Both see to it that they can be forked.
+    warnings.filterwarnings("ignore", ".* multi-threaded, use of fork", DeprecationWarning)
+    gc.collect()
+    gc.freeze()
+    order = _serve()
+    if order is None:
+        shutil.rmtree(sys.argv[1], ignore_errors=True)
+        return
+    # Back at the bottom of the stack, so that the command ends as every interpreter ends.
+    from penstock.testing import command
+
+    sys.argv = [command.__file__, *order["words"]]
+    command.main()
+
+
+def _serve() -> dict[str, Any] | None:
+    """Fork at every order. Returns the order in what was forked, and None at the end of all orders."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for line in sys.stdin:
+        if os.fork():
+            continue
+        order: dict[str, Any] = json.loads(line)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        if pid := os.fork():
+            _watch(pid, Path(order["place"]))
+        _settle(order)
+        return order
+    return None
+
+
+def _watch(pid: int, place: Path) -> None:
+    """Leave the id of a command and, once it has ended, how: only its parent can know."""
+    _leave(place / "pid", pid)
+    _, status = os.waitpid(pid, 0)
+    _leave(place / "code", os.waitstatus_to_exitcode(status))
+    os._exit(0)
+
+
+def _settle(order: Mapping[str, Any]) -> None:
+    """Take the folder, environment and files that the order names."""
+    os.chdir(order["folder"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    for number, path, how in (
+        (0, Path(os.devnull), os.O_RDONLY),
+        (1, Path(order["place"], "out"), os.O_WRONLY | os.O_CREAT),
+        (2, Path(order["place"], "err"), os.O_WRONLY | os.O_CREAT),
+    ):
+        opened = os.open(path, how)
+        os.dup2(opened, number)
+        os.close(opened)
+
+
+def _leave(path: Path, number: int) -> None:
+    # Whole under another name first: the one who waits must not read half of it.
+    temporary = path.with_name(f"{path.name}-")
+    temporary.write_text(str(number))
+    temporary.replace(path)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return None
+
+
+if __name__ == "__main__":
+    main()

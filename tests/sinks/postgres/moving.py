@@ -1,0 +1,66 @@
+"""Whole runs of the engine, moved by a loop, and what was said of them."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.core.messages import Message, StepDone, StreamStatus
+from penstock.engine import Engine, Settings
+from penstock.ports import Context, Owner, Quiet, Sink, Source
+from penstock.shaping.drifting import Drifting
+from penstock.sinks import postgres as postgres_sink
+from penstock.sources import postgres as postgres_source
+from penstock.testing.doubles import Clock, LoopMover
+from penstock.testing.memory_store import MemoryStore
+
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Moving:
+    """Pipelines with one store."""
+
+    store: MemoryStore = field(default_factory=MemoryStore)
+    said: list[Message] = field(default_factory=list)
+
+    @property
+    def outcomes(self) -> list[dict[str, int] | None]:
+        """What became of the rows of each slice."""
+        return [m.outcome for m in self.said if isinstance(m, StepDone) and m.step == "commit"]
+
+    def run(self, pipeline: str, source: Source, sink: Sink) -> list[str]:
+        """One run; what went wrong in it, in words."""
+        before = len(self.said)
+        with closing(source), closing(sink):
+            Engine(
+                pipeline,
+                source=Drifting(source),
+                sink=sink,
+                store=self.store,
+                mover=LoopMover,
+                clock=Clock(),
+                probe=Quiet(),
+                owner=Owner(f"owner{next(_numbers)}", "here", 1),
+                gone=lambda _: True,
+                emit=self.said.append,
+                settings=Settings(heartbeat=False),
+            ).run()
+        bad = [m for m in self.said[before:] if isinstance(m, StreamStatus) and m.status in ("error", "skip")]
+        return [f"{message.reason}; {message.next_step}" for message in bad]
+
+
+def context(pipeline: str, folder: str = ".") -> Context:
+    return Context(pipeline=pipeline, folder=folder, probe=Quiet(), mover=LoopMover)
+
+
+def reading(url: str, pipeline: str = "copy", stream: str = "t", **options: Any) -> Source:
+    said = {stream: postgres_source.StreamOptions.model_validate(options)}
+    return postgres_source.build(postgres_source.Options.model_validate({"url": url}), said, context(pipeline))
+
+
+def writing(url: str, pipeline: str = "copy", stream: str = "t", **options: Any) -> Sink:
+    said = {stream: postgres_sink.StreamOptions.model_validate(options)}
+    return postgres_sink.build(postgres_sink.Options.model_validate({"url": url}), said, context(pipeline))

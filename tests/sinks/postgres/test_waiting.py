@@ -1,0 +1,80 @@
+"""Commits that wait for each other: as long as they may, and no longer than one that says nothing any more."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+from unittest import mock
+
+import psycopg
+import pytest
+from tests.sinks.postgres.landed import STREAM, Landed
+
+from penstock.core.outcome import Outcome
+from penstock.errors import CommitUnclear
+from penstock.links.postgres import writing
+from penstock.ports import Quiet
+from penstock.testing.contracts.delivery import after, deliver, put_aside, table
+
+
+class Halts:
+    """A probe that halts at a point until it may go on."""
+
+    def __init__(self, point: str) -> None:
+        self.point = point
+        self.there, self.go = threading.Event(), threading.Event()
+
+    def at(self, point: str, **about: object) -> None:
+        if point == self.point:
+            self.there.set()
+            assert self.go.wait(20)
+
+
+def test_a_process_that_says_nothing_in_its_transaction_loses_it(database: str) -> None:
+    """The server ends it after a while; who waited comes in, and the other one asks the sink when it wakes."""
+    halts = Halts("postgres.merged")
+    orders, frozen = (
+        Landed(database, pipeline="contract", probe=probe, more={"lock_timeout": 15}) for probe in (Quiet(), halts)
+    )
+    slice_ = after(None)
+    said: list[Outcome | CommitUnclear] = []
+    with closing(orders.sink) as sink:
+        receipts = put_aside(sink, slice_, table(1, 2))
+
+    def commits() -> None:
+        with closing(frozen.sink) as sink:
+            try:
+                said.append(sink.commit(slice_, "a1", receipts))
+            except CommitUnclear as unclear:
+                said.append(unclear)
+
+    with mock.patch.object(writing, "SILENT", 2.0):
+        first = threading.Thread(target=commits)
+        first.start()
+        assert halts.there.wait(20)
+    with closing(orders.sink) as sink:
+        position = deliver(sink, slice_, table(1, 2), attempt="a2")
+        halts.go.set()
+        first.join(20)
+        assert isinstance(said[0], CommitUnclear)
+        held = sink.held(STREAM)
+        assert held is not None
+        assert (held.position, held.outcome) == (position, Outcome(created=2))
+    assert orders.rows("SELECT id FROM orders ORDER BY id") == [(1,), (2,)]
+
+
+def test_who_is_waited_for_is_named(database: str) -> None:
+    orders = Landed(database, pipeline="contract")
+    with closing(orders.sink) as sink:
+        last = deliver(sink, after(None), table(1))
+        slice_ = after(last)
+        receipts = put_aside(sink, slice_, table(2))
+        with psycopg.connect(database) as other:
+            other.execute("UPDATE penstock_sink.ledger SET rows = rows")
+            with pytest.raises(CommitUnclear) as unclear:
+                sink.commit(slice_, "a1", receipts)
+            pid = other.info.backend_pid
+            who = f"another attempt is at it and has not ended (process {pid} of the server, idle in transaction for "
+            assert who in unclear.value.what
+            other.rollback()
+        assert sink.commit(slice_, "a1", receipts) == Outcome(created=1)
