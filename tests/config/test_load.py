@@ -166,3 +166,20 @@ def test_the_example_is_accepted() -> None:
     shop = file.pipelines["shop"]
     assert (shop.source_type, shop.sink_type) == ("postgres", "files")
     assert list(shop.source_streams) == ["orders", "customers"]
+
+
+@pytest.mark.parametrize(
+    ("sink", "said", "size"),
+    [
+        ("{type: postgres, url: postgresql://db/x}", "", 64 << 20),
+        ("{type: postgres, url: postgresql://db/x}", "slice_bytes: 1GiB", 1 << 30),
+        ("{type: files, directory: out}", "", 256 << 20),
+    ],
+)
+def test_a_sink_may_want_smaller_slices(tmp_path: Path, sink: str, said: str, size: int) -> None:
+    text = (
+        f"pipelines:\n  shop:\n    source: {{type: postgres, url: postgresql://db/x}}\n    sink: {sink}\n    {said}\n"
+    )
+    (tmp_path / "shop.yaml").write_text(text)
+    file = config.load(str(tmp_path / "shop.yaml"), environment={}, sources=sources, sinks=sinks)
+    assert file.pipelines["shop"].slice_bytes == size

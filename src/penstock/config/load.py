@@ -32,7 +32,8 @@ class Registry(Protocol):
     def load(self, type_: str, /) -> Any:
         """The module of a type, with `Options` and `StreamOptions`.
 
-        It may offer `check_options(stream, options)`, which raises InputError where keys do not go together.
+        It may offer `check_options(stream, options)`, which raises InputError where keys do not go together; a sink also
+        `SLICE_BYTES`, how large it would have slices of which the file says nothing.
         """
         ...
 
@@ -142,9 +143,15 @@ class _Check:
             streams=streams.own,
             source_streams=streams.source,
             sink_streams=streams.sink,
-            slice_bytes=keys.slice_bytes,
+            slice_bytes=self._slice_bytes(keys, sink.type),
             lease_seconds=keys.lease_seconds,
         )
+
+    def _slice_bytes(self, keys: PipelineKeys, sink: str) -> int:
+        """What is said; else what the sink would rather have, if that is less."""
+        if "slice_bytes" in keys.model_fields_set:
+            return keys.slice_bytes
+        return min(keys.slice_bytes, getattr(self._sinks.load(sink), "SLICE_BYTES", keys.slice_bytes))
 
     def _side(self, side: str, registry: Registry, body: dict[str, Any], path: Path) -> _Side | None:
         path = (*path, side)

@@ -8,7 +8,10 @@ from penstock.ports import Context
 from penstock.sinks.postgres.options import Options, StreamOptions
 from penstock.sinks.postgres.sink import PostgresSink
 
-__all__ = ["Options", "PostgresSink", "StreamOptions", "build"]
+__all__ = ["SLICE_BYTES", "Options", "PostgresSink", "StreamOptions", "build"]
+
+#: bytes of a slice unless the file says otherwise: what it writes is locked until its commit, a few seconds for these
+SLICE_BYTES = 64 << 20
 
 
 def build(options: Options, streams: Mapping[str, StreamOptions], context: Context) -> PostgresSink:
