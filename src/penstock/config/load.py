@@ -32,8 +32,8 @@ class Registry(Protocol):
     def load(self, type_: str, /) -> Any:
         """The module of a type, with `Options` and `StreamOptions`.
 
-        It may offer `check_options(stream, options)`, which raises InputError where keys do not go together; a sink also
-        `SLICE_BYTES`, how large it would have slices of which the file says nothing.
+        It may offer `check_options(stream, options)`, which raises InputError where keys do not go together. A sink may
+        offer `SLICE_BYTES`, how large it would have slices of which the file says nothing.
         """
         ...
 
