@@ -171,7 +171,7 @@ def test_the_example_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("sink", "said", "size"),
     [
-        ("{type: postgres, url: postgresql://db/x}", "", 64 << 20),
+        ("{type: postgres, url: postgresql://db/x}", "", 128 << 20),
         ("{type: postgres, url: postgresql://db/x}", "slice_bytes: 1GiB", 1 << 30),
         ("{type: files, directory: out}", "", 256 << 20),
     ],

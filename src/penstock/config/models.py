@@ -88,7 +88,7 @@ class PipelineKeys(Keys):
     slice_bytes: Size = Field(
         default=256 * 1024 * 1024,
         description="Arrow bytes to aim for in one slice: a number, or with a unit (`64MiB`, `1.5GB`); a postgres sink "
-        "aims for `64MiB` where nothing is said, so that its locks stay short",
+        "aims for `128MiB` where nothing is said, so that its locks stay short",
     )
     lease_seconds: float = Field(
         default=30.0,

@@ -11,7 +11,7 @@ from penstock.sinks.postgres.sink import PostgresSink
 __all__ = ["SLICE_BYTES", "Options", "PostgresSink", "StreamOptions", "build"]
 
 #: bytes of a slice unless the file says otherwise: what it writes is locked until its commit, a few seconds for these
-SLICE_BYTES = 64 << 20
+SLICE_BYTES = 128 << 20
 
 
 def build(options: Options, streams: Mapping[str, StreamOptions], context: Context) -> PostgresSink:
