@@ -7,6 +7,7 @@ from contextlib import closing
 from unittest import mock
 
 import psycopg
+import pyarrow as pa
 import pytest
 from tests.sinks.postgres.landed import STREAM, Landed
 
@@ -78,3 +79,36 @@ def test_who_is_waited_for_is_named(database: str) -> None:
             assert who in unclear.value.what
             other.rollback()
         assert sink.commit(slice_, "a1", receipts) == Outcome(created=1)
+
+
+class Counts:
+    """A probe that counts how often a point is passed."""
+
+    def __init__(self, point: str) -> None:
+        self.point, self.times = point, 0
+
+    def at(self, point: str, **about: object) -> None:
+        self.times += point == self.point
+
+
+def test_a_deadlock_is_tried_again(database: str) -> None:
+    """We wait for a row of another, which comes to wait for our ledger: the server ends one, which is us."""
+    moved = Counts("postgres.moved")
+    orders = Landed(database, {"key": ["id"]}, probe=moved)
+    rows = pa.table({"id": [1, 2], "note": ["a", "b"]})
+    orders.deliver(rows)
+    assert moved.times == 1
+    outcomes: list[Outcome] = []
+    newer = rows.set_column(1, "note", [["c", "d"]])
+    way = threading.Thread(target=lambda: outcomes.append(orders.deliver(newer)))
+    with psycopg.connect(database) as other:
+        other.execute("SET deadlock_timeout = '1min'")
+        other.execute("UPDATE orders SET note = note WHERE id = 1")
+        way.start()
+        while orders.rows("SELECT count(*) FROM pg_locks WHERE NOT granted") == [(0,)]:
+            assert way.is_alive()
+        other.execute("SELECT FROM penstock_sink.ledger FOR UPDATE")
+    way.join(20)
+    assert outcomes == [Outcome(updated=2)]
+    assert moved.times == 3, "the second slice was tried twice"
+    assert orders.rows() == [(1, "c"), (2, "d")]
