@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from tests.docs.pages import TOP
-from tests.docs.test_walks import COMMAND, Walk
+from tests.docs.test_walks import Walk
 
 from penstock.testing.postgres import PostgresServer
 
@@ -52,7 +52,7 @@ def walk(tmp_path: Path, database: str, postgres_server: PostgresServer) -> Iter
 
 
 def run(walk: Walk, *words: str) -> str:
-    return walk.run("-c", COMMAND, "run", *words)
+    return walk.penstock("run", *words)
 
 
 def files(walk: Walk, stream: str) -> list[Row]:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.docs.pages import TOP, blocks
-from tests.docs.test_walks import COMMAND, Walk
+from tests.docs.test_walks import Walk
 from tests.lake.lake_runs import World, rows
 
 from penstock import config, sinks, sources
@@ -328,7 +328,7 @@ def test_what_the_page_shows_can_be_loaded_and_its_first_lake_run(tmp_path: Path
     walk.sql("create index on orders (updated_at, id)")
     walk.sql("insert into orders select generate_series(1, 5)")
     walk.follow(shown[0])
-    walk.run("-c", COMMAND, "run", "lake.yaml")
+    walk.penstock("run", "lake.yaml")
     place = Place.of(LakeOptions(), folder=str(tmp_path), pipeline="shop")
     table = tables.load(place, "orders")
     assert table is not None
