@@ -65,6 +65,17 @@ class StreamInfo:
     skipped: str | None = None
     #: the user's word that a full refresh with far fewer rows than before is meant
     accept_drop: bool = False
+    #: rows arrive in the order of `order`, across parts and slices
+    in_order: bool = False
+
+    def newest_by(self, key: Sequence[str]) -> str | None:
+        """The column that says which of two rows with one sink key is newer; None: the row that arrives last is.
+
+        Several rows of the source share a sink key that does not contain the primary key, and neither the rows of a
+        slice nor the slices of a first load follow the cursor: the rows must be compared by it.
+        """
+        shared = not self.primary_key or not set(self.primary_key) <= set(key)
+        return self.order[0] if key and shared and self.order and not self.in_order else None
 
 
 @dataclass(frozen=True, slots=True)

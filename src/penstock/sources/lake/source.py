@@ -56,7 +56,7 @@ class LakeSource:
         for stream in self.streams or tables_in(self.place):
             standing = peek(self.place, self.table(stream))
             key = standing.key if standing else ()
-            found.append(StreamInfo(stream, Kind.ROWS, primary_key=key, order=(names.SEQ,)))
+            found.append(StreamInfo(stream, Kind.ROWS, primary_key=key, order=(names.SEQ,), in_order=True))
         return found
 
     def offers(self) -> Sequence[Offered]:
