@@ -143,7 +143,7 @@ def _marks(shop: Shop) -> object:
     # How far it was safe to read is of the last run, and no mark.
     of_the_run = ("horizon", "proven", "held_back", "blocker")
     return [
-        {name: {key: stream[key] for key in stream if key not in of_the_run} for name, stream in found.items()}
+        [{key: stream[key] for key in stream if key not in of_the_run} for stream in found]
         for found in (pipeline["streams"] for pipeline in json.loads(shown.out)["pipelines"])
     ]
 

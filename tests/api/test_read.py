@@ -149,7 +149,7 @@ def test_after_a_mark_only_what_came_since(spark: SparkSession, shop: str) -> No
         env=dict(os.environ),
     )
     (pipeline,) = json.loads(shown.stdout)["pipelines"]
-    mark = pipeline["streams"]["orders"]["mark"]
+    [mark] = [stream["mark"] for stream in pipeline["streams"] if stream["stream"] == "orders"]
     assert penstock.read(spark, "shop.yaml", "orders", after=mark).count() == 0
     arrive(shop, 3001, 3010)
     since = penstock.read(spark, "shop.yaml", "orders", after=mark)

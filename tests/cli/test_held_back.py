@@ -43,7 +43,7 @@ def test_whoever_holds_rows_back_is_named_everywhere(database: str, tmp_path: Pa
         status = looking.run("status", "shop.yaml").out
         assert f"    held back: 2 rows, by {who}" in status
         assert "    horizon: below 2" in status
-        stream = document(looking.run("status", "shop.yaml", "--json"))["pipelines"][0]["streams"]["orders"]
+        stream = document(looking.run("status", "shop.yaml", "--json"))["pipelines"][0]["streams"][0]
         assert (stream["held_back"], stream["proven"]) == (2, True)
         assert f"0 rows to read; 2 rows held back by {who}" in looking.run("plan", "shop.yaml").out
         late.execute("commit")

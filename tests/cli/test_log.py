@@ -71,7 +71,8 @@ def test_the_time_goes_into_the_step_that_a_message_ends() -> None:
     assert found["rows_per_second"] == pytest.approx(3060 / 7.3, abs=0.01)
     assert found["rows_per_second_moving"] == pytest.approx(510)
     assert found["rows_per_cpu_second"] == pytest.approx(2040)
-    assert found["streams"]["orders"] == {
+    assert found["streams"][0] == {
+        "stream": "orders",
         "rows": 3000,
         "bytes": 249000,
         "slices": 2,
@@ -80,7 +81,7 @@ def test_the_time_goes_into_the_step_that_a_message_ends() -> None:
         "seconds": pytest.approx(5.7),
         "seconds_moving": pytest.approx(5.0),
     }
-    assert "countries" not in found["streams"]
+    assert [stream["stream"] for stream in found["streams"]] == ["orders", "items"]
     assert [(gap["seconds"], gap["what"]) for gap in found["gaps"]] == [
         (pytest.approx(4.0), "moving slice 1 of orders; the first slice starts Spark"),
         (pytest.approx(1.0), "moving slice 2 of orders"),

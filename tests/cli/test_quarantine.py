@@ -71,7 +71,7 @@ def test_from_the_run_to_an_empty_quarantine(url: str) -> None:
     assert last == "Next: mend the cause, then penstock quarantine replay shop.yaml --pipeline shop"
     document = json.loads(penstock("quarantine", "list", "shop.yaml", "shop", "--limit", "1", "--json").stdout)
     (pipeline,) = document["pipelines"]
-    assert pipeline["counts"] == {"orders": 2}
+    assert pipeline["streams"] == [{"stream": "orders", "quarantined": 2}]
     assert [(row["id"], row["key"], row["code"]) for row in pipeline["rows"]] == [(1, {"id": 2}, "23514")]
 
     again = penstock("quarantine", "replay", "shop.yaml", "--pipeline", "shop")

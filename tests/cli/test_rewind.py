@@ -61,8 +61,7 @@ def delivered(stream: str) -> list[int]:
 
 def standing() -> dict[str, Any]:
     (pipeline,) = json.loads(penstock("status", "shop.yaml", "--json").stdout)["pipelines"]
-    streams: dict[str, Any] = pipeline["streams"]
-    return {name: stream["at"] for name, stream in streams.items()}
+    return {stream["stream"]: stream["at"] for stream in pipeline["streams"]}
 
 
 def test_it_says_from_where_to_where_and_goes_there(rows: dict[str, Rows]) -> None:

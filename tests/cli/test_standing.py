@@ -48,7 +48,7 @@ def filled(store: Store, *, release: bool = True) -> None:
         store.advance(lease, slice_, rows=1000, bytes_=1 << 20, now=NOW, run="r1")
     store.intend(lease, planned(store, 3), now=NOW, run="r1")
     if release:
-        progress = json.dumps({"streams": {"orders": {"rows": 2000}}})
+        progress = json.dumps({"streams": [{"stream": "orders", "rows": 2000}]})
         store.end_run(lease, "r1", now=NOW + timedelta(seconds=65), status="failed", has_more=True, progress=progress)
         store.release(lease)
 
@@ -94,11 +94,11 @@ def test_what_became_of_rows(store: Store) -> None:
             store.intend(lease, slice_ := planned(store, number), now=NOW, run="r1")
             rows = outcome.rows
             store.advance(lease, slice_, rows=rows, bytes_=rows, now=NOW, run="r1", outcome=outcome)
-        told = {
-            "orders": {"rows": 2000, "outcome": {"stale": 1999, "updated": 1}},
-            "items": {"rows": 1, "outcome": {"created": 1}},
-            "kept in files": {"rows": 4},
-        }
+        told = [
+            {"stream": "orders", "rows": 2000, "outcome": {"stale": 1999, "updated": 1}},
+            {"stream": "items", "rows": 1, "outcome": {"created": 1}},
+            {"stream": "kept in files", "rows": 4},
+        ]
         store.note_run(lease, "r1", progress=json.dumps({"streams": told}))
         assert text(store) == [
             "shop: process 77 on box has not been heard of since 2026-11-15T12:00:00.000000Z; the next run takes over",
@@ -128,7 +128,8 @@ def test_rows_that_were_delivered_before_it_was_kept(
     assert "advance, slice 3, 5 rows (2 created, 3 skipped as equal); mark: " in newest
     assert "advance, slice 2, 1,000 rows; mark: " in older
     history(str(tmp_path / "shop.yaml"), stream=["orders"], as_json=True)
-    changes = json.loads(capsys.readouterr().out)["pipelines"][0]["streams"]["orders"]
+    [orders] = json.loads(capsys.readouterr().out)["pipelines"][0]["streams"]
+    changes = orders["changes"]
     assert [change["outcome"] for change in changes] == [{"created": 2, "equal": 3}, None, None]
 
 
@@ -181,7 +182,7 @@ def folder(tmp_path: Path, store: Store) -> Path:
 def test_the_commands_read_the_same_store(folder: Path) -> None:
     code, shown, errors = command(folder, "status", "shop.yaml", "--json")
     assert (code, errors) == (0, "")
-    orders = json.loads(shown)["pipelines"][0]["streams"]["orders"]
+    orders = json.loads(shown)["pipelines"][0]["streams"][0]
     assert (orders["slice"], orders["rows"], orders["mark"]) == (2, 2000, {"id": "2"})
     code, shown, errors = command(folder, "state", "show", "shop.yaml", "--stream", "orders")
     assert (code, errors) == (0, "")

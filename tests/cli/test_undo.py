@@ -66,8 +66,7 @@ def history(*words: str) -> dict[str, Any]:
     done = penstock("state", "history", "shop.yaml", "--json", *words)
     assert done.exit_code == 0, done.stderr
     (pipeline,) = json.loads(done.stdout)["pipelines"]
-    streams: dict[str, Any] = pipeline["streams"]
-    return streams
+    return {stream["stream"]: stream["changes"] for stream in pipeline["streams"]}
 
 
 # ---------------------------------------------------------------- history

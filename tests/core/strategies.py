@@ -70,7 +70,7 @@ slices = st.builds(
 
 catalog_streams = st.builds(
     CatalogStream,
-    name=names,
+    stream=names,
     kind=st.sampled_from(Kind).map(lambda kind: kind.value),
     primary_key=st.lists(names, max_size=3).map(tuple),
     order=st.lists(names, max_size=3).map(tuple),

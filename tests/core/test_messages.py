@@ -63,7 +63,7 @@ def test_a_missing_key_is_refused_or_has_its_default(message: Message) -> None:
 
 
 CATALOG: dict[str, Any] = {"type": "catalog", "_ts": "2026-01-01T12:00:00Z", "pipeline": "p", "run": "r"}
-STREAM: dict[str, Any] = {"name": "s", "kind": "rows", "primary_key": [], "order": [], "skipped": None}
+STREAM: dict[str, Any] = {"stream": "s", "kind": "rows", "primary_key": [], "order": [], "skipped": None}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ STREAM: dict[str, Any] = {"name": "s", "kind": "rows", "primary_key": [], "order
         {"type": "log", "_ts": 12, "level": "info", "text": "x"},
         {"type": "stream_status", "_ts": "2026-01-01T12:00:00Z", "stream": "s", "status": "weird"},
         CATALOG | {"streams": [STREAM | {"surprise": 1}]},
-        CATALOG | {"streams": [{"name": "s", "kind": "rows"}]},
+        CATALOG | {"streams": [{"stream": "s", "kind": "rows"}]},
         CATALOG | {"streams": 5},
     ],
 )

@@ -173,8 +173,9 @@ def test_the_whole_document() -> None:
         "bytes": 80,
         "slices": 1,
         "has_more": False,
-        "streams": {
-            "s": {
+        "streams": [
+            {
+                "stream": "s",
                 "status": "pending",
                 "rows": 10,
                 "bytes": 80,
@@ -194,7 +195,7 @@ def test_the_whole_document() -> None:
                 "error": None,
                 "next_step": None,
             }
-        },
+        ],
     }
 
 

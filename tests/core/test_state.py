@@ -112,6 +112,8 @@ def test_the_state_given_is_not_changed(message: Message) -> None:
 
 def test_the_document() -> None:
     assert fold([change("b", 5), change("a", 2)]).document() == {
-        "a": {"version": 2, "number": 2, "slice_id": "a-2", "mark": '{"at":2}'},
-        "b": {"version": 5, "number": 5, "slice_id": "b-5", "mark": None},
+        "streams": [
+            {"stream": "a", "version": 2, "number": 2, "slice_id": "a-2", "mark": '{"at":2}'},
+            {"stream": "b", "version": 5, "number": 5, "slice_id": "b-5", "mark": None},
+        ]
     }

@@ -43,7 +43,7 @@ def test_everything_is_moved_once(three: Pipeline) -> None:
 def test_catalog_first_eof_last_and_every_message_has_its_time(three: Pipeline) -> None:
     eof = three.run()
     assert isinstance(three.said[0], Catalog)
-    assert [stream.name for stream in three.said[0].streams] == ["a", "b", "c"]
+    assert [stream.stream for stream in three.said[0].streams] == ["a", "b", "c"]
     assert three.said[-1] is eof
     times = [message.ts for message in three.said]
     assert None not in times
@@ -57,7 +57,9 @@ def test_the_messages_fold_to_what_the_eof_says(three: Pipeline) -> None:
     assert (progress.rows, progress.slices, progress.status) == (9, 6, "complete")
     assert eof.request_progress["rows"] == eof.run_progress["rows"] == 9
     standing = {name: three.state(name) for name in "abc"}
-    assert {name: s["version"] for name, s in eof.ending_state.items()} == {n: s.version for n, s in standing.items()}
+    assert {s["stream"]: s["version"] for s in eof.ending_state["streams"]} == {
+        n: s.version for n, s in standing.items()
+    }
 
 
 def test_one_slice_of_each_stream_in_turn(three: Pipeline) -> None:

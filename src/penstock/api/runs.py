@@ -295,12 +295,12 @@ def _refused(what: str, next_step: str) -> InputError:
 
 def _reason(eof: Eof) -> str:
     """Why it failed: each stream's own reason where there are some."""
-    streams = eof.request_progress.get("streams", {})
-    errors = [f"{name}: {stream['error']}" for name, stream in streams.items() if stream["status"] == "error"]
+    streams = eof.request_progress.get("streams", [])
+    errors = [f"{stream['stream']}: {stream['error']}" for stream in streams if stream["status"] == "error"]
     return "; ".join(errors) or eof.reason or eof.status
 
 
 def _next_step(eof: Eof) -> str:
-    streams = eof.request_progress.get("streams", {}).values()
+    streams = eof.request_progress.get("streams", [])
     steps = [stream["next_step"] for stream in streams if stream["status"] == "error" and stream["next_step"]]
     return eof.next_step or "; ".join(dict.fromkeys(steps)) or "run it again; it resumes where it stood"

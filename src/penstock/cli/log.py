@@ -175,9 +175,9 @@ def _summary(run: dict[str, Any]) -> list[str]:
             if run["steps"][step]
         ]
         result.append(f"  time     {', '.join(parts)}")
-    for index, (name, stream) in enumerate(run["streams"].items()):
+    for index, stream in enumerate(run["streams"]):
         each = f"{stream['rows_per_slice']:,.0f} rows, {size(int(stream['bytes_per_slice'] or 0))} each"
-        result.append(f"  {'slices' if not index else '':<8} {name}: {stream['slices']:,} of {each}")
+        result.append(f"  {'slices' if not index else '':<8} {stream['stream']}: {stream['slices']:,} of {each}")
     for index, gap in enumerate(run["gaps"]):
         at = gap["at"][11:19]
         result.append(f"  {'longest' if not index else '':<8} {span(gap['seconds'])} from {at}: {gap['what']}")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from penstock.cli.shared.parameters import File, Json, Set
+from penstock.cli.shared.parameters import File, Json, Set, Streams
 from penstock.cli.shared.report import reported
 
 
-def status(file: File, set_: Set = None, as_json: Json = False) -> None:
+def status(file: File, stream: Streams = None, set_: Set = None, as_json: Json = False) -> None:
     """How far each stream is, what is open or stopped, who runs it, and the last runs.
 
     \b
     Examples:
       penstock status shop.yaml
-      penstock status shop.yaml --json | jq '.pipelines[].streams'
+      penstock status shop.yaml --stream orders
+      penstock status shop.yaml --json | jq '.pipelines[].streams[] | {stream, at}'
 
     Reads the store only: no Spark, no connection to a source or sink.
     """
@@ -20,4 +21,4 @@ def status(file: File, set_: Set = None, as_json: Json = False) -> None:
         from penstock.cli.shared.standing import pipeline_lines
         from penstock.cli.shared.stored import print_standing
 
-        print_standing(file, None, None, sets=set_ or (), as_json=as_json, text=pipeline_lines)
+        print_standing(file, None, stream, sets=set_ or (), as_json=as_json, text=pipeline_lines)

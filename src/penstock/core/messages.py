@@ -45,7 +45,7 @@ class Message:
 class CatalogStream:
     """One stream, as the catalog message lists it."""
 
-    name: str
+    stream: str
     kind: str
     primary_key: tuple[str, ...] = ()
     order: tuple[str, ...] = ()

@@ -121,7 +121,7 @@ class Progress:
             "bytes": self.bytes,
             "slices": self.slices,
             "has_more": self.has_more,
-            "streams": {name: asdict(stream) for name, stream in sorted(self.streams.items())},
+            "streams": [{"stream": name} | asdict(stream) for name, stream in sorted(self.streams.items())],
         }
 
     @classmethod
@@ -129,7 +129,7 @@ class Progress:
         """The start of an execution that continues a run: its counts go on, everything else begins anew."""
         started = document.get("started")
         streams = {
-            name: StreamProgress(
+            s["stream"]: StreamProgress(
                 rows=s["rows"],
                 bytes=s["bytes"],
                 outcome=s.get("outcome"),
@@ -137,7 +137,7 @@ class Progress:
                 mark=s["mark"],
                 version=s["version"],
             )
-            for name, s in document.get("streams", {}).items()
+            for s in document.get("streams", [])
         }
         return cls(
             pipeline=document.get("pipeline"),
@@ -176,8 +176,8 @@ def _apply(_message: Message, progress: Progress) -> Progress:
 def _(message: Catalog, progress: Progress) -> Progress:
     known = progress.streams
     listed = {
-        s.name: replace(
-            known.get(s.name, StreamProgress()),
+        s.stream: replace(
+            known.get(s.stream, StreamProgress()),
             status=Status.SKIP if s.skipped else Status.PENDING,
             error=s.skipped,
         )

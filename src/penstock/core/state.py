@@ -30,8 +30,10 @@ class State:
 
     def document(self) -> dict[str, Any]:
         return {
-            name: {"version": s.version, "number": s.number, "slice_id": s.slice_id, "mark": s.mark}
-            for name, s in sorted(self.streams.items())
+            "streams": [
+                {"stream": name, "version": s.version, "number": s.number, "slice_id": s.slice_id, "mark": s.mark}
+                for name, s in sorted(self.streams.items())
+            ]
         }
 
 

@@ -54,8 +54,8 @@ class Shop:
 
     def mark(self, stream: str = "orders") -> dict[str, Any]:
         [pipeline] = json.loads(self.penstock("state show", "--json").stdout)["pipelines"]
-        mark: dict[str, Any] = pipeline["streams"][stream]["mark"]
-        return mark
+        marks: dict[str, dict[str, Any]] = {each["stream"]: each["mark"] for each in pipeline["streams"]}
+        return marks[stream]
 
     def ids(self, stream: str = "orders") -> list[int]:
         """All that was delivered, and what `kinds` is now."""

@@ -138,9 +138,10 @@ def _longest(spent: Sequence[Stretch]) -> list[Stretch]:
     return sorted(long, key=lambda stretch: stretch.seconds, reverse=True)[:MOST_GAPS]
 
 
-def _streams(progress: Progress, spent: Sequence[Stretch]) -> dict[str, Any]:
-    return {
-        name: {
+def _streams(progress: Progress, spent: Sequence[Stretch]) -> list[dict[str, Any]]:
+    return [
+        {
+            "stream": name,
             "rows": stream.rows,
             "bytes": stream.bytes,
             "slices": stream.slices,
@@ -151,7 +152,7 @@ def _streams(progress: Progress, spent: Sequence[Stretch]) -> dict[str, Any]:
         }
         for name, stream in progress.streams.items()
         if stream.slices
-    }
+    ]
 
 
 def nothing_new(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def _stream(at: Look, seen: Seen, standing: Mapping[str, Any] | None) -> dict[st
         except StreamRefused as refused:
             # A filter, say, which is understood only where there is something to read, or here.
             seen.problem = refused.at(pipeline=at.pipeline, stream=info.name)
-    stands = standing["streams"].get(info.name) if standing else None
+    stands = next((each for each in standing["streams"] if each["stream"] == info.name), None) if standing else None
     return {
         "stream": info.name,
         "how": how(info),

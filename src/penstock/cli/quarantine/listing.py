@@ -83,7 +83,8 @@ def _document(pipeline: str, counts: Mapping[str, int], rows: Sequence[Quarantin
         }
         for row in rows
     ]
-    return {"pipeline": pipeline, "counts": dict(counts), "rows": listed}
+    streams = [{"stream": stream, "quarantined": number} for stream, number in counts.items()]
+    return {"pipeline": pipeline, "streams": streams, "rows": listed}
 
 
 def _lines(path: str, pipeline: str, counts: Mapping[str, int], rows: Sequence[Quarantined]) -> list[str]:

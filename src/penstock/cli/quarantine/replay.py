@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -61,7 +61,7 @@ def _replay(
     name = only(file, pipeline, "penstock quarantine replay FILE --pipeline P")
     sink, aside = must_have(file, name)
     stay = 0
-    became: dict[str, dict[str, int]] = {}
+    became: list[dict[str, Any]] = []
     with closing(sink), closing(wiring.build_source(file, name)) as source:
         must_be_streams(file, name, aside, streams)
         source.connect()
@@ -69,7 +69,7 @@ def _replay(
         for stream in streams or list(aside.quarantined([], limit=0)[0]):
             outcome = aside.replay(stream, ids, overwrite=overwrite)
             stay += outcome.quarantined
-            became[stream] = outcome.document()
+            became.append({"stream": stream, "outcome": outcome.document()})
             if not as_json:
                 counted = {**outcome.document(), "quarantined": 0}
                 told = became_of(counted) or "nothing went in"

@@ -100,13 +100,13 @@ def span(seconds: float) -> str:
 
 
 def _catalog(message: Catalog, pipeline: str) -> list[Line]:
-    synced = [stream.name for stream in message.streams if stream.skipped is None]
+    synced = [stream.stream for stream in message.streams if stream.skipped is None]
     names = ", ".join(synced[:MOST_NAMES])
     if len(synced) > MOST_NAMES:
         names += f" and {len(synced) - MOST_NAMES} more"
     head = f"{pipeline}: {count(len(synced), 'stream')}" + (f": {names}" if names else "")
     skipped = [stream for stream in message.streams if stream.skipped is not None]
-    return [Line(head), *(Line(f"{pipeline}/{stream.name}: skipped: {stream.skipped}") for stream in skipped)]
+    return [Line(head), *(Line(f"{pipeline}/{stream.stream}: skipped: {stream.skipped}") for stream in skipped)]
 
 
 def _changed(message: StateChanged, words: Callable[[str | None], str]) -> str:

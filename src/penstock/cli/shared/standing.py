@@ -41,10 +41,12 @@ def pipeline_document(
     return {
         "pipeline": name,
         "held_by": held,
-        "streams": {
-            stream: stream_document(known.get(stream, StreamState()), words) | _horizon(seen.get(stream, {}))
+        "streams": [
+            {"stream": stream}
+            | stream_document(known.get(stream, StreamState()), words)
+            | _horizon(seen.get(stream, {}))
             for stream in names
-        },
+        ],
         "runs": [_run(run, alive) for run in last],
     }
 
@@ -80,8 +82,8 @@ def _seen(runs: Sequence[RunRecord]) -> dict[str, Mapping[str, Any]]:
     """Each stream as the last run that knew it has left it; `runs` are the newest first."""
     found: dict[str, Mapping[str, Any]] = {}
     for run in runs:
-        for stream, progress in json.loads(run.progress or "{}").get("streams", {}).items():
-            found.setdefault(stream, progress)
+        for progress in json.loads(run.progress or "{}").get("streams", []):
+            found.setdefault(progress["stream"], progress)
     return found
 
 
@@ -94,8 +96,8 @@ def pipeline_lines(document: Mapping[str, Any], now: datetime) -> list[str]:
     """A pipeline's document as text."""
     held = document["held_by"]
     lines = [f"{document['pipeline']}: {_held_line(held)}"]
-    for name, stream in document["streams"].items():
-        lines += [f"  {line}" for line in stream_lines(name, stream, now)]
+    for stream in document["streams"]:
+        lines += [f"  {line}" for line in stream_lines(stream["stream"], stream, now)]
     if not document["streams"]:
         lines.append("  no stream is known yet")
     if document["runs"]:
@@ -175,7 +177,7 @@ def _held_line(held: Mapping[str, Any] | None) -> str:
 
 def _run(run: RunRecord, alive: bool) -> dict[str, Any]:
     progress = json.loads(run.progress or "{}")
-    streams = progress.get("streams", {}).values()
+    streams = progress.get("streams", [])
     became = [Outcome.read(stream.get("outcome")) for stream in streams]
     looked = [outcome for outcome in became if outcome is not None]
     return {

@@ -66,7 +66,7 @@ def document_of(file: File, name: str, store: Store, now: datetime) -> dict[str,
 
 
 def _of_streams(documents: list[dict[str, Any]], streams: Sequence[str]) -> list[dict[str, Any]]:
-    known = {stream for document in documents for stream in document["streams"]}
+    known = {stream["stream"] for document in documents for stream in document["streams"]}
     for stream in streams:
         if stream not in known:
             raise InputError(
@@ -74,8 +74,8 @@ def _of_streams(documents: list[dict[str, Any]], streams: Sequence[str]) -> list
                 safe=UNTOUCHED,
                 next_step="`penstock status FILE` lists them",
             )
-    return [
-        document | {"streams": {name: stream for name, stream in document["streams"].items() if name in streams}}
+    chosen = [
+        document | {"streams": [stream for stream in document["streams"] if stream["stream"] in streams]}
         for document in documents
-        if any(stream in document["streams"] for stream in streams)
     ]
+    return [document for document in chosen if document["streams"]]

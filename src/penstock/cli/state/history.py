@@ -80,11 +80,14 @@ def _document(
     return {
         "pipeline": pipeline,
         "known": list(known),
-        "streams": {
-            stream: [_change(change, words) for change in store.history(pipeline, stream, most=most)]
+        "streams": [
+            {
+                "stream": stream,
+                "changes": [_change(change, words) for change in store.history(pipeline, stream, most=most)],
+            }
             for stream in known
             if not streams or stream in streams
-        },
+        ],
     }
 
 
@@ -126,8 +129,9 @@ def _lines(document: dict[str, Any], path: str) -> list[str]:
     from penstock.cli.shared.render import became_of, count
 
     lines = []
-    for stream, changes in document["streams"].items():
-        lines.append(f"{document['pipeline']}/{stream}:" + ("" if changes else " not changed yet"))
+    for stream in document["streams"]:
+        changes = stream["changes"]
+        lines.append(f"{document['pipeline']}/{stream['stream']}:" + ("" if changes else " not changed yet"))
         for change in changes:
             when = change["at"][:19].replace("T", " ")
             moved = f", {count(change['rows'], 'row')}" if change["rows"] else ""
@@ -137,6 +141,6 @@ def _lines(document: dict[str, Any], path: str) -> list[str]:
                 f"  version {change['version']}  {when} UTC  {change['reason']}, slice {change['slice']}{moved}; "
                 f"mark: {change['mark_in_words']}{run}"
             )
-    if any(len(changes) > 1 for changes in document["streams"].values()):
+    if any(len(stream["changes"]) > 1 for stream in document["streams"]):
         lines.append(f"To go back to where a mark was: penstock state undo {path} --stream S --to VERSION")
     return lines or [f"{document['pipeline']}: no stream is known yet"]

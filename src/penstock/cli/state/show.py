@@ -37,8 +37,8 @@ def _text(document: Mapping[str, Any], now: datetime) -> list[str]:
     from penstock.cli.shared.standing import stream_lines
 
     lines = []
-    for name, stream in document["streams"].items():
-        lines += stream_lines(f"{document['pipeline']}/{name}", stream, now)
+    for stream in document["streams"]:
+        lines += stream_lines(f"{document['pipeline']}/{stream['stream']}", stream, now)
         if stream["slice"]:
             lines.append(f"  as stored: {json.dumps(stream['mark'], ensure_ascii=False)}")
             lines.append(f"  slice id: {stream['slice_id']}, version {stream['version']}")

@@ -1,0 +1,95 @@
+"""One shape in every verb: `streams` is a list, and each entry has the name of its `stream`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock import wiring
+from penstock.cli import app
+from penstock.testing.doubles import LoopMover, MemorySource, Rows
+
+FILE = """\
+pipelines:
+  shop:
+    source: {type: postgres, url: "postgresql://db/x"}
+    sink: {type: files, directory: out, format: ndjson}
+    streams: {orders: {}, items: {}}
+"""
+VERBS = (
+    "run shop.yaml",
+    "status shop.yaml",
+    "state show shop.yaml",
+    "state history shop.yaml",
+    "check shop.yaml",
+    "plan shop.yaml",
+    "log run.ndjson",
+    "state undo shop.yaml --stream orders --yes",
+    "state reset shop.yaml --stream orders --yes",
+    "state recover shop.yaml --yes",
+)
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Rows]:
+    """Two streams, delivered; the run's messages are in run.ndjson."""
+    streams = {"orders": Rows(), "items": Rows()}
+    for key in range(5):
+        streams["orders"].arrive(key)
+    streams["items"].arrive(1)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(wiring, "build_source", lambda *_, **__: MemorySource(streams))
+    monkeypatch.setattr(wiring, "make_mover", lambda *_, **__: LoopMover())
+    Path("shop.yaml").write_text(FILE)
+    Path("run.ndjson").write_text(said("run shop.yaml"))
+    streams["orders"].arrive(5)
+    return streams
+
+
+def said(command: str) -> str:
+    done = CliRunner().invoke(app, [*command.split(), "--json"], prog_name="penstock")
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def documents(text: str) -> list[Any]:
+    """One document, or one a line."""
+    try:
+        return [json.loads(text)]
+    except json.JSONDecodeError:
+        return [json.loads(line) for line in text.splitlines()]
+
+
+def found_in(document: Any) -> Iterator[Any]:
+    """Every value of a key `streams`, however deep."""
+    if isinstance(document, list):
+        for each in document:
+            yield from found_in(each)
+    if isinstance(document, dict):
+        for key, value in document.items():
+            if key == "streams":
+                yield value
+            yield from found_in(value)
+
+
+@pytest.mark.parametrize("command", VERBS)
+def test_streams_are_a_list_and_each_has_its_name(shop: dict[str, Rows], command: str) -> None:
+    found = list(found_in(documents(said(command))))
+    assert found
+    for streams in found:
+        assert isinstance(streams, list)
+        assert {stream["stream"] for stream in streams} <= {"orders", "items"}
+    assert any(found)
+
+
+def test_the_status_of_some_streams(shop: dict[str, Rows]) -> None:
+    [pipeline] = json.loads(said("status shop.yaml --stream items"))["pipelines"]
+    assert [stream["stream"] for stream in pipeline["streams"]] == ["items"]
+    done = CliRunner().invoke(app, ["status", "shop.yaml", "--stream", "itmes"], prog_name="penstock")
+    assert done.exit_code == 2
+    assert "no stream 'itmes' is known; did you mean 'items'?" in done.stderr
