@@ -20,15 +20,36 @@ The number is the exit code of a run that ends with the error.
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Any, ClassVar
 
 NOTHING_LOST = "Nothing was lost: the mark has not moved."
 UNTOUCHED = "Nothing was read or written."
 
 
-def filled(next_step: str, file: str) -> str:
-    """A next step with the pipeline file's own path where it says FILE."""
-    return re.sub(r"\bFILE\b", lambda _: file, next_step)
+#: verbs that take a pipeline as an argument; `status` shows all of them, every other verb has `--pipeline`
+_LIST_VERBS = ("run", "check", "plan", "discover", "upkeep", "quarantine list")
+_COMMAND = re.compile(r"penstock ((?:state |quarantine )?[a-z]+) FILE(?! --pipeline)")
+
+
+def filled(next_step: str, file: str, pipeline: str | None = None, stream: str | None = None) -> str:
+    """A next step whose commands can be pasted: the path of the pipeline file where it says FILE, names quoted.
+
+    `pipeline` is given where the file has several; `stream` is the stream that the step is about.
+    """
+    path = shlex.quote(file)
+
+    def command(found: re.Match[str]) -> str:
+        verb = found[1]
+        if pipeline is None or verb == "status":
+            return f"penstock {verb} {path}"
+        option = "" if verb in _LIST_VERBS else "--pipeline "
+        return f"penstock {verb} {path} {option}{shlex.quote(pipeline)}"
+
+    text = _COMMAND.sub(command, next_step)
+    if stream is not None and shlex.quote(stream) != stream:
+        text = text.replace(f"--stream {stream}", f"--stream {shlex.quote(stream)}")
+    return re.sub(r"\bFILE\b", lambda _: path, text)
 
 
 class PenstockError(Exception):

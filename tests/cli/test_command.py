@@ -95,7 +95,7 @@ def test_a_stream_of_one_of_several_pipelines(tmp_path: Path) -> None:
     write(tmp_path, GOOD)
     assert refused("run", "shop.yaml", "--stream", "a", folder=tmp_path, **ENVIRONMENT) == (
         f"error: shop.yaml has 2 pipelines: shop, other\n{SAFE}\n"
-        "Next: name one of them: penstock run shop.yaml shop --stream a\n"
+        "Next: name one of them, as in: penstock run shop.yaml shop --stream a\n"
     )
 
 
@@ -113,7 +113,7 @@ def test_nothing_to_rewind(tmp_path: Path) -> None:
     words = ("rewind", "shop.yaml", "--to", "5", "--yes")
     assert refused(*words, folder=tmp_path, **ENVIRONMENT) == (
         f"error: shop.yaml has 2 pipelines: shop, other\n{SAFE}\n"
-        "Next: name one of them: penstock rewind shop.yaml --pipeline P --to 5\n"
+        "Next: name one of them, as in: penstock rewind shop.yaml --pipeline shop --to 5\n"
     )
     assert refused(*words, "--pipeline", "shop", folder=tmp_path, **ENVIRONMENT) == (
         f"error: there is no store at {tmp_path}/.penstock/store.db: nothing has run here yet, "

@@ -78,7 +78,7 @@ def test_history_lists_every_change_newest_first_and_how_to_undo(rows: dict[str,
     first, *changes, last = done.stdout.splitlines()
     assert (first, last) == (
         "shop/orders:",
-        "To go back to where a mark was: penstock state undo shop.yaml --stream S --to VERSION",
+        "To go back to where a mark was: penstock state undo shop.yaml --stream orders --to 2",
     )
     told = [line.split("UTC")[1].split("; run")[0] for line in changes]
     assert told == [

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
@@ -194,7 +195,7 @@ class _Work(threading.Thread):
         try:
             with closing(wiring.open_store(self._file)) as store, _spark.lent(self._file) as kept:
                 for name in self._names:
-                    engine = wiring.assemble(self._file, name, store=store, emit=self._emit, kept=kept)
+                    engine = wiring.assemble(self._file, name, store=store, emit=partial(self._emit, name), kept=kept)
                     if not self._begins(engine):
                         break
                     engine.run(self._limits, self._streams)
@@ -235,9 +236,11 @@ class _Work(threading.Thread):
             self._engine = engine
             return not self._stopping
 
-    def _emit(self, message: Message) -> None:
+    def _emit(self, pipeline: str, message: Message) -> None:
         if isinstance(message, StreamStatus | ConnectionStatus | Eof) and message.next_step:
-            message = replace(message, next_step=filled(message.next_step, self._file.path))
+            stream = message.stream if isinstance(message, StreamStatus) else None
+            named = pipeline if len(self._file.pipelines) > 1 else None
+            message = replace(message, next_step=filled(message.next_step, self._file.path, named, stream))
         self._put(message)
 
     def _put(self, message: Message | None) -> None:

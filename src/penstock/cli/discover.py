@@ -37,5 +37,5 @@ def discover(
         from penstock.config.choosing import only
 
         loaded = wiring.load(file, sets or ())
-        name = only(loaded, pipeline, "penstock discover FILE PIPELINE")
+        name = only(loaded, pipeline, "penstock discover FILE")
         discovered(loaded, name, columns=columns, why=why, as_json=as_json)

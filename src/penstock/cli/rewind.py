@@ -54,7 +54,7 @@ def _rewind(
     from penstock.errors import UNTOUCHED, InputError, StreamRefused
 
     file = wiring.load(path, sets)
-    name = only(file, pipeline, f"penstock rewind FILE --pipeline P --to {to}")
+    name = only(file, pipeline, f"penstock rewind FILE --to {to}")
     if missing := wiring.missing_store(file):
         raise InputError(
             f"there is no store at {missing}: nothing has run here yet, so there is nothing to rewind",

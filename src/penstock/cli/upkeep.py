@@ -93,7 +93,7 @@ def _upkeep(
     with Signals():
         file = wiring.load(path, sets)
         targets = narrowed(file, targets_of(file, chosen(file, pipelines)), tables)
-        report = Report(file.path, as_json=as_json)
+        report = Report(file, as_json=as_json)
         gc.freeze()
         gc.enable()
         if abandon:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.config.mistakes import suggest
 from penstock.config.models import File
-from penstock.errors import UNTOUCHED, InputError
+from penstock.errors import UNTOUCHED, InputError, filled
 
 
 def chosen(file: File, names: Sequence[str] | None) -> list[str]:
@@ -22,13 +22,13 @@ def chosen(file: File, names: Sequence[str] | None) -> list[str]:
     return list(dict.fromkeys(names)) if names else known
 
 
-def only(file: File, name: str | None, how: str) -> str:
-    """The one pipeline that a command is about. `how`: how to name it."""
+def only(file: File, name: str | None, command: str) -> str:
+    """The one pipeline that a command is about. `command`: the command without it, for the next step of an error."""
     names = chosen(file, [name] if name else None)
     if len(names) > 1:
         raise InputError(
             f"{file.path} has {len(names)} pipelines: {', '.join(names)}",
             safe=UNTOUCHED,
-            next_step=f"name one of them: {how}",
+            next_step=f"name one of them, as in: {filled(command, file.path, names[0])}",
         )
     return names[0]

@@ -162,7 +162,7 @@ def test_a_rolled_back_table_stops_with_the_next_step(shop: Rows) -> None:
     done = penstock("upkeep", "shop.yaml", "--json")
     assert done.exit_code == 1
     assert "rolled back" in done.stderr
-    assert "state recover shop.yaml --stream s" in done.stderr
+    assert "state recover shop.yaml --pipeline shop --stream s" in done.stderr
     said = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(each["type"], each.get("step")) for each in said] == [("upkeep", "stopped"), ("eof", None)]
     assert said[-1]["exit_code"] == 1

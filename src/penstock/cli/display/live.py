@@ -30,8 +30,16 @@ BEFORE = 0.5
 class LiveOutput(Output):
     """Shows the messages of one pipeline as a picture that changes."""
 
-    def __init__(self, file: str, pipeline: str, *, stopping: Callable[[], bool], broken: Callable[[], None]) -> None:
-        super().__init__(file, pipeline, as_json=False, broken=broken)
+    def __init__(
+        self,
+        file: str,
+        pipeline: str,
+        *,
+        several: bool = False,
+        stopping: Callable[[], bool],
+        broken: Callable[[], None],
+    ) -> None:
+        super().__init__(file, pipeline, as_json=False, several=several, broken=broken)
         self._pace = pace.Pace()
         self._stopping = stopping
         #: lines that the picture stands for; printed if there never is one

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 from penstock.cli.shared.report import say
+from penstock.config import File
 from penstock.core.exits import worst
 from penstock.core.messages import Eof, encode, stamp
 from penstock.errors import ConnectionFailed, PenstockError, filled
@@ -17,7 +18,7 @@ from penstock.wiring import SystemClock
 class Report:
     """Prints each step as it is done, and knows how it all went."""
 
-    def __init__(self, file: str, *, as_json: bool) -> None:
+    def __init__(self, file: File, *, as_json: bool) -> None:
         self._file = file
         self._as_json = as_json
         self._codes = [0]
@@ -35,7 +36,9 @@ class Report:
 
     def done(self, table: str, done: Done) -> None:
         if done.error is not None:
-            done.error.next_step = filled(done.error.next_step, self._file)
+            several = len(self._file.pipelines) > 1
+            named = done.error.pipeline if several else None
+            done.error.next_step = filled(done.error.next_step, self._file.path, named, done.error.stream)
             self._codes.append(done.error.exit_code)
             self._failed.append(done.error.what)
             say(f"error: {table}: {done.step}: {done.error}")

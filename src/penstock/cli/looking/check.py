@@ -35,7 +35,7 @@ def checked(file: File, names: Sequence[str], only: Sequence[str] | None, *, as_
             codes.append(store.error.exit_code)
         code = worst(codes)
         if as_json:
-            about = {"missing": store.missing, "problem": told(store.error, file.path)}
+            about = {"missing": store.missing, "problem": told(store.error, file)}
             answer = {"file": file.path, "exit_code": code, "store": about, "pipelines": documents}
             print(json.dumps(answer, ensure_ascii=False, indent=2))
         else:
@@ -61,7 +61,7 @@ def _pipeline(at: Look, only: Sequence[str] | None) -> dict[str, Any]:
         found["held_by"] = standing["held_by"] if standing else None
         found["streams"] = [_stream(at, seen, standing) for seen in at.streams]
     except PenstockError as error:
-        found |= {"problem": told(error.at(pipeline=at.pipeline), at.file.path), "exit_code": error.exit_code}
+        found |= {"problem": told(error.at(pipeline=at.pipeline), at.file), "exit_code": error.exit_code}
         return found
     found["exit_code"] = worst(seen.problem.exit_code for seen in at.streams if seen.problem)
     return found
@@ -93,7 +93,7 @@ def _stream(at: Look, seen: Seen, standing: Mapping[str, Any] | None) -> dict[st
         "slice": stands["slice"] if stands else 0,
         "at": stands["at"] if stands else None,
         "open": stands["open"] if stands else None,
-        "problem": told(seen.problem, at.file.path),
+        "problem": told(seen.problem, at.file),
         "remarks": remarks,
     }
 

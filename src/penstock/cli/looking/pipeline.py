@@ -181,14 +181,16 @@ def how(info: StreamInfo) -> str:
     return "read whole in every run" if info.kind is Kind.REFRESH else f"by {', '.join(info.order)}"
 
 
-def told(error: PenstockError | None, file: str) -> dict[str, Any] | None:
+def told(error: PenstockError | None, file: File) -> dict[str, Any] | None:
     """An error as a document."""
     if error is None:
         return None
     return {
         "what": error.what,
         "safe": error.safe,
-        "next_step": filled(error.next_step, file),
+        "next_step": filled(
+            error.next_step, file.path, error.pipeline if len(file.pipelines) > 1 else None, error.stream
+        ),
         "exit_code": error.exit_code,
     }
 

@@ -27,7 +27,7 @@ def planned(file: File, names: Sequence[str], only: Sequence[str] | None, slices
                 documents.append(_pipeline(at, only, slices))
         code = worst([*(d["exit_code"] for d in documents), *([store.error.exit_code] if store.error else [])])
         if as_json:
-            about = {"missing": store.missing, "problem": told(store.error, file.path)}
+            about = {"missing": store.missing, "problem": told(store.error, file)}
             answer = {"file": file.path, "exit_code": code, "store": about, "pipelines": documents}
             print(json.dumps(answer, ensure_ascii=False, indent=2))
         else:
@@ -44,7 +44,7 @@ def _pipeline(at: Look, only: Sequence[str] | None, slices: int) -> dict[str, An
         found["held_by"] = standing["held_by"] if standing else None
         found["streams"] = [_stream(at, seen, slices) for seen in at.streams]
     except PenstockError as error:
-        return found | {"problem": told(error.at(pipeline=at.pipeline), at.file.path), "exit_code": error.exit_code}
+        return found | {"problem": told(error.at(pipeline=at.pipeline), at.file), "exit_code": error.exit_code}
     found["exit_code"] = worst(stream["problem"]["exit_code"] for stream in found["streams"] if stream["problem"])
     return found
 
@@ -72,7 +72,7 @@ def _stream(at: Look, seen: Seen, slices: int) -> dict[str, Any]:
             raise
         except PenstockError as error:
             seen.problem = error.at(pipeline=at.pipeline, stream=seen.info.name)
-    found["problem"] = told(seen.problem, at.file.path)
+    found["problem"] = told(seen.problem, at.file)
     return found
 
 

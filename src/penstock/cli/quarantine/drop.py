@@ -44,7 +44,7 @@ def _drop(
     from penstock.config.choosing import only
 
     file = wiring.load(path, sets)
-    name = only(file, pipeline, "penstock quarantine drop FILE --pipeline P")
+    name = only(file, pipeline, "penstock quarantine drop FILE")
     sink, aside = must_have(file, name)
     with closing(sink):
         must_be_streams(file, name, aside, streams)

@@ -58,7 +58,7 @@ def _replay(
     from penstock.config.choosing import only
 
     file = wiring.load(path, sets)
-    name = only(file, pipeline, "penstock quarantine replay FILE --pipeline P")
+    name = only(file, pipeline, "penstock quarantine replay FILE")
     sink, aside = must_have(file, name)
     stay = 0
     became: list[dict[str, Any]] = []

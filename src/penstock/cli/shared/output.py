@@ -38,12 +38,15 @@ class Output:
         pipeline: str,
         *,
         as_json: bool,
+        several: bool = False,
         closing: bool = True,
         broken: Callable[[], None],
         patience: float = PATIENCE,
     ) -> None:
         self._file = file
         self._pipeline = pipeline
+        #: whether the file has other pipelines too, so that next steps must name this one
+        self._several = several
         self._as_json = as_json
         #: whether the totals are of interest
         self._closing = closing
@@ -71,7 +74,9 @@ class Output:
     def emit(self, message: Message) -> None:
         """Print a message; the engine's `emit`."""
         if isinstance(message, StreamStatus | ConnectionStatus | Eof) and message.next_step:
-            message = replace(message, next_step=filled(message.next_step, self._file))
+            stream = message.stream if isinstance(message, StreamStatus) else None
+            named = self._pipeline if self._several else None
+            message = replace(message, next_step=filled(message.next_step, self._file, named, stream))
         if isinstance(message, Eof):
             message = replace(message, cpu_seconds=self._cost.seconds())
         elif isinstance(message, StepDone):

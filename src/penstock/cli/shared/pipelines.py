@@ -36,7 +36,7 @@ def drive(
     live: bool = False,
 ) -> int:
     """Let an engine work on a pipeline while its messages are shown, as a picture if `live`; the exit code."""
-    output = _output(file.path, pipeline, signals, as_json=as_json, closing=closing, live=live)
+    output = _output(file, pipeline, signals, as_json=as_json, closing=closing, live=live)
     engine = wiring.assemble(file, pipeline, store=store, emit=output.emit)
     output.words = in_words(engine.source)
     signals.watch(engine)
@@ -47,12 +47,13 @@ def drive(
         return work(engine).exit_code
 
 
-def _output(file: str, pipeline: str, signals: Signals, *, as_json: bool, closing: bool, live: bool) -> Output:
+def _output(file: File, pipeline: str, signals: Signals, *, as_json: bool, closing: bool, live: bool) -> Output:
     def broken() -> None:
         signals.stop(signal.SIGPIPE)
 
+    several = len(file.pipelines) > 1
     if not live:
-        return Output(file, pipeline, as_json=as_json, closing=closing, broken=broken)
+        return Output(file.path, pipeline, as_json=as_json, several=several, closing=closing, broken=broken)
     from penstock.cli.display.live import LiveOutput
 
-    return LiveOutput(file, pipeline, stopping=lambda: signals.number is not None, broken=broken)
+    return LiveOutput(file.path, pipeline, several=several, stopping=lambda: signals.number is not None, broken=broken)

@@ -23,7 +23,8 @@ def reported(file: str, *, as_json: bool = False) -> Iterator[None]:
     except (typer.Exit, typer.Abort):
         raise
     except PenstockError as error:
-        error.next_step = filled(error.next_step, file)
+        named = error.pipeline if error.pipeline and _has_several(file) else None
+        error.next_step = filled(error.next_step, file, named, error.stream)
         say(f"error: {error}")
         code = error.code if isinstance(error, Interrupted) else error.exit_code
         if as_json:
@@ -42,6 +43,19 @@ def reported(file: str, *, as_json: bool = False) -> Iterator[None]:
         if as_json:
             _eof(what, 1, next_step)
         raise typer.Exit(1) from None
+
+
+def _has_several(path: str) -> bool:
+    """Whether a pipeline file has several pipelines, so that a next step must name one; asked only on an error."""
+    import yaml
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            document = yaml.safe_load(file)
+    except (OSError, ValueError, yaml.YAMLError):
+        return False  # not a pipeline file: the error that is being reported says so
+    pipelines = document.get("pipelines") if isinstance(document, dict) else None
+    return isinstance(pipelines, dict) and len(pipelines) > 1
 
 
 def say(text: str) -> None:

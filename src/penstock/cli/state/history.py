@@ -15,6 +15,7 @@ MOST = 20
 
 if TYPE_CHECKING:
     from penstock.cli.shared.standing import Words
+    from penstock.config import File as PipelineFile
     from penstock.ports import Change, Store
 
 
@@ -71,7 +72,7 @@ def _history(
     elif missing is not None:
         print(f"There is no store at {missing}: nothing has run here yet.")
     else:
-        print("\n".join(line for document in documents for line in _lines(document, file.path)))
+        print("\n".join(line for document in documents for line in _lines(document, file)))
 
 
 def _document(
@@ -125,8 +126,9 @@ def _check(documents: Sequence[dict[str, Any]], streams: Sequence[str] | None) -
             )
 
 
-def _lines(document: dict[str, Any], path: str) -> list[str]:
+def _lines(document: dict[str, Any], file: PipelineFile) -> list[str]:
     from penstock.cli.shared.render import became_of, count
+    from penstock.errors import filled
 
     lines = []
     for stream in document["streams"]:
@@ -141,6 +143,10 @@ def _lines(document: dict[str, Any], path: str) -> list[str]:
                 f"  version {change['version']}  {when} UTC  {change['reason']}, slice {change['slice']}{moved}; "
                 f"mark: {change['mark_in_words']}{run}"
             )
-    if any(len(stream["changes"]) > 1 for stream in document["streams"]):
-        lines.append(f"To go back to where a mark was: penstock state undo {path} --stream S --to VERSION")
+    again = next((stream for stream in document["streams"] if len(stream["changes"]) > 1), None)
+    if again is not None:
+        name, before = again["stream"], again["changes"][1]["version"]
+        command = f"penstock state undo FILE --stream {name} --to {before}"
+        pipeline = document["pipeline"] if len(file.pipelines) > 1 else None
+        lines.append(f"To go back to where a mark was: {filled(command, file.path, pipeline, name)}")
     return lines or [f"{document['pipeline']}: no stream is known yet"]

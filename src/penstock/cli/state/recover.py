@@ -41,7 +41,7 @@ def _recover(
     from penstock.config.choosing import only
 
     file = wiring.load(path, sets)
-    name = only(file, pipeline, "penstock state recover FILE --pipeline P")
+    name = only(file, pipeline, "penstock state recover FILE")
     which = ", ".join(streams) if streams else "every stream"
     told = [
         f"{name}: the store's marks of {which} become what the sink holds; open slices are forgotten.",

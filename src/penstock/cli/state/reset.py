@@ -51,7 +51,7 @@ def _reset(path: str, sets: list[str], streams: list[str], pipeline: str | None,
     from penstock.config.choosing import only
 
     file = wiring.load(path, sets)
-    name = only(file, pipeline, f"penstock state reset FILE --pipeline P --stream {streams[0]}")
+    name = only(file, pipeline, f"penstock state reset FILE --stream {streams[0]}")
     must_have_store(file, "reset")
     chosen = list(dict.fromkeys(streams))
     with closing(wiring.open_store(file)) as store:

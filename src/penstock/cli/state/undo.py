@@ -63,7 +63,7 @@ def _undo(
     from penstock.engine import undoing
 
     file = wiring.load(path, sets)
-    name = only(file, pipeline, f"penstock state undo FILE --pipeline P --stream {stream}")
+    name = only(file, pipeline, f"penstock state undo FILE --stream {stream}")
     must_have_store(file, "undo")
     with closing(wiring.open_store(file)) as store:
         state = must_be_known(file, store, name, stream)
