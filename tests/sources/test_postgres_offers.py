@@ -60,6 +60,7 @@ class TestByATimeOfChange:
             "CREATE TRIGGER touched BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION touch()",
             "CREATE TRIGGER touched BEFORE UPDATE OF x ON t FOR EACH ROW EXECUTE FUNCTION touch()",
             f"{TRIGGER}; ALTER TABLE t DISABLE TRIGGER touched",
+            "CREATE TRIGGER touched BEFORE UPDATE ON t FOR EACH ROW WHEN (OLD.x <> NEW.x) EXECUTE FUNCTION touch()",
         ],
     )
     def test_a_trigger_that_misses_updates_is_not_trusted(self, database: str, trigger: str) -> None:

@@ -76,7 +76,9 @@ class TestStampedByTriggers:
     )
     def test_proven(self, plain: str, made: str) -> None:
         execute(plain, made)
-        assert stamped(plain) == Proof("activity", True, (), None)
+        proof = stamped(plain)
+        assert replace(proof, keeper=None) == Proof("activity", True, (), None)
+        assert proof.keeper
 
     @pytest.mark.parametrize(
         ("made", "assumed"),
@@ -168,7 +170,9 @@ class TestStampedByTriggers:
         assert statement
         assert "BEFORE INSERT OR UPDATE ON public.t" in statement
         execute(plain, statement)
-        assert stamped(plain) == Proof("activity", True, (), None)
+        proof = stamped(plain)
+        assert replace(proof, keeper=None) == Proof("activity", True, (), None)
+        assert proof.keeper
 
     def test_a_table_that_a_subscription_writes(self, plain: str) -> None:
         execute(plain, trigger())

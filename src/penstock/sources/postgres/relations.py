@@ -11,6 +11,7 @@ from psycopg import sql
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import TableName, statement
 from penstock.sources.postgres.catalog import ROOM
+from penstock.sources.postgres.horizon.triggers import Trigger, keeper
 
 #: relkind in words
 KINDS = {
@@ -21,23 +22,6 @@ KINDS = {
     "f": "foreign table",
 }
 _CLOCK = re.compile(r"\b(now\s*\(|(transaction|statement|clock)_timestamp\s*\(|current_timestamp|localtimestamp)", re.I)
-
-
-@dataclass(frozen=True, slots=True)
-class Trigger:
-    """A trigger that sees every row before it is updated."""
-
-    name: str
-    function: str
-    source: str
-    arguments: tuple[str, ...]
-
-    def stamps(self, column: str) -> bool:
-        """Whether it sets a column to the time, as far as the text of its function tells."""
-        if self.function == "moddatetime":
-            return column in self.arguments
-        assigned = re.compile(rf'\bnew\s*\.\s*"?{re.escape(column)}"?\s*:?=\s*([^;]+)', re.I)
-        return any(_CLOCK.search(found[1]) for found in assigned.finditer(self.source))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +50,7 @@ class Relation:
 
     def keeper(self, column: str) -> Trigger | None:
         """The trigger that sets a column to the time of each update."""
-        return next((trigger for trigger in self.triggers if trigger.stamps(column)), None)
+        return keeper(self.triggers, column)
 
     def born(self, column: str) -> bool:
         """Whether a column's default is the time."""
@@ -94,8 +78,5 @@ def _read(schema: str, said: Mapping[str, object]) -> Relation:
         numbered=frozenset(
             name for name, about in columns.items() if about["identity"] or "nextval(" in (about["default"] or "")
         ),
-        triggers=tuple(
-            Trigger(each["name"], each["function"], each["source"] or "", tuple(each["arguments"] or ()))
-            for each in triggers
-        ),
+        triggers=tuple(Trigger(**each) for each in triggers),
     )

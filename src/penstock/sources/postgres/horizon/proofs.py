@@ -5,7 +5,7 @@ Proven is what the database itself enforces. What holds only as long as writers 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from penstock.links.postgres.types import bare
 from penstock.sources.postgres.catalog import ROOM
 from penstock.sources.postgres.content import Content
 from penstock.sources.postgres.horizon.bodies import Expression, assignments, reads_the_clock, starts
+from penstock.sources.postgres.horizon.triggers import Trigger, keeper
 from penstock.sources.postgres.relations import KINDS
 
 #: activity: by the beginnings of open transactions; holders: by who held a lock to write when a place was seen
@@ -42,35 +43,8 @@ class Proof:
     sees_all: bool = True
     #: the table has rows of its own or in partitions, and so locks that tell who writes
     lockable: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Trigger:
-    """A trigger that sees a row before it is written."""
-
-    name: str
-    #: as pg_trigger has it: O, A, R or D
-    enabled: str
-    insert: bool
-    update: bool
-    #: with every such row, whatever it holds and whichever columns an UPDATE names
-    always: bool
-    language: str
-    function: str
-    source: str
-    arguments: Sequence[str] | None
-
-    def fires(self, event: str, *, replica: bool) -> bool:
-        return bool(getattr(self, event)) and self.enabled in ("AR" if replica else "OA")
-
-    def sets(self, column: str) -> Expression | bool:
-        """What it sets a column to: an expression, False: it leaves it alone, True: it may do anything."""
-        if self.language == "c" and self.function == "moddatetime":
-            return ("now", "(", ")") if column in (self.arguments or ()) else False
-        found = assignments(self.source) if self.language == "plpgsql" else None
-        if found is None:
-            return True
-        return found.get(column, False)
+    #: the trigger that sets the cursor to the time with every update; None: there is none for certain
+    keeper: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +108,18 @@ def judged(kept: Kept, table: TableName, column: str, type_: str) -> Proof:
         raises = (_stamp_statement if timed else _number_statement)(kept, table, column) if reasons else None
     if kept.standby:
         reasons, raises = [*reasons, _STANDBY], raises or "read from the primary"
-    return Proof(method, not reasons, tuple(dict.fromkeys(reasons)), raises, kept.sees_all, lockable)
+    keeper_ = _keeper(kept, column) if lockable else None
+    return Proof(method, not reasons, tuple(dict.fromkeys(reasons)), raises, kept.sees_all, lockable, keeper_)
+
+
+def _keeper(kept: Kept, column: str) -> str | None:
+    """The trigger that sets a column with every update, wherever the rows are and whoever writes them."""
+    found = [
+        keeper(leaf.triggers, column, replica=replica)
+        for leaf in kept.leaves
+        for replica in ((False, True) if leaf.fed else (False,))
+    ]
+    return next((trigger.name for trigger in found if trigger), None) if all(found) else None
 
 
 # ---------------------------------------------------------------- times

@@ -9,11 +9,13 @@ from psycopg import sql
 from penstock.errors import StreamRefused
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import TableName, plain
+from penstock.links.postgres.types import bare
 from penstock.sources.postgres.catalog import Index, Table, describe
 from penstock.sources.postgres.content import Content, KeyColumn, names
+from penstock.sources.postgres.horizon.proofs import prove
 from penstock.sources.postgres.load.pieces import Stream
 from penstock.sources.postgres.refresh import TID_RANGES
-from penstock.sources.postgres.relations import KINDS, relations
+from penstock.sources.postgres.relations import KINDS
 from penstock.sources.postgres.shape import Shape
 
 #: a table of fewer bytes is read along the cursor: it takes a moment either way
@@ -126,12 +128,17 @@ def by_blocks(stream: Stream, shape: Shape) -> Way | Obstacle:
     if not stream.waits:
         what = "with `horizon: {method: off}` a row that is updated meanwhile could be missed in every version"
         return Obstacle(what, f"remove `method: off`, or {keys}")
-    found = relations(session, content.table.schema, content.table.name)
-    if not found or found[0].keeper(cursor) is None:
+    if bare(content.key[0].type) != "timestamp with time zone":
+        return Obstacle(
+            f"{cursor} is {content.key[0].type}; only of a timestamptz it can be proven that every update raises it",
+            keys,
+        )
+    if prove(session, stream.name, content).keeper is None:
         return Obstacle(
             f"no trigger of {content.table} sets {cursor} with every update, and an update that leaves it as it is "
-            "could move a row out of sight",
-            f"{keys}, or create a trigger BEFORE UPDATE FOR EACH ROW that sets {cursor} to now()",
+            "could move a row out of sight (a trigger with a WHEN clause, or a function with a condition, lets updates "
+            "pass)",
+            f"{keys}, or create a trigger BEFORE UPDATE FOR EACH ROW that always sets {cursor} to now()",
         )
     return Way("blocks")
 

@@ -10,7 +10,7 @@ from penstock.links.postgres.types import bare
 from penstock.ports import Remark
 from penstock.sources.postgres.catalog import Table, describe
 from penstock.sources.postgres.content import Content, names
-from penstock.sources.postgres.horizon.proofs import prove
+from penstock.sources.postgres.horizon.proofs import Proof, prove
 from penstock.sources.postgres.horizon.watching import span
 from penstock.sources.postgres.offer.proposals import SMALL, precision
 from penstock.sources.postgres.options import Horizon
@@ -23,8 +23,8 @@ def remarks(session: Session, stream: str, content: Content, horizon: Horizon) -
     found = relations(session, content.table.schema, content.table.name)
     relation = found[0] if found else None
     if content.mode == "keyset":
-        off = horizon.method == "off"
-        said = [*_keyset(content, table, relation, off=off), *_late(session, stream, content, horizon)]
+        proof = prove(session, stream, content)
+        said = [*_keyset(content, table, proof, horizon), *_late(session, content, proof, horizon)]
     else:
         said = list(_refresh(relation))
     if content.row_security == "accept" and table and table.row_security:
@@ -32,16 +32,15 @@ def remarks(session: Session, stream: str, content: Content, horizon: Horizon) -
     return said
 
 
-def _keyset(content: Content, table: Table | None, relation: Relation | None, *, off: bool) -> Iterator[Remark]:
+def _keyset(content: Content, table: Table | None, proof: Proof, horizon: Horizon) -> Iterator[Remark]:
     cursor = content.key[0].column
     yield Remark("guarantee", "every row that is visible in the stream's order is delivered exactly once")
-    keeper = relation.keeper(cursor) if relation else None
     timed = bare(content.key[0].type).startswith(("timestamp", "date"))
-    if keeper:
-        yield Remark("guarantee", f"updates are seen: the trigger {keeper.name} sets {cursor} with each")
+    if proof.keeper:
+        yield Remark("guarantee", f"updates are seen: the trigger {proof.keeper} sets {cursor} with each")
     elif timed:
         yield Remark("gap", "an update that leaves the cursor as it is is not seen")
-        if bare(content.key[0].type) != "timestamp with time zone" or off:
+        if bare(content.key[0].type) != "timestamp with time zone" or horizon.method == "off":
             yield Remark("advice", "a trigger BEFORE UPDATE that sets the cursor to now() would see to it")
     else:
         yield Remark("gap", "an update is not seen unless it gives the row a higher cursor")
@@ -59,12 +58,12 @@ def _keyset(content: Content, table: Table | None, relation: Relation | None, *,
         yield Remark("advice", f"every slice sorts the table; an index would spare that: {make}")
 
 
-def _late(session: Session, stream: str, content: Content, horizon: Horizon) -> Iterator[Remark]:
+def _late(session: Session, content: Content, proof: Proof, horizon: Horizon) -> Iterator[Remark]:
     """What becomes of rows whose transaction commits late."""
     if horizon.method == "off":
         yield Remark("gap", "a row whose transaction commits late, below the mark, is lost (`horizon: {method: off}`)")
         return
-    proof, cursor = prove(session, stream, content), content.key[0].column
+    cursor = content.key[0].column
     if proof.proven:
         kept = "its trigger" if proof.method == "activity" else "its sequence"
         yield Remark("guarantee", f"a row that commits late is not lost: {kept} proves how {cursor} is kept")

@@ -18,17 +18,21 @@ SELECT json_build_object(
         FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
     ),
-    -- Before each updated row, whatever columns the update names.
+    -- Those that see a row before it is updated, in the order in which they fire.
     'triggers', (
         SELECT coalesce(json_agg(json_build_object(
             'name', t.tgname,
-            'function', p.proname,
-            'source', p.prosrc,
+            'enabled', t.tgenabled,
+            'insert', t.tgtype & 4 <> 0,
+            'update', t.tgtype & 16 <> 0,
+            'always', t.tgqual IS NULL AND cardinality(t.tgattr::int2[]) = 0,
+            'language', g.lanname,
+            'function', f.proname,
+            'source', f.prosrc,
             'arguments', string_to_array(encode(t.tgargs, 'escape'), '\000')
         ) ORDER BY t.tgname), '[]')
-        FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
-        WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
-        AND t.tgtype & 19 = 19 AND cardinality(t.tgattr::int2[]) = 0
+        FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid JOIN pg_language g ON g.oid = f.prolang
+        WHERE t.tgrelid = c.oid AND t.tgtype & 19 = 19
     )
 )
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
