@@ -201,6 +201,7 @@ def assemble(
             slice_bytes=chosen.slice_bytes,
             workers=hands.workers,
             drift={name: stream.drift for name, stream in chosen.streams.items()},
+            dropped={name: stream.dropped for name, stream in chosen.streams.items()},
         ),
     )
     if kept is not None:

@@ -40,7 +40,7 @@ EVOLVED: dict[str, tuple[str, list[tuple[str, str]], tuple[str, str]]] = {
     ),
     "dropped": (
         "ALTER TABLE orders DROP COLUMN note",
-        [("warning", "column note (text) is gone: it stays in the sink, and is NULL from now on")],
+        [("warning", "column note (text) is gone: it stays in the sink, and rows from now on bring no value for it")],
         ("note", "string"),
     ),
     "renamed": (
@@ -48,8 +48,7 @@ EVOLVED: dict[str, tuple[str, list[tuple[str, str]], tuple[str, str]]] = {
         [
             (
                 "warning",
-                "column label (text) is gone; perhaps it was renamed to remark: it stays in the sink, and is NULL "
-                "from now on",
+                "column label (text) is gone: it stays in the sink, and rows from now on bring no value for it",
             ),
             ("info", "column remark is new (text): the sink gets it"),
         ],
@@ -79,6 +78,7 @@ EVOLVED: dict[str, tuple[str, list[tuple[str, str]], tuple[str, str]]] = {
 
 
 def test_evolve_follows_every_change(ground: Ground) -> None:
+    ground.write("evolve", dropped=["label"])
     ground.ran()
     before = ground.landed()
     same(before, ground.source(range(1, 6)))
@@ -102,7 +102,7 @@ def test_a_change_is_shown_before_it_comes(ground: Ground) -> None:
     ground.sql("ALTER TABLE orders DROP COLUMN note")
     assert ground.ran().logs == [], "without a new row there is no slice"
     ground.arrive(1)
-    line = "column note (text) is gone: it stays in the sink, and is NULL from now on"
+    line = "column note (text) is gone: it stays in the sink, and rows from now on bring no value for it"
     assert line in ground.command("plan").out
     assert line in ground.command("check").out
     ground.ran()
@@ -126,7 +126,7 @@ def test_freeze_stops_until_a_change_is_accepted(ground: Ground) -> None:
             assert line.rpartition(": ")[0] in refused.error["reason"]
         assert "drift: evolve" in refused.error["next_step"]
         same(ground.landed(), before)
-        ground.write("evolve")
+        ground.write("evolve", dropped=["label"])
         assert ground.ran().logs == lines
         same(ground.landed(), ground.source(ids))
         before = ground.landed()
@@ -315,8 +315,15 @@ def test_a_column_renamed_under_an_open_slice_loses_no_value(ground: Ground) -> 
     assert "label of public.orders, which is gone (perhaps it was renamed to remark)" in refused.error["reason"]
     assert "penstock state recover" in refused.error["next_step"]
     assert ground.command("state recover", "--yes").code == 0
-    ground.ran()
-    same(ground.landed(), ground.source(ids))
+    refused = ground.run()
+    assert refused.code == 2
+    assert "column label is gone, and remark of its type is new" in refused.error["reason"]
+    assert "`shape: {rename: {remark: label}}`" in refused.error["next_step"]
+    assert "`dropped: [label]`" in ground.command("check").out
+    ground.write("evolve", shape={"rename": {"remark": "label"}})
+    assert ground.ran().logs == [], "the sink's column goes on"
+    wanted = ground.source(ids)
+    same(ground.landed(), {id_: {"label": row.pop("remark"), **row} for id_, row in wanted.items()})
 
 
 def test_a_table_that_grew_for_a_slice_that_died_takes_the_next_one(ground: Ground) -> None:

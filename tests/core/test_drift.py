@@ -165,6 +165,20 @@ def test_a_column_that_went_as_another_came_at_its_place_was_perhaps_renamed() -
         assert all(change.perhaps is None for change in changes([a, b, c], now))
 
 
+def test_what_was_perhaps_renamed_stops_until_it_is_said_to_be_dropped() -> None:
+    before, now = content(*map(column, "abc")), content(*map(column, "adec"))
+    with pytest.raises(StreamRefused, match="column b is gone, and d and e of its type are new") as refused:
+        followed(before, now, "evolve")
+    assert "`shape: {rename: {d: b}}`" in refused.value.next_step
+    assert "`dropped: [b]`" in refused.value.next_step
+    after = followed(before, now, "evolve", dropped=["b"])
+    assert absent(after) == ("b",)
+    assert followed(after, now, "evolve") == after, "said once"
+    assert absent(followed(before, now, "quarantine")) == ("b",)
+    for elsewhere in ([*map(column, "acd")], [column("a"), column("d", "int64"), column("c")]):
+        assert absent(followed(before, content(*elsewhere), "evolve")) == ("b",)
+
+
 def test_another_name_for_the_same_arrow_type_is_no_change() -> None:
     assert changes([column("a", "string", "varchar(10)")], [column("a", "string", "varchar(20)")]) == ()
 
@@ -298,7 +312,7 @@ def test_a_column_named_like_ours_is_told_apart() -> None:
 
 
 def test_a_slice_without_rows_keeps_the_columns() -> None:
-    before = followed(content(column("a"), column("b")), content(column("a"), column("c")), "evolve")
+    before = followed(content(column("a"), column("b")), content(column("a"), column("c", "string")), "evolve")
     now = content(column("a", "string"), where="elsewhere")
     stays = kept(before, now)
     assert (columns_of(stays), reads(stays), stays["where"]) == (columns_of(before), reads(before), "elsewhere")

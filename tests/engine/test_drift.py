@@ -117,7 +117,7 @@ def drift(tmp_path: Path) -> Drift:
 def test_a_column_that_is_gone_is_null_and_said_once(drift: Drift) -> None:
     assert drift.arrived(version=None).exit_code == 0
     assert drift.spoken() == [
-        ("warning", "column version (int64) is gone: it stays in the sink, and is NULL from now on")
+        ("warning", "column version (int64) is gone: it stays in the sink, and rows from now on bring no value for it")
     ]
     assert [row["version"] for row in drift.found()] == [1, 2, None, None]
     drift.arrived()
@@ -216,7 +216,7 @@ def test_values_that_do_not_fit_are_put_aside(drift: Drift) -> None:
     drift.policy = "quarantine"
     assert drift.arrived(version="string", new="int32", key=None).exit_code == 0
     assert drift.spoken() == [
-        ("warning", "column key (int64) is gone: it stays in the sink, and is NULL from now on"),
+        ("warning", "column key (int64) is gone: it stays in the sink, and rows from now on bring no value for it"),
         (
             "warning",
             "column version was int64 and is string now: the sink's column is NULL from now on, and the values are "

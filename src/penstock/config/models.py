@@ -111,6 +111,13 @@ class StreamKeys(Keys):
         description="what happens when the source's columns change: `evolve` follows where nothing is lost, `freeze` "
         "stops the stream, `quarantine` keeps the sink's columns and puts what does not fit aside",
     )
+    dropped: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        description="columns, as a list, that were dropped at the source and not renamed: without it, `drift: evolve` "
+        "stops where a column goes and one of its type comes in its place; default: none",
+        examples=[["note"]],
+    )
     shape: Shape | None = Field(
         default=None,
         description="what becomes of columns and rows on their way; default: they are delivered as they are read",

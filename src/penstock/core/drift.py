@@ -2,13 +2,13 @@
 
 A content lists in `columns` what arrives at the sink. Where that is not what the source gives, the content has a key
 `drift`: `reads`, the source's own columns, and `quarantined`, those of them whose values may be put aside. The sink's
-columns only grow: one that the stream no longer has stays and is NULL, one that became narrower stays wide.
+columns only grow: one that the stream no longer has stays and gets no more values, one that became narrower stays wide.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -126,7 +126,7 @@ def quarantined(content: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def absent(content: Mapping[str, Any]) -> tuple[str, ...]:
-    """Columns of the sink that the stream no longer has: NULL in every row."""
+    """Columns of the sink that the stream no longer has: no row brings a value for them."""
     given = {*_names(reads(content)), *([ASIDE] if quarantined(content) else [])}
     return tuple(name for name in _names(columns_of(content)) if name not in given)
 
@@ -151,11 +151,19 @@ def described(column: Column) -> str:
 # ---------------------------------------------------------------- what the sink's columns become
 
 
-def followed(before: Mapping[str, Any] | None, now: Document, policy: str, *, whole: bool = False) -> Document:
+def followed(
+    before: Mapping[str, Any] | None,
+    now: Document,
+    policy: str,
+    *,
+    whole: bool = False,
+    dropped: Collection[str] = (),
+) -> Document:
     """The content of the next slice; StreamRefused where the policy, or a value that would be lost, stands against it.
 
     `before`: the content of the last slice; `now`: what the source would give. The same `now` after the answer gives
     the answer again. `whole`: the slice takes the place of all before it, so that no two types have to share a column.
+    `dropped`: columns that were not renamed, as the user says, although it looks like it.
     """
     if before is None or not columns_of(before) or (whole and policy == EVOLVE):
         return now
@@ -169,6 +177,7 @@ def followed(before: Mapping[str, Any] | None, now: Document, policy: str, *, wh
     retyped = [change for change in changes(columns_of(before), columns_of(now)) if change.way is Way.RETYPED]
     if retyped:
         raise _lossy(retyped)
+    _must_be_dropped(reads(before), columns_of(now), dropped)
     landed = _landed(columns_of(before), columns_of(now), evolve=True)
     landed += [column for column in columns_of(now) if column["name"] not in _names(landed)]
     return _content(now, landed, ())
@@ -231,6 +240,25 @@ def _content(now: Document, landed: Columns, aside: Sequence[str]) -> Document:
     if stay == given:
         return content
     return content | {"drift": {"reads": given, "quarantined": list(aside)}}
+
+
+def _must_be_dropped(before: Columns, now: Columns, dropped: Collection[str]) -> None:
+    """A column that was perhaps renamed: its values would go on under another name, and the old ones would stay."""
+    gone = [change.column for change in changes(before, now) if change.way is Way.DROPPED]
+    found = {name: successors(name, before, now) for name in gone if name not in dropped}
+    doubtful = {name: names for name, names in found.items() if names}
+    if not doubtful:
+        return
+    pairs = "; ".join(
+        f"column {name} is gone, and {' and '.join(names)} of its type" for name, names in doubtful.items()
+    )
+    lines = ", ".join(f"{new}: {name}" for new, name in {names[0]: name for name, names in doubtful.items()}.items())
+    raise StreamRefused(
+        f"perhaps a column was renamed: {pairs} {'is' if sum(map(len, doubtful.values())) == 1 else 'are'} new",
+        next_step=f"if it was renamed, add to the stream `shape: {{rename: {{{lines}}}}}`, which goes on under the old "
+        f"name; if it was dropped, add `dropped: [{', '.join(doubtful)}]`",
+        safe=UNTOUCHED,
+    )
 
 
 def _frozen(found: Sequence[Change]) -> StreamRefused:

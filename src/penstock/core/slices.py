@@ -128,6 +128,8 @@ class Receipt:
     pieces: str
     #: values that had no exact form, and in whose place the stream wants NULL
     nulled: int = 0
+    #: columns that the source no longer has: NULL in every row, which says nothing of the values that were there
+    absent: tuple[str, ...] = ()
 
 
 class Verdict(enum.Enum):

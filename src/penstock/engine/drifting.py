@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from penstock.core.documents import parse
@@ -14,7 +15,7 @@ from penstock.ports import StreamState
 
 _STAYS = {
     Way.ADDED: "the sink gets it",
-    Way.DROPPED: "it stays in the sink, and is NULL from now on",
+    Way.DROPPED: "it stays in the sink, and rows from now on bring no value for it",
     Way.WIDENED: "the sink's column becomes wider",
     Way.NARROWED: "the sink's column stays as wide as it is",
     Way.RETYPED: "the sink's column stays as it is",
@@ -39,12 +40,20 @@ def before(state: StreamState) -> dict[str, Any] | None:
 
 
 def lines(
-    last: Mapping[str, Any] | None, content: Mapping[str, Any], *, whole: bool = False
+    last: Mapping[str, Any] | None,
+    content: Mapping[str, Any],
+    *,
+    whole: bool = False,
+    dropped: Collection[str] = (),
 ) -> list[tuple[Change, str]]:
-    """The changes that come with a slice's content, each with a line about it. `whole`: of a full refresh."""
+    """The changes that come with a slice's content, each with a line about it.
+
+    `whole`: of a full refresh. `dropped`: columns that were not renamed, as the user says.
+    """
     aside = quarantined(content)
     found = []
-    for change in said(last, content):
+    for each in said(last, content):
+        change = replace(each, perhaps=None) if each.column in dropped else each
         stays = _COPIED if whole and "drift" not in content else _STAYS
         becomes = _ASIDE if change.column in aside and change.way in _ASIDE else stays
         found.append((change, f"{change}: {becomes[change.way]}"))
@@ -52,10 +61,15 @@ def lines(
 
 
 def told(
-    stream: str, last: Mapping[str, Any] | None, content: Mapping[str, Any], *, whole: bool = False
+    stream: str,
+    last: Mapping[str, Any] | None,
+    content: Mapping[str, Any],
+    *,
+    whole: bool = False,
+    dropped: Collection[str] = (),
 ) -> Iterator[Log]:
     """What a run says when it has begun a slice with other columns than the last."""
-    for change, line in lines(last, content, whole=whole):
+    for change, line in lines(last, content, whole=whole, dropped=dropped):
         put_aside = change.column in quarantined(content)
         yield Log(level="warning" if put_aside else change.level, stream=stream, text=line)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import json
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.core.documents import Document
@@ -81,6 +81,8 @@ class Gate:
     warned: bool = False
     #: what happens when its columns change: evolve, freeze or quarantine
     drift: str = EVOLVE
+    #: columns that were dropped at the source, as the user says, although a new one looks like a rename
+    dropped: Collection[str] = ()
 
     @property
     def stream(self) -> str:
@@ -206,7 +208,9 @@ class Gate:
             plan=planned.plan,
         )
         self.intend(slice_, rows=planned.rows)
-        self.tell(drifting.told(self.stream, drifting.before(state), self.content, whole=self.whole))
+        self.tell(
+            drifting.told(self.stream, drifting.before(state), self.content, whole=self.whole, dropped=self.dropped)
+        )
         if not self.moved:
             self.tell(drifting.reminder(self.stream, self.content))
         return slice_
@@ -235,7 +239,7 @@ class Gate:
         if state.last and state.last.mark:
             self.source.accept(self.stream, state.last, content)
         if self.content is None:
-            content = followed(drifting.before(state), content, self.drift, whole=self.whole)
+            content = followed(drifting.before(state), content, self.drift, whole=self.whole, dropped=self.dropped)
             self.sink.check(self.info, content)
             self.content = content
         return content

@@ -58,6 +58,8 @@ class Settings:
     heartbeat: bool = True
     #: by stream, what happens when its columns change; see core.drift. One that is not named evolves
     drift: Mapping[str, str] = field(default_factory=dict)
+    #: by stream, columns that were dropped at the source and not renamed
+    dropped: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 class Engine:
@@ -418,6 +420,7 @@ class Engine:
             workers=self.settings.workers,
             rows_left=lambda: limits.rows_left(self._voice.request.rows),
             drift=self.settings.drift.get(info.name, EVOLVE),
+            dropped=self.settings.dropped.get(info.name, ()),
         )
 
     def mover(self) -> Mover:

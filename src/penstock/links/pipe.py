@@ -17,6 +17,20 @@ if TYPE_CHECKING:
 _NULLED: ContextVar[list[int] | None] = ContextVar("nulled", default=None)
 
 
+#: in the metadata of a field: the source no longer has the column, and each of its values is NULL
+_ABSENT = b"penstock.absent"
+
+
+def as_absent(column: pa.Field) -> pa.Field:
+    """Mark a column that the source no longer has. A sink then leaves alone what it holds of it."""
+    return column.with_metadata({**(column.metadata or {}), _ABSENT: b"true"})
+
+
+def is_absent(column: pa.Field) -> bool:
+    """Whether a column is marked by `as_absent`."""
+    return _ABSENT in (column.metadata or {})
+
+
 def nulled(values: int) -> None:
     """For whoever reads: so many values had no exact form and have become NULL, as the stream wants it."""
     count = _NULLED.get()
@@ -29,6 +43,7 @@ def carry(reader: Reader, writer: Writer, part: Part) -> Receipt:
     import pyarrow as pa
 
     count = 0
+    absent: tuple[str, ...] = ()
     lost = [0]
     _NULLED.set(lost)
 
@@ -36,9 +51,13 @@ def carry(reader: Reader, writer: Writer, part: Part) -> Receipt:
         nonlocal count
         for batch in batches:
             count += batch.num_rows
-            yield batch
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema) if absent else batch
 
     with reader.open(part) as batches:
-        passing = pa.RecordBatchReader.from_batches(batches.schema, counted(batches))
+        absent = tuple(column.name for column in batches.schema if is_absent(column))
+        # The receipt says it: the mark itself is not to be written into anyone's files.
+        schema = pa.schema([column.remove_metadata() if is_absent(column) else column for column in batches.schema])
+        schema = schema.with_metadata(batches.schema.metadata) if absent else batches.schema
+        passing = pa.RecordBatchReader.from_batches(schema, counted(batches))
         receipt = writer.write(passing, part)
-    return replace(receipt, read=count, nulled=lost[0])
+    return replace(receipt, read=count, nulled=lost[0], absent=absent)

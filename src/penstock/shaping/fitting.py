@@ -14,6 +14,7 @@ from penstock.core.drift import ASIDE, columns_of, quarantined
 from penstock.core.slices import Part
 from penstock.core.widening import widens
 from penstock.errors import StreamFailed
+from penstock.links.pipe import as_absent, is_absent
 from penstock.ports import Reader
 
 if TYPE_CHECKING:
@@ -68,6 +69,13 @@ class _Fit:
             # As it comes, where the types are spelt alike: not every print can be read back.
             pa.field(name, types[name] if name in types and str(types[name]) == arrow else arrow_type(arrow))
             for name, arrow in columns
+        ]
+        made = {ASIDE} if self._aside else set()
+        fields = [
+            as_absent(each)
+            if each.name not in made and (each.name not in types or is_absent(given.field(each.name)))
+            else each
+            for each in fields
         ]
         if CHANGE in types and CHANGE not in self._kept:
             fields.append(given.field(CHANGE))

@@ -59,7 +59,8 @@ class Shaping:
         # What a column becomes does not depend on its rows: no rows at all tell its type.
         made = [self._column(old, pa.nulls(0, given.field(old).type)).type for old, _ in rules.names]
         fields = [
-            each if each.type == type_ else pa.field(each.name, type_) for each, type_ in zip(fields, made, strict=True)
+            each if each.type == type_ else each.with_type(type_).with_nullable(True)
+            for each, type_ in zip(fields, made, strict=True)
         ]
         if CHANGE in given.names:
             fields.append(given.field(CHANGE))

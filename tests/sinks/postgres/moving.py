@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.core.messages import Message, StepDone, StreamStatus
 from penstock.engine import Engine, Settings
-from penstock.ports import Context, Owner, Quiet, Sink, Source
+from penstock.ports import Context, Mover, Owner, Quiet, Sink, Source
 from penstock.shaping.drifting import Drifting
 from penstock.sinks import postgres as postgres_sink
 from penstock.sources import postgres as postgres_source
@@ -31,7 +32,15 @@ class Moving:
         """What became of the rows of each slice."""
         return [m.outcome for m in self.said if isinstance(m, StepDone) and m.step == "commit"]
 
-    def run(self, pipeline: str, source: Source, sink: Sink) -> list[str]:
+    def run(
+        self,
+        pipeline: str,
+        source: Source,
+        sink: Sink,
+        *,
+        dropped: Sequence[str] = (),
+        mover: Callable[[], Mover] = LoopMover,
+    ) -> list[str]:
         """One run; what went wrong in it, in words."""
         before = len(self.said)
         with closing(source), closing(sink):
@@ -40,13 +49,13 @@ class Moving:
                 source=Drifting(source),
                 sink=sink,
                 store=self.store,
-                mover=LoopMover,
+                mover=mover,
                 clock=Clock(),
                 probe=Quiet(),
                 owner=Owner(f"owner{next(_numbers)}", "here", 1),
                 gone=lambda _: True,
                 emit=self.said.append,
-                settings=Settings(heartbeat=False),
+                settings=Settings(heartbeat=False, dropped={"t": dropped, "orders": dropped}),
             ).run()
         bad = [m for m in self.said[before:] if isinstance(m, StreamStatus) and m.status in ("error", "skip")]
         return [f"{message.reason}; {message.next_step}" for message in bad]

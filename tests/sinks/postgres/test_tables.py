@@ -193,6 +193,7 @@ def test_a_source_whose_columns_change(database: str) -> None:
             "copy",
             reading(database, stream="orders", cursor="id", unique=True),
             writing(database, stream="orders", into="copies.orders", key=["id"]),
+            dropped=["gone", "old"],
         )
 
     assert run() == []

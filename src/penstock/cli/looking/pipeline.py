@@ -144,8 +144,9 @@ class Look:
         last = parse(intent.content) if intent else drifting.before(seen.state)
         keys = self.file.pipelines[self.pipeline].streams.get(seen.info.name)
         whole = seen.info.kind is Kind.REFRESH
-        content = followed(last, content, keys.drift if keys else EVOLVE, whole=whole)
-        seen.drift = [line for _, line in drifting.lines(last, content, whole=whole)]
+        dropped = keys.dropped if keys else ()
+        content = followed(last, content, keys.drift if keys else EVOLVE, whole=whole, dropped=dropped)
+        seen.drift = [line for _, line in drifting.lines(last, content, whole=whole, dropped=dropped)]
         return content
 
     def standing(self) -> Mapping[str, Any] | None:

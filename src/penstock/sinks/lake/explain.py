@@ -9,8 +9,10 @@ from penstock.lake.place import Place
 from penstock.ports import Remark, StreamInfo
 
 
-def remarks(place: Place, table: str, mode: str, key: Sequence[str], stream: StreamInfo) -> Sequence[Remark]:
-    """Where it lands comes first."""
+def remarks(
+    place: Place, table: str, mode: str, key: Sequence[str], stream: StreamInfo, gone: Sequence[str] = ()
+) -> Sequence[Remark]:
+    """Where it lands comes first. `gone`: columns of the table that the source no longer has."""
     where = f"lands in the table {place.namespace}.{table} of {place.warehouse}"
     if stream.kind is Kind.REFRESH:
         return (
@@ -18,10 +20,14 @@ def remarks(place: Place, table: str, mode: str, key: Sequence[str], stream: Str
             Remark("gap", "readers of the table are given each refresh as new rows, and no deletes"),
         )
     if mode == "merge":
-        return (
+        found = [
             Remark("guarantee", f"{where}: one current row for each {', '.join(key)}; a slice is one commit"),
             Remark("gap", "readers of the table are given its state, not versions that came and went between two runs"),
-        )
+        ]
+        if gone:
+            what = f"{', '.join(gone)} {'are' if len(gone) > 1 else 'is'} gone at the source"
+            found.append(Remark("gap", f"{what}: a row that is updated from now on is NULL there, in its new version"))
+        return found
     found = [
         Remark("guarantee", f"{where}: a log of versions; each slice is one commit, in the order of commits"),
         Remark("gap", "an updated row is delivered again beside its older versions; the highest _ingest_seq is newest"),

@@ -115,7 +115,14 @@ class LakeSink:
         from penstock.sinks.lake.explain import remarks
 
         options = self.stream_options(stream.name)
-        return remarks(self.place, self.table(stream.name), options.mode, options.key or stream.primary_key, stream)
+        return remarks(
+            self.place,
+            self.table(stream.name),
+            options.mode,
+            options.key or stream.primary_key,
+            stream,
+            absent(content),
+        )
 
     def held(self, stream: str) -> Held | None:
         from penstock.lake.chain import held

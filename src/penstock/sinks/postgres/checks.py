@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.core.documents import Document
-from penstock.core.drift import columns_of
+from penstock.core.drift import absent, columns_of
 from penstock.core.slices import Kind
 from penstock.errors import StreamRefused
 from penstock.links.postgres.literals import TableName, plain, written
@@ -130,6 +130,13 @@ class Checks:
                     )
                 if option != "key" and not rules.key:
                     raise self._refused(f"`{option}` has no meaning without a key", "set `key` on the stream")
+        gone = absent(self.content)
+        for option, name in rules.needs:
+            if name in gone:
+                raise self._refused(
+                    f"`{option}` names the column {name}, which is gone at the source",
+                    f"bring the column back, or change `{option}` on the stream",
+                )
         if options.deletes == "soft" and not options.deleted_at:
             raise self._refused("`deletes: soft` needs the column that marks them", "set `deleted_at` on the stream")
 
@@ -185,7 +192,8 @@ class Checks:
                     f"column {name} is {words} and would not be exact in {self.table}, where it is {column.type}",
                     "cast it with `shape` on the stream, or change the column's type",
                 )
-        needed = [c.name for c in target.columns if c.not_null and not c.filled and c.name not in self.columns]
+        given = [name for name in self.columns if name not in absent(self.content)]
+        needed = [c.name for c in target.columns if c.not_null and not c.filled and c.name not in given]
         if needed:
             raise self._refused(
                 f"column {needed[0]} of {self.table} may not be NULL, has no default, and the stream does not have it",

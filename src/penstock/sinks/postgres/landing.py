@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.core.documents import parse
+from penstock.core.drift import absent
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Receipt, Slice
 from penstock.errors import CommitUnclear, SliceRefused, StreamFailed, StreamRefused
@@ -160,8 +161,25 @@ class Landing:
 
     @property
     def columns(self) -> list[tuple[str, str]]:
-        """The stream's columns, and the type in which each was put aside."""
-        return [(name, type_) for name, type_ in put_aside(parse(self.slice.content)) if type_]
+        """The columns that are written, and the type in which each was staged.
+
+        Those that the source no longer has are left out: their NULLs are no values, and the table keeps what it has.
+        """
+        content = parse(self.slice.content)
+        gone = {*absent(content), *(name for receipt in self.receipts for name in receipt.absent)}
+        self._must_not_need(gone)
+        return [(name, type_) for name, type_ in put_aside(content) if type_ and name not in gone]
+
+    def _must_not_need(self, gone: Collection[str]) -> None:
+        for option, name in self.rules.needs:
+            if name in gone:
+                raise StreamRefused(
+                    f"slice {self.slice.number} comes without the column {name}, which is gone at the source, and "
+                    f"`{option}` needs it",
+                    next_step=f"bring the column back, or change `{option}` on the stream, then run again",
+                    pipeline=self.pipeline,
+                    stream=self.slice.stream,
+                )
 
     def _merge(self, connection: psycopg.Connection[Any], target: Target) -> Merge:
         return Merge(

@@ -44,6 +44,12 @@ class Rules:
     deletes: str = "hard"
     deleted_at: str | None = None
 
+    @property
+    def needs(self) -> list[tuple[str, str]]:
+        """The columns without which rows cannot meet, each with the option that names it."""
+        named = {"key": self.key, "guard": self.guard, "newer_than": (self.newer_than,) if self.newer_than else ()}
+        return [(option, name) for option, names in named.items() for name in names]
+
 
 @dataclass(frozen=True)
 class Merge:
