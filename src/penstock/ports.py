@@ -377,6 +377,20 @@ class Quarantining(Protocol):
         ...
 
 
+@runtime_checkable
+class Archiving(Protocol):
+    """A sink that can move what it holds for a stream out of the way, so that the stream can begin again."""
+
+    def archive(self, stream: str, label: str) -> Sequence[str]:
+        """Move the stream's rows and its chain, whole, to a place of their own; nothing is deleted.
+
+        Under the lease. `label` makes the name of that place unique. Returns lines that say where the rows are now;
+        empty: the sink held nothing. Afterwards `held` is None. Killed anywhere, the next call finishes it.
+        StreamRefused if another pipeline uses the same place.
+        """
+        ...
+
+
 # ---------------------------------------------------------------- the store
 
 

@@ -29,6 +29,7 @@ from penstock.engine.gate import Gate, Turn
 from penstock.engine.lease import Heartbeat
 from penstock.engine.voice import Ending, Voice
 from penstock.errors import (
+    UNTOUCHED,
     ConnectionFailed,
     InputError,
     Interrupted,
@@ -36,9 +37,10 @@ from penstock.errors import (
     PenstockError,
     PipelineHeld,
     StreamFailed,
+    StreamRefused,
     StreamStopped,
 )
-from penstock.ports import Budget, Clock, Lease, Mover, Owner, Probe, Sink, Source, Store, StreamInfo
+from penstock.ports import Archiving, Budget, Clock, Lease, Mover, Owner, Probe, Sink, Source, Store, StreamInfo
 
 #: the errors that end a whole run rather than one stream
 _FATAL = (LeaseLost, PipelineHeld, ConnectionFailed, Interrupted)
@@ -115,6 +117,10 @@ class Engine:
     def recover(self, streams: Sequence[str] | None = None) -> Eof:
         """Set the store to what the sink holds; withdraws from the sink what cannot be made whole."""
         return self._guarded(lambda: self._recover_all(streams))
+
+    def migrate(self, streams: Sequence[str]) -> Eof:
+        """Begin streams again in a new place, as they are configured now; what was delivered is kept elsewhere."""
+        return self._guarded(lambda: self._migrate_all(streams))
 
     def stop(self, signal_number: int) -> None:
         """Ask the run to end soon, from a signal handler: a move is given up, its slice stays open."""
@@ -240,7 +246,7 @@ class Engine:
         # Rows that someone keeps from being read are told, and so that the run's record has them.
         return planned is not None or gate.held
 
-    # ------------------------------------------------------------ reset, rewind, undo and recover
+    # ------------------------------------------------------------ reset, rewind, undo, recover and migrate
 
     def _reset_all(self, names: Sequence[str]) -> Ending:
         streams = self._connect(names)
@@ -299,9 +305,38 @@ class Engine:
             self._ending = self._close(None, [])
         return self._ending
 
+    def _migrate_all(self, names: Sequence[str]) -> Ending:
+        streams = self._connect(names)
+        if not isinstance(self.sink, Archiving):
+            raise InputError(
+                "this sink cannot move what it holds out of the way",
+                safe=UNTOUCHED,
+                next_step="give the stream another name, with `table` for what it reads",
+                pipeline=self.pipeline,
+            )
+        with self._leased() as lease:
+            label = self.clock.now().strftime("%Y%m%dT%H%M%S")
+            for info in streams:
+                self._heed()
+                try:
+                    lines = self.sink.archive(info.name, label)
+                except (StreamFailed, StreamRefused) as error:
+                    self._fail(info.name, error)
+                    continue
+                for line in lines or ("the sink holds nothing of it",):
+                    self._voice.say(Log(level="info", stream=info.name, text=line))
+                self.probe.at("engine.archived")
+                self._set_to_sink(lease, info.name)
+            self._ending = self._close(None, [])
+        return self._ending
+
     def _recover(self, lease: Lease, stream: str) -> None:
         for line in self.sink.recover(stream):
             self._voice.say(Log(level="warning", stream=stream, text=line))
+        self._set_to_sink(lease, stream)
+
+    def _set_to_sink(self, lease: Lease, stream: str) -> None:
+        """Set the store to what the sink holds; an open slice is dropped."""
         held = self.sink.held(stream)
         position = held.position if held else None
         self.probe.at("engine.recovering")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 from urllib.parse import urlsplit
@@ -36,6 +37,24 @@ def reach(place: Place) -> None:
             f"there is no bucket {bucket!r} {_where(place)}",
             next_step=f"make the bucket, or correct `warehouse: {place.warehouse}` and the property s3.endpoint",
         )
+
+
+def is_occupied(place: Place, location: str) -> bool:
+    """Whether a folder of the warehouse may hold files; True where only the catalog may look."""
+    from pyarrow import fs
+
+    if place.folder is not None:
+        folder = location.removeprefix("file://")
+        return os.path.isdir(folder) and bool(os.listdir(folder))
+    if place.vended:
+        return True
+    key = location.partition("://")[2]
+    bucket = key.partition("/")[0]
+    try:
+        found = _client(place, bucket).get_file_info(fs.FileSelector(key, allow_not_found=True))
+    except OSError as error:
+        raise _explained(place, bucket, error) from error
+    return bool(found)
 
 
 def read(place: Place, location: str) -> bytes:

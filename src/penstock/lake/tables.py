@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,7 @@ from pyiceberg.table.sorting import SortOrder
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from penstock.lake import names
+from penstock.lake.bucket import is_occupied
 from penstock.lake.place import Place
 from penstock.lake.standing import Standing
 
@@ -131,8 +133,15 @@ def create(
     order: SortOrder,
     properties: Mapping[str, str],
 ) -> None:
-    """Make a table, unless someone just did."""
+    """Make a table, unless someone just did.
+
+    It never shares a folder with another table (one that was renamed, say): the sweep of leftovers and orphans would
+    take that one's files for its own.
+    """
     at = catalog(place)
+    location = f"{place.warehouse}/{place.namespace}/{table}"
+    if is_occupied(place, location):
+        location += f"-{uuid.uuid4().hex[:8]}"
     with contextlib.suppress(IntegrityError):  # another process made it meanwhile
         at.create_namespace_if_not_exists(place.namespace)
     try:
@@ -141,7 +150,7 @@ def create(
             schema=schema,
             partition_spec=spec,
             sort_order=order,
-            location=f"{place.warehouse}/{place.namespace}/{table}",
+            location=location,
             properties={**DEFAULTS, **properties},
         )
     except TableAlreadyExistsError:

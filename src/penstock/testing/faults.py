@@ -54,6 +54,8 @@ POINTS = (
     "gate.swept",
     "engine.released",
     "engine.reset_wanted",
+    "files.manifests_archived",
+    "engine.archived",
     "engine.recovering",
     "files.files_withdrawn",
     "lake.stamped",
@@ -73,7 +75,7 @@ _EVERY_RUN = tuple(
     point
     for point in POINTS
     if point.startswith(("engine.", "gate."))
-    and point not in ("gate.unclear", "engine.reset_wanted", "engine.recovering")
+    and point not in ("gate.unclear", "engine.reset_wanted", "engine.recovering", "engine.archived")
 )
 _IN_FILES = ("files.part_written", "files.manifest_written", "files.manifest_linked", "files.file_visible")
 _IN_LOG = ("lake.part_written", "lake.prepared", "lake.landed")

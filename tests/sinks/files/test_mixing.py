@@ -36,4 +36,4 @@ def test_slices_beside_a_refresh(tmp_path: Path) -> None:
     assert refused.value.what == (
         f"the folder {data} holds a full refresh (`current`), and slices beside it would show readers both"
     )
-    assert "that folder away and run `penstock state recover FILE --stream " in refused.value.next_step
+    assert "run `penstock state migrate FILE --stream orders`" in refused.value.next_step

@@ -75,6 +75,18 @@ class Layout:
     def current(self) -> str:
         return os.path.join(self.data, "current")
 
+    @property
+    def archives(self) -> str:
+        """The beginning of the folders that hold what `state migrate` moved out of the way."""
+        return os.path.join("_before", safe(self.stream))
+
+    def other_pipelines(self, root: str) -> list[str]:
+        """Pipelines besides this one that have written the stream's folder."""
+        _, own, stream = self.meta.split(os.sep)
+        top = os.path.join(root, "_penstock")
+        found = sorted(os.listdir(top)) if os.path.isdir(top) else []
+        return [name for name in found if name != own and os.path.isdir(os.path.join(top, name, stream, "manifests"))]
+
     def manifest(self, number: int) -> str:
         return os.path.join(self.manifests, f"{number:012d}.json")
 

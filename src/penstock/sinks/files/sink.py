@@ -86,8 +86,8 @@ class FilesSink:
             return
         raise StreamRefused(
             f"the folder {folder} {what}",
-            next_step="keep what is there and give the stream another name, with `table` for what it reads; or move "
-            f"that folder away and run `penstock state recover FILE --stream {stream.name}`: it begins anew",
+            next_step=f"run `penstock state migrate FILE --stream {stream.name}`: it moves that folder out of the way, "
+            "and the next run begins the stream again; or give the stream another name, with `table` for what it reads",
             pipeline=self.pipeline,
             stream=stream.name,
         )
@@ -114,22 +114,14 @@ class FilesSink:
     def _check_alone(self, stream: str) -> None:
         """A refresh replaces what readers see, so no other pipeline may write the same stream here."""
         mine = Layout(self.pipeline, stream)
-        try:
-            pipelines = os.listdir(os.path.join(self.root, "_penstock"))
-        except FileNotFoundError:
-            return
-        own = mine.meta.split(os.sep)[1]
-        for other in sorted(pipelines):
-            if other != own and os.path.isdir(
-                os.path.join(self.root, "_penstock", other, os.path.basename(mine.meta), "manifests")
-            ):
-                raise StreamRefused(
-                    f"a full refresh would replace {os.path.join(self.root, mine.data)}, "
-                    f"which pipeline {other!r} writes too",
-                    next_step="give this pipeline a directory of its own, or the stream a cursor",
-                    pipeline=self.pipeline,
-                    stream=stream,
-                )
+        if others := mine.other_pipelines(self.root):
+            raise StreamRefused(
+                f"a full refresh would replace {os.path.join(self.root, mine.data)}, "
+                f"which pipeline {others[0]!r} writes too",
+                next_step="give this pipeline a directory of its own, or the stream a cursor",
+                pipeline=self.pipeline,
+                stream=stream,
+            )
 
     def held(self, stream: str) -> Held | None:
         with self._writing(stream):
@@ -250,6 +242,12 @@ class FilesSink:
 
         with self._writing(stream):
             return make_whole(self.chain(stream))
+
+    def archive(self, stream: str, label: str) -> Sequence[str]:
+        from penstock.sinks.files.archive import archive
+
+        with self._writing(stream):
+            return archive(self.root, Layout(self.pipeline, stream), label, self.probe)
 
     def close(self) -> None:
         return None

@@ -84,12 +84,12 @@ class Checks:
         if standing.mode != self.options.mode:
             self._refuse(
                 f"the table {self._name} was made with mode {standing.mode}, not {self.options.mode}",
-                f"set `mode: {standing.mode}`, or name another `into`",
+                f"set `mode: {standing.mode}`; or {self._migrate}; or name another `into`",
             )
         if standing.mode == "merge" and standing.key != tuple(self.key):
             self._refuse(
                 f"the table {self._name} is keyed by {', '.join(standing.key)}, not by {', '.join(self.key)}",
-                f"set `key: [{', '.join(standing.key)}]`, or name another `into`",
+                f"set `key: [{', '.join(standing.key)}]`; or {self._migrate}; or name another `into`",
             )
 
     def _check_refresh(self, standing: Standing | None) -> None:
@@ -114,6 +114,14 @@ class Checks:
         from penstock.sinks.lake.making import check_schema
 
         check_schema(self.place, self.table, self.content, self.options, self.key)
+
+    @property
+    def _migrate(self) -> str:
+        """The way from one kind of table to another, for a next step."""
+        return (
+            f"run `penstock state migrate FILE --stream {self.stream.name}`, which keeps the table under another name "
+            "and lets the stream begin again"
+        )
 
     @property
     def _name(self) -> str:

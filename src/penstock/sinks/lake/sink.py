@@ -264,5 +264,10 @@ class LakeSink:
 
         return recover(self.place, self.table(stream), self.pipeline, stream)
 
+    def archive(self, stream: str, label: str) -> Sequence[str]:
+        from penstock.lake.archive import archive
+
+        return archive(self.place, self.table(stream), self.pipeline, stream, label)
+
     def close(self) -> None:
         return None

@@ -202,7 +202,8 @@ def accept(session: Session, stream: str, last: Position, now: Content) -> None:
     if was != is_:
         raise StreamRefused(
             f"the mark was made with {was}, and the stream now has {is_}",
-            next_step=f"go back to {was}, or {reset}",
+            next_step=f"go back to {was}; or run `penstock state migrate FILE --stream {stream}`, which keeps what was "
+            f"delivered elsewhere and reads the table from the beginning; or, where the sink has a key, {reset}",
             stream=stream,
         )
     if not isinstance(mark, RefreshMark):
