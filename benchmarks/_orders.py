@@ -66,7 +66,7 @@ pipelines:
 
 def make_orders(url: str, rows: int, table: str = "orders") -> None:
     """Make the table and its index."""
-    apart = sql.SQL("interval '{} seconds'").format(sql.SQL(f"{APART * min(1.0, MANY / rows):.6f}"))
+    apart = sql.SQL("interval '{} seconds'").format(sql.SQL(f"{APART * min(1.0, MANY / max(1, rows)):.6f}"))
     _make(url, sql.SQL(TABLE).format(table=sql.Identifier(table), rows=sql.Literal(rows), apart=apart), table)
 
 

@@ -20,7 +20,7 @@ from tests.sources.lake.lakes import Lake, orders
 
 import penstock
 from penstock.errors import ConfigError, InputError, StreamRefused
-from penstock.links.spark.session import end_jvm
+from penstock.links.spark.jvm import Jvm
 
 TOP = Path(__file__).parents[2]
 # pyspark's own: `collect` leaves the socket it reads the result from to the garbage collector.
@@ -56,7 +56,9 @@ def spark() -> Iterator[SparkSession]:
         )
         yield session
         session.stop()
-        end_jvm()  # or the next one of this process would be started in it, without a library of ours
+        jvm = Jvm.current()
+        assert jvm is not None
+        jvm.end()  # or the next one of this process would be started in it, without a library of ours
 
 
 @pytest.fixture

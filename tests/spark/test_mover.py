@@ -16,7 +16,7 @@ import pytest
 
 from penstock.errors import InputError, StreamFailed
 from penstock.links.spark import SparkHouse, SparkMover, SparkOptions
-from penstock.links.spark.house import telling
+from penstock.links.spark.failures import telling
 from penstock.ports import Reader
 from penstock.testing.contracts.delivery import STREAM, after
 from penstock.testing.contracts.mover import Notes, Numbers, parts, until
@@ -193,13 +193,14 @@ try:
 except PenstockError as error:
     print(type(error).__name__, error.what)
 mover.close()
-print(len(java()))
+from pyspark import SparkContext
+print(len(java()), SparkContext._active_spark_context)
 """
     running = process(script, tmp_path)
     until(lambda: (tmp_path / "waiting-0").exists())
     running.send_signal(signal.SIGINT)
     out, _ = running.communicate()
-    assert out == "StreamFailed the move was given up on request\n0\n"
+    assert out == "StreamFailed the move was given up on request\n0 None\n", "the next run starts a Spark of its own"
     assert not (tmp_path / "go").exists()
 
 

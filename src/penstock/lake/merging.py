@@ -16,7 +16,7 @@ from penstock.lake import names
 from penstock.lake.landing import Landed, Landing
 from penstock.lake.standing import Standing
 from penstock.lake.tables import LostRace, Planted, commit, load, standing_of, translated, undone
-from penstock.links.spark.house import telling
+from penstock.links.spark.failures import telling
 from penstock.ports import Spark
 
 if TYPE_CHECKING:

@@ -12,7 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from penstock.errors import InputError, PenstockError, StreamFailed
-from penstock.links.spark.session import SparkLog, SparkOptions, end_jvm, start, united
+from penstock.links.spark.failures import died, telling
+from penstock.links.spark.jvm import Jvm, stop
+from penstock.links.spark.log import SparkLog
+from penstock.links.spark.scratch import ScratchFolder, sweep
+from penstock.links.spark.session import SparkOptions, start, united
 
 #: how often a waiting driver looks up, so that a signal is heeded
 _LOOK = 0.1
@@ -36,19 +40,21 @@ class SparkHouse:
         self._lent = False
         self._cancelled = threading.Event()
         self._log = SparkLog()
+        self._jvm: Jvm | None = None
+        self._scratch: ScratchFolder | None = None
 
     def needs(self, settings: Mapping[str, str], packages: Sequence[str] = ()) -> None:
         """Settings and Maven packages that the session must have; InputError if they contradict what it has."""
         wanted = united(self._settings, settings)
         missing = [package for package in dict.fromkeys(packages) if package not in self._packages]
-        if self._session is not None:
+        if self._alive():
             self._set(wanted, missing)
         self._settings = wanted
         self._packages += missing
 
     def session(self) -> Any:
-        """The session, started at the first call; InputError with what to install if it cannot be."""
-        if self._session is None:
+        """The session, started at the first call and again if it has died; InputError if it cannot be."""
+        if not self._alive():
             self._begins()
             # Beside this thread: Spark, started on the main one, would take over SIGINT.
             self._session = self.wait(self._start)
@@ -90,12 +96,26 @@ class SparkHouse:
 
         One that somebody else in this process had started is theirs to end.
         """
+        if self._alive() and not self._lent and not self._cancelled.is_set():
+            stop(self._session)
+        self._forget()
+
+    def _alive(self) -> bool:
+        """Whether there is a session and its JVM lives, as far as we know; one that is dead is forgotten."""
+        if self._session is not None and self._jvm is not None and self._jvm.status() is not None:
+            self._forget()
+        return self._session is not None
+
+    def _forget(self) -> None:
+        """Be as before the start, also if the start failed halfway; the JVM is ended if it is ours or dead."""
         session, self._session = self._session, None
-        if session is not None and not self._lent:
-            if not self._cancelled.is_set():
-                session.stop()
-            end_jvm()
+        jvm, self._jvm = self._jvm, None
+        if jvm is not None and session is not None and (not self._lent or jvm.status() is not None):
+            jvm.end()
         self._log.close()
+        if self._scratch is not None:
+            self._scratch.remove()
+            self._scratch = None
 
     def _start(self) -> Any:
         from penstock.links.spark import jars
@@ -103,8 +123,18 @@ class SparkHouse:
         files = jars.files(self._packages, self._settings)
         from pyspark import SparkContext
 
+        before = Jvm.current()
+        if before is not None and before.status() is not None:
+            before.end()
         self._lent = SparkContext._active_spark_context is not None
-        return start(self.options, self._settings, files, self._log)
+        if self._scratch is None:
+            sweep()
+            self._scratch = ScratchFolder()
+        session = start(self.options, self._settings, files, self._log, self._scratch.path)
+        self._jvm = Jvm.current()
+        if not self._lent:
+            self._log.take_loggers()
+        return session
 
     def _set(self, wanted: Mapping[str, str], missing: Sequence[str]) -> None:
         """Add to a session that runs what can still be added."""
@@ -122,21 +152,18 @@ class SparkHouse:
         """A failure in one line; the whole of it is added to Spark's own log, which is kept."""
         if isinstance(error, PenstockError):
             return error
+        status = self._jvm.status(error) if self._jvm is not None else None
+        if status is not None:
+            explained = died(status, self._log.keep(str(error)))
+            explained.__cause__ = error
+            self._forget()
+            return explained
         explained = StreamFailed(
             f"{failed}: {telling(str(error)) or type(error).__name__}",
             next_step=f"run again; if it happens again, Spark's log is in {self._log.keep(str(error))}",
         )
         explained.__cause__ = error
         return explained
-
-
-def telling(text: str) -> str:
-    """The line of a failure that says what happened: where a Python traceback ends, or else Spark's own first words."""
-    _, traced, trace = text.rpartition("Traceback (most recent call last):\n")
-    lines = [line for line in (trace if traced else text).splitlines() if line.strip()]
-    if traced:
-        lines = [line for line in lines if not line.startswith(" ")]
-    return next((line.strip(": ") for line in lines if not line.startswith(("An error occurred while", "\tat "))), "")
 
 
 def hang_up() -> None:

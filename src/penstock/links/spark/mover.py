@@ -12,7 +12,7 @@ import sys
 import sysconfig
 import zipimport
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.core.slices import Part, Receipt
 from penstock.errors import PenstockError
@@ -35,8 +35,12 @@ class SparkMover:
             return []
         session = self.house.session()
         pipe = pipe_of(pickle.dumps((reader, writer, list(parts))))
-        frame = session.range(0, len(parts), 1, len(parts)).mapInArrow(pipe, "outcome binary")
-        rows = self.house.wait(frame.collect, failed="a part could not be moved")
+
+        def collect() -> Sequence[Any]:
+            rows = session.range(0, len(parts), 1, len(parts)).mapInArrow(pipe, "outcome binary").collect()
+            return cast(Sequence[Any], rows)
+
+        rows = self.house.wait(collect, failed="a part could not be moved")
         return [_receipt(bytes(row.outcome)) for row in rows]
 
     def cancel(self) -> None:

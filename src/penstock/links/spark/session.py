@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import InputError
+from penstock.links.spark.failures import died
+from penstock.links.spark.jvm import Jvm
+from penstock.links.spark.log import SparkLog
 
 #: unless told otherwise: a worker takes some 240 MiB, and a server seldom sends faster to more of them
 MOST_WORKERS = 4
@@ -48,42 +48,10 @@ class SparkOptions:
         return (os.cpu_count() or 1) if found.group(1) == "*" else int(found.group(1))
 
 
-class SparkLog:
-    """Where the JVM and its workers write what they have to say, so that it does not run through our own output."""
-
-    def __init__(self) -> None:
-        self._path: str | None = None
-        self._kept = False
-
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[int]:
-        """The log, for the standard error of a process that is started in here."""
-        made, self._path = tempfile.mkstemp(prefix="penstock-spark-", suffix=".log")
-        os.close(made)
-        # Appending, so that what we add is not written over.
-        handle = os.open(self._path, os.O_WRONLY | os.O_APPEND)
-        try:
-            yield handle
-        finally:
-            os.close(handle)
-
-    def keep(self, text: str) -> str:
-        """Add a report and keep the file; returns its path."""
-        if self._path is None:
-            handle, self._path = tempfile.mkstemp(prefix="penstock-spark-", suffix=".log")
-            os.close(handle)
-        with open(self._path, "a", encoding="utf-8") as file:
-            file.write(text + "\n")
-        self._kept = True
-        return self._path
-
-    def close(self) -> None:
-        if self._path is not None and not self._kept and os.path.exists(self._path):
-            os.unlink(self._path)
-        self._path = None
-
-
 _EXTENSIONS = "spark.sql.extensions"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+#: Java's own setting for its temporary files; Spark's is `spark.local.dir`
+_TEMPORARY = "-Djava.io.tmpdir"
 #: settings that are lists, each with what parts it
 _LISTS = {
     _EXTENSIONS: ",",
@@ -114,8 +82,8 @@ def united(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, st
     return result
 
 
-def start(options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path], log: SparkLog) -> Any:
-    """A session; InputError with what to install if Spark cannot start here."""
+def start(options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path], log: SparkLog, scratch: Path) -> Any:
+    """A session; InputError with what to install if Spark cannot start here. `scratch` is for temporary files."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     from pyspark import SparkConf, SparkContext
@@ -123,27 +91,36 @@ def start(options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path]
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    settings = _settings(options, wanted, jars)
+    settings = _settings(options, wanted, jars, scratch)
     builder = SparkSession.builder.master(options.resolved_master)
     for key, value in settings.items():
         builder = builder.config(key, value)
+    launched: Jvm | None = None
     try:
         with SparkContext._lock:
             if SparkContext._gateway is None:
                 # Not by turning our own standard error away meanwhile: a signal's last words must get through.
                 public = [(key, value) for key, value in settings.items() if not key.startswith(_PRIVATE)]
                 conf = SparkConf().setMaster(options.resolved_master).setAll(public)
-                with log.opened() as handle:
+                with log.opened(scratch) as handle:
                     gateway = launch_gateway(conf, {"stderr": handle})  # type: ignore[no-untyped-call]  # pyspark's own
                 SparkContext._gateway = gateway
                 SparkContext._jvm = gateway.jvm
+                launched = Jvm(gateway)
         session = builder.getOrCreate()
     except (PySparkException, OSError, RuntimeError) as error:
+        status = launched.status(error) if launched is not None else None
+        if launched is not None:
+            launched.end()
+        if status is not None:
+            raise died(status, log.keep(str(error))) from error
         raise InputError(
             f"Spark could not be started ({options.resolved_master}): {error}; its log is {log.keep(str(error))}",
             next_step="see that Java 17 or newer is installed (`script/setup` installs it) and that JAVA_HOME, if set, "
             "names it",
         ) from error
+    if launched is not None:
+        log.take_errors_of(session.sparkContext._accumulatorServer)
     _check(session, settings)
     return session
 
@@ -159,7 +136,9 @@ def _check(session: Any, settings: Mapping[str, str]) -> None:
         )
 
 
-def _settings(options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path]) -> dict[str, str]:
+def _settings(
+    options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path], scratch: Path | None = None
+) -> dict[str, str]:
     """All of a session's settings: ours give way to what is wanted."""
     settings = {
         "spark.app.name": "penstock",
@@ -167,37 +146,19 @@ def _settings(options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[P
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": options.memory,
         # Rows never enter the JVM: one collector thread and the first compiler are enough, and start sooner.
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        _JAVA_OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "spark.log.level": "ERROR",
     }
     if options.one_process:
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    if scratch is not None:
+        settings["spark.local.dir"] = str(scratch)
     settings |= wanted
+    if scratch is not None and _TEMPORARY not in settings[_JAVA_OPTIONS]:
+        settings[_JAVA_OPTIONS] += f' "{_TEMPORARY}={scratch}"'
     if jars:
         # Spark would copy what `spark.jars` names at every start, 60 MB; the driver finds it where it lies.
         settings = united(settings, {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars))})
     if jars and not options.one_process:
         settings = united(settings, {"spark.jars": ",".join(map(str, jars))})
     return settings
-
-
-def end_jvm() -> None:
-    """Close the gateway's JVM, which ends when its standard input does."""
-    from pyspark import SparkContext
-
-    gateway = SparkContext._gateway
-    if gateway is None:
-        return
-    process = getattr(gateway, "proc", None)
-    gateway.shutdown()
-    SparkContext._gateway = None
-    SparkContext._jvm = None
-    if process is None:
-        return
-    if process.stdin is not None:
-        process.stdin.close()
-    try:
-        process.wait(timeout=10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -1,0 +1,89 @@
+"""The JVM behind this process's Spark: whether it lives, how it ended, and how it is ended."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import warnings
+from typing import Any
+
+#: seconds that a JVM is given to end by itself
+END_SECONDS = 10
+#: seconds between a connection that breaks and the end of its process
+_LAG_SECONDS = 5
+#: the exit status that Spark gives itself when its heap is full
+HEAP_FULL = 52
+
+
+class Jvm:
+    """The process behind a gateway of PySpark. One that others have started has no process that we know of."""
+
+    def __init__(self, gateway: Any) -> None:
+        self._gateway = gateway
+        self._process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+
+    @classmethod
+    def current(cls) -> Jvm | None:
+        """The one that PySpark uses at present."""
+        from pyspark import SparkContext
+
+        return None if SparkContext._gateway is None else cls(SparkContext._gateway)
+
+    def status(self, error: BaseException | None = None) -> int | None:
+        """Its exit status, negative for a signal; None: it lives, as far as we know.
+
+        After an error that only a broken connection has, its end is waited for: the process ends a little later.
+        """
+        if self._process is None:
+            return None
+        if error is not None and _broken(error):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return self._process.wait(timeout=_LAG_SECONDS)
+        return self._process.poll()
+
+    def end(self) -> None:
+        """End it, unless it is dead, and have PySpark forget it with its context and session: the next one is new."""
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
+        with SparkContext._lock:
+            if SparkContext._gateway is not self._gateway:
+                return  # somebody has done so already
+            context, SparkContext._active_spark_context = SparkContext._active_spark_context, None
+            SparkSession._instantiatedSession = SparkSession._activeSession = None
+            SparkContext._gateway = SparkContext._jvm = None
+        if context is not None:
+            context._jsc = None  # not to be asked any more
+            context.stop()
+        gateway: Any = self._gateway
+        gateway.shutdown()
+        if self._process is not None:
+            _end(self._process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """A JVM that PySpark has started ends when its standard input does."""
+    if process.stdin is not None:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+    try:
+        process.wait(timeout=END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def stop(session: Any) -> None:
+    """Stop a session whose JVM may die meanwhile, without PySpark's warning about that."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
+
+    with warnings.catch_warnings(), contextlib.suppress(Py4JError, OSError):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        session.stop()
+
+
+def _broken(error: BaseException) -> bool:
+    """Whether the failure is that of a connection to the JVM: py4j's own error, without one of Java's inside."""
+    from py4j.protocol import Py4JError, Py4JNetworkError
+
+    return isinstance(error, Py4JNetworkError | ConnectionError | EOFError) or type(error) is Py4JError
