@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
-from penstock.core.outcome import Outcome
+from penstock.core.outcome import Delivered, Outcome
 from penstock.core.slices import Kind, Part, Receipt, Slice
 
 if TYPE_CHECKING:
@@ -465,6 +465,9 @@ class Change:
     run: str | None
     #: what became of the rows; None: the sink does not look at rows, or none came
     outcome: Outcome | None = None
+    bytes: int = 0
+    #: what the stream had delivered since its last reset, with this change
+    total: Delivered = field(default_factory=Delivered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,8 +483,10 @@ class RunRecord:
     has_more: bool
     #: the run this one continues; None: it began anew
     continues: str | None
-    #: progress as a JSON text, over all continuations
-    progress: str
+    #: what it has done over all continuations, as a JSON text: Progress.totals
+    totals: str
+    #: by stream, its progress as a JSON text: of the streams of which no later run had anything to report
+    streams: Mapping[str, str] = field(default_factory=dict)
 
 
 class Store(Protocol):
@@ -491,6 +496,9 @@ class Store(Protocol):
     not ours any more, and nothing is written. Where the lease is ours but the stream does not stand where the
     caller thinks (only possible if someone restored the store), StreamFailed, and nothing is written. Reads after a
     write see it. A store that cannot be read is never taken for an empty one.
+
+    A store does not grow without end: of changes and runs it keeps what its `HistoryLimits` say. The cost of a write
+    does not depend on how many slices and runs there were before, nor on how many other streams there are.
     """
 
     def acquire(
@@ -535,7 +543,8 @@ class Store(Protocol):
         """Mark := slice.upto, slice := done, history + 1, a recorded stop cleared, in one transaction.
 
         Only if this slice is the open intent. Rows, bytes and what became of them are added to the stream's; a reset
-        slice sets them to nothing instead and clears `reset_wanted`. Returns the new version.
+        slice sets them to nothing instead and clears `reset_wanted`; an undo that leads to a version before a reset
+        sets them to what was delivered up to that version and since. Returns the new version.
         """
         ...
 
@@ -552,19 +561,35 @@ class Store(Protocol):
         ...
 
     def history(self, pipeline: str, stream: str, *, most: int = 50) -> Sequence[Change]:
-        """Changes of the mark, newest first."""
+        """Changes of the mark, newest first, without a gap between them."""
         ...
 
     def start_run(self, lease: Lease, run: str, *, now: datetime) -> RunRecord:
         """Begin a run; it continues the last one if that ended with more to do, or never ended."""
         ...
 
-    def note_run(self, lease: Lease, run: str, *, progress: str) -> None:
-        """Keep a run's progress so far, so that the run after a killed one can go on counting."""
+    def note_run(self, lease: Lease, run: str, *, totals: str, streams: Mapping[str, str]) -> None:
+        """Keep a run's progress so far, so that the run after a killed one can go on counting.
+
+        `streams` are those whose progress has changed since it was last kept.
+        """
         ...
 
-    def end_run(self, lease: Lease, run: str, *, now: datetime, status: str, has_more: bool, progress: str) -> None:
-        """Close a run; quiet if the lease is lost: a run that was replaced says nothing."""
+    def end_run(
+        self,
+        lease: Lease,
+        run: str,
+        *,
+        now: datetime,
+        status: str,
+        has_more: bool,
+        totals: str,
+        streams: Mapping[str, str | None],
+    ) -> None:
+        """Close a run; quiet if the lease is lost: a run that was replaced says nothing.
+
+        `streams` as in `note_run`; None: there is nothing to report of it, and what an earlier run had is over.
+        """
         ...
 
     def runs(self, pipeline: str, *, most: int = 20) -> Sequence[RunRecord]:

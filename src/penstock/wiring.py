@@ -61,7 +61,7 @@ def open_store(file: File) -> Store:
     """The file's store, made if it is not there."""
     from penstock.store import open_store
 
-    return open_store(file.store, folder=file.folder)
+    return open_store(file.store, folder=file.folder, limits=file.history)
 
 
 def missing_store(file: File) -> str | None:

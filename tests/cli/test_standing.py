@@ -48,8 +48,9 @@ def filled(store: Store, *, release: bool = True) -> None:
         store.advance(lease, slice_, rows=1000, bytes_=1 << 20, now=NOW, run="r1")
     store.intend(lease, planned(store, 3), now=NOW, run="r1")
     if release:
-        progress = json.dumps({"streams": [{"stream": "orders", "rows": 2000}]})
-        store.end_run(lease, "r1", now=NOW + timedelta(seconds=65), status="failed", has_more=True, progress=progress)
+        totals = json.dumps({"rows": 2000})
+        ended = NOW + timedelta(seconds=65)
+        store.end_run(lease, "r1", now=ended, status="failed", has_more=True, totals=totals, streams={})
         store.release(lease)
 
 
@@ -94,12 +95,8 @@ def test_what_became_of_rows(store: Store) -> None:
             store.intend(lease, slice_ := planned(store, number), now=NOW, run="r1")
             rows = outcome.rows
             store.advance(lease, slice_, rows=rows, bytes_=rows, now=NOW, run="r1", outcome=outcome)
-        told = [
-            {"stream": "orders", "rows": 2000, "outcome": {"stale": 1999, "updated": 1}},
-            {"stream": "items", "rows": 1, "outcome": {"created": 1}},
-            {"stream": "kept in files", "rows": 4},
-        ]
-        store.note_run(lease, "r1", progress=json.dumps({"streams": told}))
+        totals = {"rows": 2005, "outcome": {"stale": 1999, "updated": 1, "created": 1}}
+        store.note_run(lease, "r1", totals=json.dumps(totals), streams={})
         assert text(store) == [
             "shop: process 77 on box has not been heard of since 2026-11-15T12:00:00.000000Z; the next run takes over",
             "  orders: slice 2, 3,000 rows delivered (2.9 KiB), moved 2 min 5 s ago (2026-11-15 12:00:00 UTC)",

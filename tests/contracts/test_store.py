@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.core.history import HistoryLimits
 from penstock.ports import Store
 from penstock.store import open_store
 from penstock.testing.contracts.store import StoreContract
@@ -14,18 +15,23 @@ from penstock.testing.memory_store import MemoryStore
 
 class TestSqlite(StoreContract):
     @pytest.fixture
-    def open_store(self, tmp_path: Path) -> Callable[[], Store]:
+    def open_store(self, tmp_path: Path) -> Callable[..., Store]:
         return partial(open_store, "store.db", folder=str(tmp_path))
 
 
 class TestPostgres(StoreContract):
     @pytest.fixture
-    def open_store(self, database: str) -> Callable[[], Store]:
+    def open_store(self, database: str) -> Callable[..., Store]:
         return partial(open_store, database)
 
 
 class TestMemory(StoreContract):
     @pytest.fixture
-    def open_store(self) -> Callable[[], Store]:
+    def open_store(self) -> Callable[..., Store]:
         store = MemoryStore()
-        return lambda: store
+
+        def opened(limits: HistoryLimits | None = None) -> Store:
+            store.limits = limits or store.limits
+            return store
+
+        return opened

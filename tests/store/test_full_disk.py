@@ -13,7 +13,7 @@ from penstock.store import open_store
 from penstock.testing.contracts.store import after, deliver, take
 
 folder, found = sys.argv[1], []
-for kibibytes in range(8, 257, 24):
+for kibibytes in range(8, 353, 24):
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kibibytes}k", "tmpfs", folder], check=True)
     done, store, at = 0, None, None
     try:

@@ -14,13 +14,14 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import IntegrityError
-from tests.store.older import bring_anew, bring_to, empty_place
+from tests.store.later import LATER, use_later
+from tests.store.tables import bring_anew, bring_to, empty_place
 
 from penstock import __version__
-from penstock.core.outcome import Outcome
+from penstock.errors import StoreRefused
 from penstock.store import open_store, upgrade
 from penstock.store.places import Place
-from penstock.store.schema import HEAD, REVISION_TABLE, REVISIONS, metadata
+from penstock.store.schema import ABANDONED, HEAD, REVISION_TABLE, REVISIONS, metadata
 from penstock.store.upgrade import make, revision, settle
 from penstock.testing.contracts.store import after, deliver, take
 
@@ -30,7 +31,7 @@ HELD = (
     "VALUES ('shop', 'h', 1, 'b', 's', 41, 1, 1)"
 )
 #: something that a store at each revision may hold, in its own SQL; a new revision adds its line
-FILLED = {"0001": HELD, "0002": HELD}
+FILLED = {"0003": HELD}
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -80,27 +81,46 @@ def test_from_each_revision_to_the_schema_of_today(start: str, engine: Engine, p
         assert take(store).epoch == 42
 
 
-def test_rows_that_0001_counted_stay_and_later_ones_are_told_apart(engine: Engine, place: Place, where: str) -> None:
-    bring_to(engine, place, "0001")
-    last = after(None, 1).position
-    counted = {"pipeline": "shop", "stream": "orders", "number": 1, "id": last.id, "content": last.content}
-    assert last.mark is not None
-    with engine.begin() as connection:
-        connection.execute(text(FILLED["0001"]))
-        columns = "pipeline, stream, number, slice_id, mark, content, version, rows"
-        values = ":pipeline, :stream, :number, :id, :mark, :content, 1, 5"
-        for statement in (
-            f"INSERT INTO streams ({columns}, bytes, last_rows, reset_wanted) VALUES ({values}, 50, 5, false)",
-            f"INSERT INTO history ({columns}, at, reason) VALUES ({values}, 1, 'advance')",
-        ):
-            connection.execute(text(statement), counted | {"mark": last.mark.text})
+def test_a_later_step_is_taken_and_what_is_there_stays(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with closing(open_store(where)) as store:
-        before = store.state("shop", "orders")
-        assert (before.last, before.rows, before.outcome) == (last, 5, None)
-        deliver(store, take(store), after(last, 2), rows=3, outcome=Outcome(created=2, stale=1))
-        state = store.state("shop", "orders")
-        assert (state.rows, state.outcome) == (8, Outcome(created=2, stale=1))
-        assert [change.outcome for change in store.history("shop", "orders")] == [state.outcome, None]
+        deliver(store, take(store), after(None, 1), rows=5)
+        before = (store.streams("shop"), store.history("shop", "orders"))
+    use_later(monkeypatch, tmp_path)
+    taken: list[str] = []
+    migrate = upgrade.migrate
+
+    def noted(connection: Connection, schema: str | None) -> None:
+        taken.append(LATER)
+        migrate(connection, schema)
+
+    monkeypatch.setattr(upgrade, "migrate", noted)
+    for _ in range(2):
+        with closing(open_store(where)) as store:
+            assert (store.streams("shop"), store.history("shop", "orders")) == before
+    assert taken == [LATER], "a store that is up to date takes no steps"
+    monkeypatch.undo()
+    with pytest.raises(StoreRefused, match=f"revision {LATER}"):
+        open_store(where)
+
+
+@pytest.mark.parametrize("revision_", ABANDONED)
+def test_a_store_from_before_the_first_release_is_refused_with_the_way_out(
+    engine: Engine, place: Place, where: str, revision_: str
+) -> None:
+    bring_anew(engine, place)
+    with engine.begin() as connection:
+        connection.execute(text(f"UPDATE revision SET version_num = '{revision_}'"))
+    with pytest.raises(StoreRefused) as refused:
+        open_store(where)
+    what, safe, next_step = str(refused.value).split("\n")
+    wrote = f"was written by penstock {__version__} (revision {revision_}); this is penstock {__version__}"
+    assert f"{wrote} (revision {HEAD}), which does not read stores of that revision any more" in what
+    assert safe == "It was not changed, and it is not taken for an empty one."
+    way = "rename the schema: `ALTER SCHEMA penstock" if place.schema else "move it away, with store.db-wal"
+    assert next_step.startswith(f"Next: {way}")
+    assert "then run `penstock state recover FILE`" in next_step
 
 
 def test_the_comparison_would_notice(engine: Engine, place: Place) -> None:

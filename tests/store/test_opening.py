@@ -8,12 +8,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.store.older import make_older
+from tests.store.later import preamble, use_later, write_later
 
 from penstock.core.outcome import Outcome
 from penstock.store import missing_store, open_store
 from penstock.store.schema import APPLICATION_ID
-from penstock.testing.contracts.store import NOW, after, deliver, take
+from penstock.testing.contracts.store import after, deliver, take
 
 MAKE = """
 import sys
@@ -22,10 +22,11 @@ import penstock.store.opening
 import penstock.store.postgres
 import penstock.store.sqlite
 from penstock.store import open_store
-for where in sys.argv[1:]:
+for first in ("", LATER):
+    exec(first)
     print("ready", flush=True)
     sys.stdin.readline()
-    open_store(where).close()
+    open_store(sys.argv[1]).close()
 """
 
 
@@ -82,33 +83,16 @@ def test_a_store_that_appears_meanwhile_is_not_replaced(tmp_path: Path, monkeypa
         assert take(store).epoch == 2
 
 
-def test_what_becomes_of_slices(tmp_path: Path) -> None:
-    """For people who look into the store: no method reads a slice that is not open."""
-    with closing(open_store("store.db", folder=str(tmp_path))) as store:
-        lease = take(store)
-        at = first = deliver(store, lease, after(None, 1))
-        at = deliver(store, lease, after(at, 2))
-        store.intend(lease, after(at, 3), now=NOW, run="r")
-        assert statuses(tmp_path) == ["done", "done", "open"]
-        store.rebuild(lease, "orders", first, now=NOW, run=None)
-        assert statuses(tmp_path) == ["done", "dropped", "dropped"]
-        deliver(store, lease, after(first, 2))
-        assert statuses(tmp_path) == ["done", "done", "dropped"]
-
-
-def statuses(folder: Path) -> list[str]:
-    with closing(sqlite3.connect(folder / "store.db")) as connection:
-        return [status for (status,) in connection.execute("SELECT status FROM slices ORDER BY number")]
-
-
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_many_who_make_it_at_once(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    new = str(tmp_path / "store.db") if kind == "sqlite" else request.getfixturevalue("database")
-    old = str(tmp_path / "old.db") if kind == "sqlite" else request.getfixturevalue("postgres_server").database()
-    make_older(old)
-    command = [sys.executable, "-W", "error", "-c", MAKE, new, old]
+def test_many_who_make_it_at_once(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = str(tmp_path / "store.db") if kind == "sqlite" else request.getfixturevalue("database")
+    later = preamble(write_later(tmp_path))
+    # Made as it is today by all of them at once, and then migrated.
+    command = [sys.executable, "-W", "error", "-c", MAKE.replace("LATER", repr(later)), where]
     makers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(4)]
-    for _ in (new, old):
+    for _ in range(2):
         for maker in makers:
             assert maker.stdout is not None
             assert maker.stdout.readline() == b"ready\n"
@@ -119,11 +103,11 @@ def test_many_who_make_it_at_once(kind: str, tmp_path: Path, request: pytest.Fix
     for maker in makers:
         maker.communicate()
     assert [maker.returncode for maker in makers] == [0] * 4
-    for where in (new, old):
-        with closing(open_store(where)) as store:
-            lease = take(store)
-            assert lease.epoch == 1
-            deliver(store, lease, after(None, 1), outcome=Outcome(created=10))
+    use_later(monkeypatch, tmp_path / "here")
+    with closing(open_store(where)) as store:
+        lease = take(store)
+        assert lease.epoch == 1
+        deliver(store, lease, after(None, 1), outcome=Outcome(created=10))
 
 
 def test_one_who_only_asks_makes_no_store(tmp_path: Path, database: str) -> None:

@@ -124,7 +124,7 @@ def test_damage_that_shows_only_later(path: Path) -> None:
 
 def test_an_open_slice_that_was_tampered_with(path: Path) -> None:
     made(path)
-    run_sql(path, """UPDATE slices SET upto = '{"key":"999"}' WHERE status = 'open'""")
+    run_sql(path, """UPDATE intents SET upto = '{"key":"999"}'""")
     with closing(open_store(str(path))) as store, pytest.raises(StoreRefused) as error:
         store.streams("shop")
     assert str(error.value) == (
@@ -134,7 +134,7 @@ def test_an_open_slice_that_was_tampered_with(path: Path) -> None:
 
 def test_an_open_slice_that_is_missing(path: Path) -> None:
     made(path)
-    run_sql(path, "DELETE FROM slices WHERE status = 'open'")
+    run_sql(path, "DELETE FROM intents")
     with (
         closing(open_store(str(path))) as store,
         pytest.raises(StoreRefused, match="as open, which it is not"),
@@ -156,7 +156,7 @@ def test_a_database_of_another_program(path: Path) -> None:
 def test_a_database_with_another_application_id(path: Path) -> None:
     made(path)
     run_sql(path, "PRAGMA application_id = 42")
-    assert "is a SQLite database of another program, with the tables history, leases, meta, …" in refused(path)
+    assert "is a SQLite database of another program, with the tables contents, history, intents, …" in refused(path)
 
 
 def test_a_database_of_ours_without_tables(path: Path) -> None:

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from sqlalchemy import Engine, event
-from tests.store.older import make_older
+from tests.store.later import preamble, write_later
 
 from penstock.store import open_store
 from penstock.testing.contracts.store import take
@@ -14,7 +14,6 @@ from penstock.testing.contracts.store import take
 OPEN = """
 import sys
 from penstock.store import open_store
-assert "sqlalchemy" not in sys.modules, "only a store that is opened needs it"
 store = open_store(sys.argv[1])
 store.streams("shop")
 store.close()
@@ -23,18 +22,23 @@ print(sorted(heavy & sys.modules.keys()))
 """
 
 
-def loaded(where: str) -> str:
-    done = subprocess.run([sys.executable, "-W", "error", "-c", OPEN, where], capture_output=True, text=True)
+def loaded(where: str, before: str = "") -> str:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", before + OPEN, where], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
+def test_the_room_alone_imports_no_sqlalchemy() -> None:
+    code = "import sys, penstock.store; print('sqlalchemy' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
+
+
 def test_nothing_heavy_is_imported_for_a_file(tmp_path: Path) -> None:
-    new, older = str(tmp_path / "store.db"), str(tmp_path / "older.db")
-    assert [loaded(new), loaded(new)] == ["[]", "[]"], "the first one makes it"
-    make_older(older)
-    assert "alembic" in loaded(older), "it must be migrated, so Alembic's absence elsewhere means something"
-    assert loaded(older) == "[]"
+    where = str(tmp_path / "store.db")
+    assert [loaded(where), loaded(where)] == ["[]", "[]"], "the first one makes it"
+    later = preamble(write_later(tmp_path))
+    assert "alembic" in loaded(where, later), "it must be migrated, so Alembic's absence elsewhere means something"
+    assert loaded(where, later) == "[]"
 
 
 def test_nothing_heavy_but_the_driver_is_imported_for_postgres(database: str) -> None:

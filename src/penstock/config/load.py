@@ -18,6 +18,7 @@ from penstock.config.mistakes import UNKNOWN, Mistake, Path, config_error, neare
 from penstock.config.models import File, FileKeys, Pipeline, PipelineKeys, StreamKeys
 from penstock.config.overrides import override
 from penstock.config.variables import Variables
+from penstock.core.history import HistoryLimits
 from penstock.errors import InputError
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -105,7 +106,7 @@ class _Check:
         whole = {pipeline.name: pipeline for pipeline in pipelines if pipeline is not None}
         if keys is None or len(whole) < len(pipelines):
             return None
-        return File(file, folder, keys.store, keys.spark, whole)
+        return File(file, folder, keys.store, HistoryLimits(**keys.history.model_dump()), keys.spark, whole)
 
     def _lost(self, data: Any) -> None:
         """Pipelines at the top of the file: said once, and not again by an empty `pipelines`."""

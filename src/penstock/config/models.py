@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
+from penstock.core.history import NEWEST_KEPT, HistoryLimits
 from penstock.core.sizes import SIZE_PATTERN, size
 from penstock.shaping.options import Shape
 
@@ -60,6 +61,25 @@ class Spark(Keys):
         return memory
 
 
+class History(Keys):
+    """How much of the past the store keeps."""
+
+    days: float = Field(
+        default=HistoryLimits().days,
+        gt=0,
+        description=f"age in days at which changes of marks and runs are removed; the newest {NEWEST_KEPT} of each "
+        "stream and of each pipeline always stay",
+    )
+    changes: int = Field(
+        default=HistoryLimits().changes,
+        ge=NEWEST_KEPT,
+        description="maximum number of changes kept for each stream: how far `penstock state undo` can go back",
+    )
+    runs: int = Field(
+        default=HistoryLimits().runs, ge=NEWEST_KEPT, description="maximum number of runs kept for each pipeline"
+    )
+
+
 class FileKeys(Keys):
     """The top of the file."""
 
@@ -67,6 +87,9 @@ class FileKeys(Keys):
         default=".penstock/store.db",
         min_length=1,
         description="where marks live: a path, `sqlite:///PATH` or `postgresql://…`",
+    )
+    history: History = Field(
+        default=History(), description="how much of the past the store keeps; default: all defaults"
     )
     spark: Spark = Field(default=Spark(), description="how rows are moved; default: all defaults")
     pipelines: dict[str, Any] = Field(description="pipelines by name; the name is part of what the sink remembers")
@@ -155,5 +178,7 @@ class File:
     folder: str
     #: a path or a URL; not shown, because a URL may hold a password
     store: str = field(repr=False)
+    #: how much of the past the store keeps
+    history: HistoryLimits
     spark: Spark
     pipelines: Mapping[str, Pipeline]

@@ -55,5 +55,19 @@ class Outcome:
         return cls(**document) if document is not None else None
 
 
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Rows and bytes that were delivered, and what became of the rows."""
+
+    rows: int = 0
+    bytes: int = 0
+    #: None: the sink does not look at rows
+    outcome: Outcome | None = None
+
+    def __add__(self, other: Delivered) -> Delivered:
+        outcome = other.outcome if self.outcome is None else self.outcome + other.outcome
+        return Delivered(self.rows + other.rows, self.bytes + other.bytes, outcome)
+
+
 def _rows(number: int) -> str:
     return "1 row was" if number == 1 else f"{number:,} rows were"

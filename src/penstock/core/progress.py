@@ -60,6 +60,11 @@ class StreamProgress:
     error: str | None = None
     next_step: str | None = None
 
+    @property
+    def is_worth_keeping(self) -> bool:
+        """Whether there is more to report than that it was looked at and had nothing new."""
+        return bool(self.slices or self.error or self.horizon or self.blocker or self.held_back is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -122,6 +127,20 @@ class Progress:
             "slices": self.slices,
             "has_more": self.has_more,
             "streams": [{"stream": name} | asdict(stream) for name, stream in sorted(self.streams.items())],
+        }
+
+    def totals(self) -> dict[str, Any]:
+        """What all streams have done together, as JSON."""
+        known = [stream.outcome for stream in self.streams.values() if stream.outcome is not None]
+        outcome: Mapping[str, int] | None = None
+        for more in known:
+            outcome = _summed(outcome, more)
+        return {
+            "started": stamp(self.started) if self.started else None,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "slices": self.slices,
+            "outcome": outcome,
         }
 
     @classmethod

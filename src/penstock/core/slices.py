@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from penstock.core.documents import Document, canonical, digest
+from penstock.core.documents import Document, canonical, digest, parse
 from penstock.core.marks import Mark, Position
 
 
@@ -67,6 +67,12 @@ class Slice:
             self.fingerprint,
             self.previous,
         )
+
+    @property
+    def undoes_to(self) -> int | None:
+        """The version of the stream's history that an undo leads to; None: it is no undo."""
+        version = parse(self.plan).get("version") if self.kind is Kind.UNDO else None
+        return int(version) if version is not None else None
 
     @property
     def position(self) -> Position:

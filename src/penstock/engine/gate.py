@@ -141,14 +141,21 @@ class Gate:
         self.source.accept(self.stream, to, content)
         # A source that hears of a place ahead may let go of what lies before it: only once the mark is there.
         ahead = undoing.way(changes, to).back is False
-        return self.lead(state, to.mark, content, Kind.UNDO, settle=not ahead)
+        return self.lead(state, to.mark, content, Kind.UNDO, {"version": version}, settle=not ahead)
 
     def lead(
-        self, state: StreamState, mark: Mark | None, content: Document, kind: Kind, *, settle: bool = True
+        self,
+        state: StreamState,
+        mark: Mark | None,
+        content: Document,
+        kind: Kind,
+        plan: Document | None = None,
+        *,
+        settle: bool = True,
     ) -> Turn:
         """Take the mark to another place by a slice without rows."""
         slice_ = following(
-            state.last, pipeline=self.pipeline, stream=self.stream, upto=mark, content=content, kind=kind
+            state.last, pipeline=self.pipeline, stream=self.stream, upto=mark, content=content, kind=kind, plan=plan
         )
         if settle:
             # Before the mark goes back: what lies between must not be removed by anyone from here on.

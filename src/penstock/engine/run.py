@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -171,8 +170,9 @@ class Engine:
             gate = waiting.pop(order.next_of([gate.stream for gate in waiting], self._ahead))
             turn = self._turn(gate)
             if turn is Turn.MOVED:
-                progress = json.dumps(self._voice.run.document())
-                self.store.note_run(gate.lease, self._run, progress=progress)
+                self.store.note_run(
+                    gate.lease, self._run, totals=self._voice.totals(), streams=self._voice.progress_of([gate.stream])
+                )
                 self._voice.say(StreamStatus(stream=gate.stream, status=Status.RANGE_COMPLETE))
                 waiting.append(gate)
             elif turn is Turn.NOTHING:
@@ -414,7 +414,7 @@ class Engine:
         lease = self.store.acquire(self.pipeline, self.owner, now=now, ttl=ttl, gone=self.gone)
         self.probe.at("engine.leased")
         record = self.store.start_run(lease, self._run, now=self.clock.now())
-        self._voice.continues(json.loads(record.progress))
+        self._voice.continues(record)
         try:
             if self.settings.heartbeat:
                 with Heartbeat(self.store, lease, self.clock, ttl, self._on_lost):
@@ -433,7 +433,8 @@ class Engine:
             now=self.clock.now(),
             status=ending.status,
             has_more=ending.has_more,
-            progress=json.dumps(self._voice.run.document()),
+            totals=self._voice.totals(),
+            streams=self._voice.progress_to_close(),
         )
         self.store.release(lease)
         self.probe.at("engine.released")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 
 from penstock.core import progress as progress_fold
 from penstock.core import state as state_fold
@@ -12,7 +12,7 @@ from penstock.core.messages import Eof, Message, Status, StreamStatus
 from penstock.core.progress import Progress
 from penstock.core.state import State
 from penstock.errors import Interrupted, LeaseLost, PenstockError, StreamStopped
-from penstock.ports import Clock
+from penstock.ports import Clock, RunRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,28 @@ class Voice:
             self._early.append(message)
         self._emit(message)
 
-    def continues(self, before: Mapping[str, Any]) -> None:
+    def continues(self, record: RunRecord) -> None:
         """The run goes on from the progress of the execution before."""
+        before = {
+            "pipeline": record.pipeline,
+            "started": json.loads(record.totals).get("started"),
+            "streams": [{"stream": stream} | json.loads(text) for stream, text in record.streams.items()],
+        }
         self.run = progress_fold.fold(self._early or (), Progress.continued(before))
         self._early = None
+
+    def totals(self) -> str:
+        """What the run has done so far, for its record."""
+        return json.dumps(self.run.totals())
+
+    def progress_of(self, streams: Iterable[str]) -> dict[str, str]:
+        """Streams of the run as its record keeps them."""
+        return {stream: json.dumps(asdict(self.run.streams[stream])) for stream in streams}
+
+    def progress_to_close(self) -> dict[str, str | None]:
+        """Every stream of the run at its end; None: nothing to report."""
+        kept = [stream for stream, progress in self.run.streams.items() if progress.is_worth_keeping]
+        return {**dict.fromkeys(self.run.streams), **self.progress_of(kept)}
 
     def failed(self, stream: str, error: PenstockError) -> None:
         self.say(

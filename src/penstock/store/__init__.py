@@ -7,22 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.core.history import HistoryLimits
+
 if TYPE_CHECKING:
     from penstock.ports import Store
 
 __all__ = ["missing_store", "open_store"]
 
 
-def open_store(where: str, *, folder: str = ".") -> Store:
+def open_store(where: str, *, folder: str = ".", limits: HistoryLimits | None = None) -> Store:
     """Open a store, creating it if it is not there, and bring its tables up to this version.
 
     `where` is a path (relative to `folder`), `sqlite:///path` or `postgresql://…`. StoreRefused if what is
     there cannot be read, is not ours or is newer than we are; ConnectionFailed if there is no server.
+    `limits` say how much of the past it keeps.
     """
     # Here, so that a command that opens no store does not pay for SQLAlchemy.
     from penstock.store.opening import open_sql_store
 
-    return open_sql_store(where, folder)
+    return open_sql_store(where, folder, limits or HistoryLimits())
 
 
 def missing_store(where: str, *, folder: str = ".") -> str | None:

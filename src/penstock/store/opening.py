@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from penstock.core.history import HistoryLimits
 from penstock.errors import StoreRefused
 from penstock.ports import Store
 from penstock.store.places import Place, faults
@@ -13,7 +14,7 @@ from penstock.store.upgrade import settle
 KINDS = "a file, sqlite:///path or postgresql://user:password@host:port/database"
 
 
-def open_sql_store(where: str, folder: str) -> Store:
+def open_sql_store(where: str, folder: str, limits: HistoryLimits) -> Store:
     place = _place(where, folder)
     place.make_ready()
     with faults(place):
@@ -23,7 +24,7 @@ def open_sql_store(where: str, folder: str) -> Store:
     except BaseException:
         engine.dispose()
         raise
-    return SqlStore(engine, place)
+    return SqlStore(engine, place, limits)
 
 
 def missing_sql_store(where: str, folder: str) -> str | None:

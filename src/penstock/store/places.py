@@ -56,6 +56,10 @@ class Place(Protocol):
 
     def newer(self, how: str) -> StoreRefused: ...
 
+    def abandoned(self, how: str) -> StoreRefused:
+        """A store of a revision that no migration leads on from."""
+        ...
+
 
 @contextmanager
 def faults(place: Place) -> Iterator[None]:

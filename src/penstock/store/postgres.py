@@ -137,6 +137,13 @@ class PostgresDatabase:
     def newer(self, how: str) -> StoreRefused:
         return self._refused(how, "upgrade penstock to at least that version")
 
+    def abandoned(self, how: str) -> StoreRefused:
+        return self._refused(
+            f"{how}, which does not read stores of that revision any more",
+            f"rename the schema: `ALTER SCHEMA {SCHEMA} RENAME TO {SCHEMA}_old`; then run `penstock state recover "
+            "FILE`, which makes a new store from what the sink holds",
+        )
+
     # ------------------------------------------------------------ inside
 
     def _connect(self) -> psycopg.Connection[Any]:

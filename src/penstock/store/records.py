@@ -3,28 +3,50 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Row, Select, and_, select
+from sqlalchemy import ColumnElement, FromClause, Row, Select, and_, select
 
+from penstock.core.documents import digest
 from penstock.core.marks import Mark, Position
-from penstock.core.outcome import Outcome
+from penstock.core.outcome import Delivered, Outcome
 from penstock.core.slices import Kind, Slice
 from penstock.ports import Change, Holder, Lease, Owner, RunRecord, StreamState
-from penstock.store.schema import slices, streams
+from penstock.store.schema import contents, history, intents, streams
+
+_wanted = contents.alias("wanted")
+
+
+def _has(table: FromClause, content: FromClause) -> ColumnElement[bool]:
+    """Join a table to the content that it names by its hash."""
+    return and_(
+        content.c.pipeline == table.c.pipeline, content.c.stream == table.c.stream, content.c.hash == table.c.content
+    )
+
 
 #: where a stream stands and its open slice, read in one statement and so at one moment
 STATES: Select[Any] = select(
-    streams, *(column.label(f"intent_{column.name}") for column in slices.columns)
+    streams,
+    contents.c.content.label("content_text"),
+    *(column.label(f"intent_{column.name}") for column in intents.columns),
+    _wanted.c.content.label("intent_content_text"),
 ).select_from(
-    streams.outerjoin(
-        slices,
+    streams.outerjoin(contents, _has(streams, contents))
+    .outerjoin(
+        intents,
         and_(
-            slices.c.pipeline == streams.c.pipeline,
-            slices.c.stream == streams.c.stream,
-            slices.c.id == streams.c.intent,
+            intents.c.pipeline == streams.c.pipeline,
+            intents.c.stream == streams.c.stream,
+            intents.c.id == streams.c.intent,
         ),
     )
+    .outerjoin(_wanted, _has(intents, _wanted))
+)
+
+#: changes of marks, with what their slices were made of
+CHANGES: Select[Any] = select(history, contents.c.content.label("content_text")).select_from(
+    history.outerjoin(contents, _has(history, contents))
 )
 
 
@@ -58,7 +80,9 @@ def state_of(row: Row[Any]) -> StreamState:
 def position_of(row: Row[Any]) -> Position | None:
     if row.slice_id is None:
         return None
-    return Position(row.number, row.slice_id, mark_of(row.mark), row.content)
+    if row.content_text is None:
+        raise Inconsistent(f"the content of slice {row.number} of stream {row.stream} is missing")
+    return Position(row.number, row.slice_id, mark_of(row.mark), row.content_text)
 
 
 def position_values(position: Position | None) -> dict[str, Any]:
@@ -69,8 +93,18 @@ def position_values(position: Position | None) -> dict[str, Any]:
         "number": position.number,
         "slice_id": position.id,
         "mark": text_of(position.mark),
-        "content": position.content,
+        "content": content_hash(position.content),
     }
+
+
+def total_values(total: Delivered) -> dict[str, Any]:
+    """What a stream has delivered, as the columns of `streams`."""
+    return {"rows": total.rows, "bytes": total.bytes, "outcome": outcome_text(total.outcome)}
+
+
+def content_hash(content: str) -> str:
+    """The name under which a content is stored once."""
+    return digest(content)
 
 
 def slice_values(slice_: Slice) -> dict[str, Any]:
@@ -83,16 +117,26 @@ def slice_values(slice_: Slice) -> dict[str, Any]:
         "kind": slice_.kind.value,
         "after": text_of(slice_.after),
         "upto": text_of(slice_.upto),
-        "content": slice_.content,
+        "content": content_hash(slice_.content),
         "plan": slice_.plan,
     }
 
 
 def change_of(row: Row[Any]) -> Change:
-    return Change(row.version, row.at, row.reason, position_of(row), row.rows, row.run, outcome_of(row.outcome))
+    return Change(
+        version=row.version,
+        at=row.at,
+        reason=row.reason,
+        position=position_of(row),
+        rows=row.rows,
+        run=row.run,
+        outcome=outcome_of(row.outcome),
+        bytes=row.bytes,
+        total=Delivered(row.total_rows, row.total_bytes, outcome_of(row.total_outcome)),
+    )
 
 
-def run_of(row: Row[Any]) -> RunRecord:
+def run_of(row: Row[Any], streams: Mapping[str, str]) -> RunRecord:
     return RunRecord(
         id=row.id,
         pipeline=row.pipeline,
@@ -101,7 +145,8 @@ def run_of(row: Row[Any]) -> RunRecord:
         status=row.status,
         has_more=row.has_more,
         continues=row.continues,
-        progress=row.progress,
+        totals=row.totals,
+        streams=streams,
     )
 
 
@@ -124,7 +169,7 @@ def outcome_text(outcome: Outcome | None) -> str | None:
 def _intent_of(row: Row[Any]) -> Slice | None:
     if row.intent is None:
         return None
-    if row.intent_id is None or row.intent_status != "open":
+    if row.intent_id is None or row.intent_content_text is None:
         raise Inconsistent(f"stream {row.stream} names slice {row.intent[:12]} as open, which it is not")
     slice_ = Slice(
         pipeline=row.pipeline,
@@ -132,7 +177,7 @@ def _intent_of(row: Row[Any]) -> Slice | None:
         number=row.intent_number,
         after=mark_of(row.intent_after),
         upto=mark_of(row.intent_upto),
-        content=row.intent_content,
+        content=row.intent_content_text,
         previous=row.intent_previous,
         kind=Kind(row.intent_kind),
         plan=row.intent_plan,

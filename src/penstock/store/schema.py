@@ -24,8 +24,10 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeDecorator
 
 #: every revision, oldest first; kept here because reading it from Alembic would cost its import at each start
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0003",)
 HEAD = REVISIONS[-1]
+#: revisions of penstock before its first release, from which no migration leads here
+ABANDONED = ("0001", "0002")
 #: Alembic's version table; not its default name, which a database of another program may well have
 REVISION_TABLE = "revision"
 #: the schema that holds the tables in Postgres
@@ -96,23 +98,35 @@ streams = Table(
     Column("number", BigInteger, nullable=False, default=0),  # 0: no slice is done
     Column("slice_id", Text),
     Column("mark", Text),
-    Column("content", Text),
+    Column("content", Text),  # its hash, as in every table but `contents`
     Column("version", BigInteger, nullable=False, default=0),
     Column("rows", BigInteger, nullable=False, default=0),
     Column("bytes", BigInteger, nullable=False, default=0),
+    Column("outcome", Text),  # a JSON text; NULL: the sink does not look at rows
     Column("last_rows", BigInteger, nullable=False, default=0),
     Column("moved_at", Instant),
     Column("intent", Text),  # the id of the open slice
     Column("reset_wanted", Boolean, nullable=False, default=False),
     Column("stopped", Text),
-    Column("outcome", Text),  # a JSON text; NULL: the sink does not look at rows
     PrimaryKeyConstraint("pipeline", "stream"),
     _of_pipeline(),
 )
 
-#: every slice that was intended: open, done or dropped
-slices = Table(
-    "slices",
+#: what slices are made of, once by its hash: a content is large, and hardly ever another one than before
+contents = Table(
+    "contents",
+    metadata,
+    Column("pipeline", Text, nullable=False),
+    Column("stream", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    PrimaryKeyConstraint("pipeline", "stream", "hash"),
+    _of_stream(),
+)
+
+#: the open slice of each stream; one that is done or dropped is in the history
+intents = Table(
+    "intents",
     metadata,
     Column("pipeline", Text, nullable=False),
     Column("stream", Text, nullable=False),
@@ -124,19 +138,14 @@ slices = Table(
     Column("upto", Text),
     Column("content", Text, nullable=False),
     Column("plan", Text, nullable=False),
-    Column("status", Text, nullable=False),
     Column("intended_at", Instant, nullable=False),
-    Column("done_at", Instant),
-    Column("rows", BigInteger),
-    Column("bytes", BigInteger),
     Column("run", Text, nullable=False),
     Column("epoch", BigInteger, nullable=False),
-    PrimaryKeyConstraint("pipeline", "stream", "id"),
+    PrimaryKeyConstraint("pipeline", "stream"),
     _of_stream(),
 )
-Index(None, slices.c.pipeline, slices.c.stream, slices.c.number)
 
-#: every change of a mark
+#: changes of a mark, the oldest of them removed; see core.history
 history = Table(
     "history",
     metadata,
@@ -150,13 +159,17 @@ history = Table(
     Column("mark", Text),
     Column("content", Text),
     Column("rows", BigInteger, nullable=False),
-    Column("run", Text),
+    Column("bytes", BigInteger, nullable=False),
     Column("outcome", Text),  # as in streams, of this change alone
+    Column("total_rows", BigInteger, nullable=False),  # as in streams, after this change
+    Column("total_bytes", BigInteger, nullable=False),
+    Column("total_outcome", Text),
+    Column("run", Text),
     PrimaryKeyConstraint("pipeline", "stream", "version"),
     _of_stream(),
 )
 
-#: every execution, numbered within its pipeline
+#: executions, numbered within their pipeline, the oldest of them removed; see core.history
 runs = Table(
     "runs",
     metadata,
@@ -168,8 +181,21 @@ runs = Table(
     Column("status", Text, nullable=False),
     Column("has_more", Boolean, nullable=False),
     Column("continues", Text),
-    Column("progress", Text, nullable=False),
+    Column("totals", Text, nullable=False),  # a JSON text
     PrimaryKeyConstraint("pipeline", "number"),
     UniqueConstraint("pipeline", "id"),
     _of_pipeline(),
 )
+
+#: each stream within the newest run that had something to report of it
+progress = Table(
+    "progress",
+    metadata,
+    Column("pipeline", Text, nullable=False),
+    Column("stream", Text, nullable=False),
+    Column("run", Text, nullable=False),
+    Column("progress", Text, nullable=False),  # a JSON text
+    PrimaryKeyConstraint("pipeline", "stream"),
+    _of_pipeline(),
+)
+Index(None, progress.c.pipeline, progress.c.run)

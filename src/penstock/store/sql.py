@@ -11,39 +11,39 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Select, Table, and_, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from penstock.core.history import HistoryLimits
 from penstock.core.marks import Position
-from penstock.core.outcome import Outcome
+from penstock.core.outcome import Delivered, Outcome
 from penstock.core.slices import Kind, Slice
 from penstock.ports import Change, Holder, Lease, Owner, RunRecord, StreamState
-from penstock.store import refusals
+from penstock.store import past, refusals
 from penstock.store.places import Place, faults
 from penstock.store.records import (
+    CHANGES,
     STATES,
     Inconsistent,
     change_of,
     holder_of,
     outcome_of,
-    outcome_text,
     position_values,
     run_of,
     slice_values,
     state_of,
     text_of,
+    total_values,
 )
-from penstock.store.schema import history, leases, runs, slices, streams
-
-#: what a stream that has delivered nothing has counted
-NOTHING: dict[str, Any] = {"rows": 0, "bytes": 0, "outcome": None}
+from penstock.store.schema import history, intents, leases, progress, runs, streams
 
 
 class SqlStore:
     """See `ports.Store` for what each method must keep."""
 
-    def __init__(self, engine: Engine, place: Place) -> None:
+    def __init__(self, engine: Engine, place: Place, limits: HistoryLimits) -> None:
         self._reads = engine
+        self._limits = limits
         self._writes = engine.execution_options(writes=True)
         self._place = place
 
@@ -149,10 +149,9 @@ class SqlStore:
             if taken.rowcount != 1:
                 state = _state(connection, lease.pipeline, slice_.stream)
                 raise refusals.elsewhere(slice_, state, "intended")
-            # A dropped slice may come again with the same bounds, and so the same id.
-            connection.execute(delete(slices).where(_is(slice_)))
-            about = {"status": "open", "intended_at": now, "run": run, "epoch": lease.epoch}
-            connection.execute(insert(slices).values(**slice_values(slice_), **about))
+            past.keep_content(connection, lease.pipeline, slice_.stream, slice_.content)
+            about = {"intended_at": now, "run": run, "epoch": lease.epoch}
+            connection.execute(insert(intents).values(**slice_values(slice_), **about))
 
     def advance(
         self,
@@ -166,19 +165,18 @@ class SqlStore:
         outcome: Outcome | None = None,
     ) -> int:
         _check_pipeline(lease, slice_)
-        values: dict[str, Any] = {"rows": streams.c.rows + rows, "bytes": streams.c.bytes + bytes_}
-        if slice_.kind is Kind.RESET:
-            values = NOTHING | {"reset_wanted": False}
+        delivered = Delivered(rows, bytes_, outcome)
+        values: dict[str, Any] = {"reset_wanted": False} if slice_.kind is Kind.RESET else {}
         if rows > 0 or slice_.kind is Kind.REFRESH:
             values["last_rows"] = rows
         with self._write(lease) as connection:
-            if outcome is not None and slice_.kind is not Kind.RESET:
-                values["outcome"] = _added(connection, slice_, outcome)
+            total = _total(connection, slice_, delivered)
             moved = connection.execute(
                 update(streams)
                 .where(_at(streams, lease.pipeline, slice_.stream), streams.c.intent == slice_.id)
                 .values(
                     **values,
+                    **total_values(total),
                     **position_values(slice_.position),
                     version=streams.c.version + 1,
                     moved_at=now,
@@ -189,15 +187,21 @@ class SqlStore:
             if moved.rowcount != 1:
                 state = _state(connection, lease.pipeline, slice_.stream)
                 raise refusals.elsewhere(slice_, state, "finished")
-            done = connection.execute(
-                update(slices)
-                .where(_is(slice_), slices.c.status == "open")
-                .values(status="done", done_at=now, rows=rows, bytes=bytes_)
-            )
+            here = _at(intents, lease.pipeline, slice_.stream)
+            done = connection.execute(delete(intents).where(here, intents.c.id == slice_.id))
             if done.rowcount != 1:
                 raise Inconsistent(f"stream {slice_.stream} names slice {slice_.id[:12]} as open, which it is not")
-            reason = "advance" if slice_.kind is Kind.ROWS else slice_.kind.value
-            return _remember(connection, lease, slice_.stream, slice_.position, now, reason, rows, run, outcome)
+            return past.remember(
+                connection,
+                lease.pipeline,
+                slice_.stream,
+                slice_.position,
+                now=now,
+                reason="advance" if slice_.kind is Kind.ROWS else slice_.kind.value,
+                run=run,
+                delivered=delivered,
+                limits=self._limits,
+            )
 
     def stop(self, lease: Lease, stream: str, reason: str | None, *, now: datetime) -> None:
         with self._write(lease) as connection:
@@ -214,12 +218,11 @@ class SqlStore:
     def rebuild(self, lease: Lease, stream: str, held: Position | None, *, now: datetime, run: str | None) -> int:
         with self._write(lease) as connection:
             _introduce_stream(connection, lease, stream)
-            # Also those done: whatever the sink does not hold any more will be moved again.
-            above = slices.c.number > (held.number if held else 0)
-            here = _at(slices, lease.pipeline, stream)
-            connection.execute(update(slices).where(here, above | (slices.c.status == "open")).values(status="dropped"))
+            connection.execute(delete(intents).where(_at(intents, lease.pipeline, stream)))
+            if held is not None:
+                past.keep_content(connection, lease.pipeline, stream, held.content)
             # Nothing held: there is nothing left to reset.
-            counts = {} if held else NOTHING | {"reset_wanted": False}
+            counts = {} if held else total_values(Delivered()) | {"reset_wanted": False}
             connection.execute(
                 update(streams)
                 .where(_at(streams, lease.pipeline, stream))
@@ -232,10 +235,20 @@ class SqlStore:
                     stopped=None,
                 )
             )
-            return _remember(connection, lease, stream, held, now, "recover", 0, run)
+            return past.remember(
+                connection,
+                lease.pipeline,
+                stream,
+                held,
+                now=now,
+                reason="recover",
+                run=run,
+                delivered=Delivered(),
+                limits=self._limits,
+            )
 
     def history(self, pipeline: str, stream: str, *, most: int = 50) -> Sequence[Change]:
-        newest = select(history).where(_at(history, pipeline, stream)).order_by(history.c.version.desc())
+        newest = CHANGES.where(_at(history, pipeline, stream)).order_by(history.c.version.desc())
         with self._read() as connection:
             return [change_of(row) for row in connection.execute(newest.limit(most))]
 
@@ -249,6 +262,13 @@ class SqlStore:
             if last is not None and last.status == "running":
                 this = and_(runs.c.pipeline == lease.pipeline, runs.c.number == last.number)
                 connection.execute(update(runs).where(this).values(status="lost"))
+            number = last.number + 1 if last is not None else 1
+            continues, totals, noted = None, "{}", {}
+            if last is not None and goes_on:
+                continues, totals = last.id, last.totals
+                past.pass_progress_on(connection, lease.pipeline, last.id, run)
+                theirs = connection.execute(_progress(lease.pipeline).where(progress.c.run == run))
+                noted = past.progress_by_run(theirs).get(run, {})
             record = RunRecord(
                 id=run,
                 pipeline=lease.pipeline,
@@ -256,41 +276,49 @@ class SqlStore:
                 ended=None,
                 status="running",
                 has_more=False,
-                continues=last.id if last is not None and goes_on else None,
-                progress=last.progress if last is not None and goes_on else "{}",
+                continues=continues,
+                totals=totals,
+                streams=noted,
             )
-            number = last.number + 1 if last is not None else 1
-            connection.execute(
-                insert(runs).values(
-                    number=number,
-                    id=run,
-                    pipeline=lease.pipeline,
-                    started=now,
-                    status=record.status,
-                    has_more=False,
-                    continues=record.continues,
-                    progress=record.progress,
-                )
-            )
+            about = {"started": now, "status": "running", "has_more": False, "continues": continues, "totals": totals}
+            connection.execute(insert(runs).values(pipeline=lease.pipeline, number=number, id=run, **about))
+            past.forget_old_runs(connection, lease.pipeline, number, now=now, limits=self._limits)
             return record
 
-    def note_run(self, lease: Lease, run: str, *, progress: str) -> None:
+    def note_run(self, lease: Lease, run: str, *, totals: str, streams: Mapping[str, str]) -> None:
         this = and_(runs.c.pipeline == lease.pipeline, runs.c.id == run)
         with self._write(lease) as connection:
-            connection.execute(update(runs).where(this).values(progress=progress))
+            connection.execute(update(runs).where(this).values(totals=totals))
+            past.keep_progress(connection, lease.pipeline, run, streams)
 
-    def end_run(self, lease: Lease, run: str, *, now: datetime, status: str, has_more: bool, progress: str) -> None:
+    def end_run(
+        self,
+        lease: Lease,
+        run: str,
+        *,
+        now: datetime,
+        status: str,
+        has_more: bool,
+        totals: str,
+        streams: Mapping[str, str | None],
+    ) -> None:
         ours = select(leases.c.pipeline).where(_ours(lease)).with_for_update()
         this = and_(runs.c.pipeline == lease.pipeline, runs.c.id == run)
         with self._write() as connection:
             if connection.execute(ours).first() is not None:
-                ended = {"ended": now, "status": status, "has_more": has_more, "progress": progress}
+                ended = {"ended": now, "status": status, "has_more": has_more, "totals": totals}
                 connection.execute(update(runs).where(this).values(ended))
+                past.keep_progress(connection, lease.pipeline, run, streams)
 
     def runs(self, pipeline: str, *, most: int = 20) -> Sequence[RunRecord]:
-        newest = select(runs).where(runs.c.pipeline == pipeline).order_by(runs.c.number.desc())
+        newest = select(runs).where(runs.c.pipeline == pipeline).order_by(runs.c.number.desc()).limit(most).subquery()
+        of_run = and_(progress.c.pipeline == newest.c.pipeline, progress.c.run == newest.c.id)
+        noted = select(newest, progress.c.run, progress.c.stream, progress.c.progress)
+        query = noted.select_from(newest.outerjoin(progress, of_run)).order_by(newest.c.number.desc())
         with self._read() as connection:
-            return [run_of(row) for row in connection.execute(newest.limit(most))]
+            rows = list(connection.execute(query))
+        by_run = past.progress_by_run(row for row in rows if row.run is not None)
+        return [run_of(row, by_run.get(row.id, {})) for row in {row.id: row for row in rows}.values()]
 
     # ------------------------------------------------------------ transactions
 
@@ -321,11 +349,17 @@ def _state(connection: Connection, pipeline: str, stream: str) -> StreamState:
     return state_of(row) if row else StreamState()
 
 
-def _added(connection: Connection, slice_: Slice, outcome: Outcome) -> str | None:
-    """What became of the stream's rows, with those of a slice. Nobody adds meanwhile: we hold the lease row's lock."""
+def _total(connection: Connection, slice_: Slice, delivered: Delivered) -> Delivered:
+    """What the stream has delivered once a slice is done. Nobody adds meanwhile: we hold the lease row's lock."""
+    if slice_.kind is Kind.RESET:
+        return Delivered()
+    if (version := slice_.undoes_to) is not None:
+        found = past.delivered_up_to_and_since(connection, slice_.pipeline, slice_.stream, version)
+        if found is not None:
+            return found + delivered
     here = _at(streams, slice_.pipeline, slice_.stream)
-    known = connection.execute(select(streams.c.outcome).where(here)).scalar()
-    return outcome_text(outcome + outcome_of(known))
+    known = connection.execute(select(streams.c.rows, streams.c.bytes, streams.c.outcome).where(here)).first()
+    return (Delivered(known.rows, known.bytes, outcome_of(known.outcome)) if known else Delivered()) + delivered
 
 
 def _introduce_stream(connection: Connection, lease: Lease, stream: str) -> None:
@@ -333,28 +367,6 @@ def _introduce_stream(connection: Connection, lease: Lease, stream: str) -> None
     here = _at(streams, lease.pipeline, stream)
     if connection.execute(select(streams.c.version).where(here)).first() is None:
         connection.execute(insert(streams).values(pipeline=lease.pipeline, stream=stream))
-
-
-def _remember(
-    connection: Connection,
-    lease: Lease,
-    stream: str,
-    position: Position | None,
-    now: datetime,
-    reason: str,
-    rows: int,
-    run: str | None,
-    outcome: Outcome | None = None,
-) -> int:
-    """Add the change just made to the history; its version."""
-    here = _at(streams, lease.pipeline, stream)
-    version: int = connection.execute(select(streams.c.version).where(here)).scalar_one()
-    about: dict[str, Any] = {"version": version, "at": now, "reason": reason, "rows": rows, "run": run}
-    about["outcome"] = outcome_text(outcome)
-    connection.execute(
-        insert(history).values(pipeline=lease.pipeline, stream=stream, **about, **position_values(position))
-    )
-    return version
 
 
 def _check_pipeline(lease: Lease, slice_: Slice) -> None:
@@ -374,5 +386,5 @@ def _at(table: Table, pipeline: str, stream: str) -> ColumnElement[bool]:
     return and_(table.c.pipeline == pipeline, table.c.stream == stream)
 
 
-def _is(slice_: Slice) -> ColumnElement[bool]:
-    return and_(_at(slices, slice_.pipeline, slice_.stream), slices.c.id == slice_.id)
+def _progress(pipeline: str) -> Select[Any]:
+    return select(progress.c.run, progress.c.stream, progress.c.progress).where(progress.c.pipeline == pipeline)

@@ -123,6 +123,14 @@ class SqliteFile:
     def newer(self, how: str) -> StoreRefused:
         return self._refused(how, "upgrade penstock to at least that version")
 
+    def abandoned(self, how: str) -> StoreRefused:
+        name = self.path.name
+        return self._refused(
+            f"{how}, which does not read stores of that revision any more",
+            f"move it away, with {name}-wal and {name}-shm if they are there; then run `penstock state recover FILE`, "
+            "which makes a new one from what the sink holds",
+        )
+
     # ------------------------------------------------------------ inside
 
     def _connect(self) -> sqlite3.Connection:

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from penstock import __version__
 from penstock.store.places import Place, faults
-from penstock.store.schema import HEAD, REVISION_TABLE, REVISIONS, meta, metadata
+from penstock.store.schema import ABANDONED, HEAD, REVISION_TABLE, REVISIONS, meta, metadata
 
 #: Alembic's own table, to the letter as Alembic makes it; a MetaData of its own keeps it out of ours
 revision = Table(
@@ -20,6 +20,9 @@ revision = Table(
     MetaData(naming_convention={"pk": "%(table_name)s_pkc"}),
     Column("version_num", String(32), primary_key=True),
 )
+
+#: where the migrations are
+SCRIPTS = "penstock.store:migrations"
 
 #: Alembic keeps what it works on in globals: two threads at once would migrate each other's stores
 _ALONE = threading.Lock()
@@ -36,7 +39,9 @@ def settle(engine: Engine, place: Place) -> None:
             if REVISION_TABLE not in tables:
                 place.admit(connection, sorted(tables))
                 make(connection)
-            elif (found := _found(connection)) not in REVISIONS:
+            elif (found := _found(connection)) in ABANDONED:
+                raise place.abandoned(_who_wrote(connection, tables, found))
+            elif found not in REVISIONS:
                 raise (
                     place.newer(_who_wrote(connection, tables, found))
                     if found
@@ -60,7 +65,7 @@ def migrate(connection: Connection, schema: str | None, *, to: str = "head") -> 
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", "penstock.store:migrations")
+    config.set_main_option("script_location", SCRIPTS)
     config.attributes.update(connection=connection, schema=schema)
     with _ALONE:
         command.upgrade(config, to)
@@ -93,5 +98,5 @@ def _who_wrote(connection: Connection, tables: list[str], found: str) -> str:
     wrote = None
     if meta.name in tables:
         wrote = connection.execute(select(meta.c.value).where(meta.c.name == "penstock")).scalar()
-    who = f"penstock {wrote}" if wrote else "a newer penstock"
+    who = f"penstock {wrote}" if wrote else "an older penstock" if found in ABANDONED else "a newer penstock"
     return f"was written by {who} (revision {found}); this is penstock {__version__} (revision {HEAD})"

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
+from typing import Any
 
+from penstock.core.history import HistoryLimits
 from penstock.core.marks import Position
-from penstock.core.outcome import Outcome
+from penstock.core.outcome import Delivered, Outcome
 from penstock.core.slices import Kind, Slice
 from penstock.ports import Change, Holder, Lease, Owner, RunRecord, StreamState
 from penstock.store import refusals
@@ -26,15 +28,18 @@ class Contents:
     streams: dict[tuple[str, str], StreamState] = field(default_factory=dict)
     history: dict[tuple[str, str], tuple[Change, ...]] = field(default_factory=dict)
     runs: dict[str, tuple[RunRecord, ...]] = field(default_factory=dict)
+    #: by pipeline and stream: the run that last reported it, and its progress
+    progress: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
 
     def copy(self) -> Contents:
-        return Contents(dict(self.holders), dict(self.epochs), dict(self.streams), dict(self.history), dict(self.runs))
+        return Contents(*(dict(getattr(self, each.name)) for each in fields(self)))
 
 
 class MemoryStore:
     """See `ports.Store` for what each method must keep."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: HistoryLimits | None = None) -> None:
+        self.limits = limits or HistoryLimits()
         self._lock = threading.RLock()
         self._has = Contents()
 
@@ -119,15 +124,15 @@ class MemoryStore:
             state = self._state_for(lease, slice_)
             if state.intent is None or state.intent.id != slice_.id:
                 raise refusals.elsewhere(slice_, state, "finished")
+            delivered = Delivered(rows, bytes_, outcome)
             if slice_.kind is Kind.RESET:
-                state = replace(state, rows=0, bytes=0, outcome=None, reset_wanted=False)
+                state = _with_total(replace(state, reset_wanted=False), Delivered())
             else:
-                total = outcome + state.outcome if outcome else state.outcome
-                state = replace(state, rows=state.rows + rows, bytes=state.bytes + bytes_, outcome=total)
+                state = _with_total(state, self._before(slice_, state) + delivered)
             if rows > 0 or slice_.kind is Kind.REFRESH:
                 state = replace(state, last_rows=rows)
             reason = "advance" if slice_.kind is Kind.ROWS else slice_.kind.value
-            return self._move(lease, slice_.stream, state, slice_.position, now, reason, rows, run, outcome)
+            return self._move(lease, slice_.stream, state, slice_.position, now, reason, run, delivered)
 
     def stop(self, lease: Lease, stream: str, reason: str | None, *, now: datetime) -> None:
         with self._lock:
@@ -145,8 +150,8 @@ class MemoryStore:
             self._hold(lease)
             state = self.state(lease.pipeline, stream)
             if held is None:
-                state = replace(state, rows=0, bytes=0, outcome=None, reset_wanted=False)
-            return self._move(lease, stream, state, held, now, "recover", 0, run)
+                state = _with_total(replace(state, reset_wanted=False), Delivered())
+            return self._move(lease, stream, state, held, now, "recover", run, Delivered())
 
     def history(self, pipeline: str, stream: str, *, most: int = 50) -> Sequence[Change]:
         with self._lock:
@@ -170,32 +175,56 @@ class MemoryStore:
                 status="running",
                 has_more=False,
                 continues=goes_on.id if goes_on else None,
-                progress=goes_on.progress if goes_on else "{}",
+                totals=goes_on.totals if goes_on else "{}",
             )
-            self._has.runs[lease.pipeline] = (*earlier, record)
-            return record
+            if goes_on:
+                noted = self._noted(lease.pipeline, goes_on.id)
+                self._has.progress |= {(lease.pipeline, stream): (run, text) for stream, text in noted.items()}
+            newest = [
+                earlier_run
+                for newer, earlier_run in enumerate((*earlier, record)[::-1])
+                if not self.limits.removes(at=earlier_run.started, newer=newer, most=self.limits.runs, now=now)
+            ]
+            self._has.runs[lease.pipeline] = tuple(newest[::-1])
+            return replace(record, streams=self._noted(lease.pipeline, run))
 
-    def note_run(self, lease: Lease, run: str, *, progress: str) -> None:
+    def note_run(self, lease: Lease, run: str, *, totals: str, streams: Mapping[str, str]) -> None:
         with self._lock:
             self._hold(lease)
-            self._has.runs[lease.pipeline] = tuple(
-                replace(record, progress=progress) if record.id == run else record
-                for record in self._has.runs.get(lease.pipeline, ())
-            )
+            self._change_run(lease, run, streams, totals=totals)
 
-    def end_run(self, lease: Lease, run: str, *, now: datetime, status: str, has_more: bool, progress: str) -> None:
+    def end_run(
+        self,
+        lease: Lease,
+        run: str,
+        *,
+        now: datetime,
+        status: str,
+        has_more: bool,
+        totals: str,
+        streams: Mapping[str, str | None],
+    ) -> None:
         with self._lock:
             if self._is_ours(lease):
-                self._has.runs[lease.pipeline] = tuple(
-                    replace(record, ended=now, status=status, has_more=has_more, progress=progress)
-                    if record.id == run
-                    else record
-                    for record in self._has.runs.get(lease.pipeline, ())
-                )
+                self._change_run(lease, run, streams, ended=now, status=status, has_more=has_more, totals=totals)
+
+    def _change_run(self, lease: Lease, run: str, streams: Mapping[str, str | None], **new: Any) -> None:
+        self._has.runs[lease.pipeline] = tuple(
+            replace(record, **new) if record.id == run else record for record in self._has.runs.get(lease.pipeline, ())
+        )
+        for stream, text in streams.items():
+            self._has.progress.pop((lease.pipeline, stream), None)
+            if text is not None:
+                self._has.progress[lease.pipeline, stream] = (run, text)
+
+    def _noted(self, pipeline: str, run: str) -> dict[str, str]:
+        known = sorted(self._has.progress.items())
+        return {stream: text for (owner, stream), (by, text) in known if (owner, by) == (pipeline, run)}
 
     def runs(self, pipeline: str, *, most: int = 20) -> Sequence[RunRecord]:
         with self._lock:
-            return self._has.runs.get(pipeline, ())[::-1][:most]
+            newest = self._has.runs.get(pipeline, ())[::-1][:most]
+            return [replace(record, streams=self._noted(pipeline, record.id)) for record in newest]
 
     def close(self) -> None:
         """Nothing to free: closing one handle on a store leaves the others open."""
@@ -230,15 +259,42 @@ class MemoryStore:
         position: Position | None,
         now: datetime,
         reason: str,
-        rows: int,
         run: str | None,
-        outcome: Outcome | None = None,
+        delivered: Delivered,
     ) -> int:
         """Set the mark, whatever the reason, and remember it; the new version."""
         version = state.version + 1
         moved = replace(state, last=position, version=version, moved_at=now, intent=None, stopped=None)
         self._put(lease, stream, moved)
         past = self._has.history.get((lease.pipeline, stream), ())
-        change = Change(version, now, reason, position, rows, run, outcome)
-        self._has.history[lease.pipeline, stream] = (*past, change)
+        change = Change(
+            version,
+            now,
+            reason,
+            position,
+            delivered.rows,
+            run,
+            delivered.outcome,
+            delivered.bytes,
+            total=Delivered(state.rows, state.bytes, state.outcome),
+        )
+        kept = [
+            entry
+            for entry in (*past, change)
+            if not self.limits.removes(at=entry.at, newer=version - entry.version, most=self.limits.changes, now=now)
+        ]
+        self._has.history[lease.pipeline, stream] = tuple(kept)
         return version
+
+    def _before(self, slice_: Slice, state: StreamState) -> Delivered:
+        """What was delivered before a slice: of an undo that leads behind a reset, up to its version and since."""
+        past = self._has.history.get((slice_.pipeline, slice_.stream), ())
+        known = [change for change in past if slice_.undoes_to is not None and change.version >= slice_.undoes_to]
+        if known and known[0].version == slice_.undoes_to:
+            since = (Delivered(change.rows, change.bytes, change.outcome) for change in known[1:])
+            return sum(since, known[0].total)
+        return Delivered(state.rows, state.bytes, state.outcome)
+
+
+def _with_total(state: StreamState, total: Delivered) -> StreamState:
+    return replace(state, rows=total.rows, bytes=total.bytes, outcome=total.outcome)

@@ -15,7 +15,6 @@ from penstock.core.documents import parse
 from penstock.core.drift import ASIDE, quarantined
 from penstock.core.marks import Position
 from penstock.core.messages import stamp
-from penstock.core.outcome import Outcome
 from penstock.ports import Holder, Owner, RunRecord, Store, StreamState
 
 Words = Callable[[str | None], str]
@@ -82,8 +81,8 @@ def _seen(runs: Sequence[RunRecord]) -> dict[str, Mapping[str, Any]]:
     """Each stream as the last run that knew it has left it; `runs` are the newest first."""
     found: dict[str, Mapping[str, Any]] = {}
     for run in runs:
-        for progress in json.loads(run.progress or "{}").get("streams", []):
-            found.setdefault(progress["stream"], progress)
+        for stream, progress in run.streams.items():
+            found.setdefault(stream, json.loads(progress))
     return found
 
 
@@ -176,10 +175,7 @@ def _held_line(held: Mapping[str, Any] | None) -> str:
 
 
 def _run(run: RunRecord, alive: bool) -> dict[str, Any]:
-    progress = json.loads(run.progress or "{}")
-    streams = progress.get("streams", [])
-    became = [Outcome.read(stream.get("outcome")) for stream in streams]
-    looked = [outcome for outcome in became if outcome is not None]
+    totals = json.loads(run.totals)
     return {
         "run": run.id,
         "started": stamp(run.started),
@@ -188,8 +184,8 @@ def _run(run: RunRecord, alive: bool) -> dict[str, Any]:
         "status": "killed" if run.ended is None and not alive else run.status,
         "has_more": run.has_more,
         "continues": run.continues,
-        "rows": sum(stream["rows"] for stream in streams),
-        "outcome": sum(looked, Outcome()).document() if looked else None,
+        "rows": totals.get("rows", 0),
+        "outcome": totals.get("outcome"),
     }
 
 

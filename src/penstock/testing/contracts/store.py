@@ -6,13 +6,14 @@ Every call of `open_store` opens another handle on one and the same store, empty
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from penstock.core.history import HistoryLimits
 from penstock.core.marks import Mark, Position
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Slice, following
@@ -22,7 +23,7 @@ from penstock.ports import Lease, Owner, Store, StreamState
 #: with microseconds, which must come back
 NOW = datetime(2026, 3, 1, 12, 0, 0, 123457, tzinfo=UTC)
 CONTENT = {"columns": ["id", "na\u00efve"], "table": "public.orders"}
-Open = Callable[[], Store]
+Open = Callable[..., Store]
 
 
 def owner(name: str) -> Owner:
@@ -61,10 +62,23 @@ def deliver(
     return slice_.position
 
 
+def end_run(
+    store: Store,
+    lease: Lease,
+    run: str,
+    *,
+    status: str = "complete",
+    has_more: bool = False,
+    totals: str = "{}",
+    streams: Mapping[str, str | None] | None = None,
+) -> None:
+    store.end_run(lease, run, now=later(1), status=status, has_more=has_more, totals=totals, streams=streams or {})
+
+
 class StoreContract:
     @pytest.fixture
     def open_store(self) -> Open:
-        """Open another handle on the store of this test."""
+        """Open another handle on the store of this test; it takes `limits`."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -179,13 +193,13 @@ class StoreContract:
             lambda: store.want_reset(zombie, "orders", now=NOW),
             lambda: store.rebuild(zombie, "orders", None, now=NOW, run=None),
             lambda: store.start_run(zombie, "r2", now=NOW),
-            lambda: store.note_run(zombie, "r", progress='{"rows":9}'),
+            lambda: store.note_run(zombie, "r", totals='{"rows":9}', streams={"orders": "{}"}),
             lambda: store.heartbeat(zombie, now=NOW, ttl=30),
         ]
         for write in writes:
             with pytest.raises(LeaseLost):
                 write()
-        store.end_run(zombie, "r", now=NOW, status="complete", has_more=False, progress="{}")
+        end_run(store, zombie, "r", streams={"orders": "{}"})
         assert (store.streams("shop"), store.history("shop", "orders"), store.runs("shop")) == before
 
     # ------------------------------------------------------------ the gate
@@ -407,16 +421,80 @@ class StoreContract:
         assert changes[0].at == later(5)
         assert list(store.history("shop", "orders", most=2)) == list(changes[:2])
 
+    def test_an_undo_of_a_reset_counts_again_what_was_delivered_before_it(self, store: Store, reopen: Open) -> None:
+        lease = take(store)
+        first = deliver(store, lease, after(None, 1), rows=10, outcome=Outcome(created=10))
+        reset = deliver(store, lease, after(first, None, kind=Kind.RESET), rows=0)
+        again = deliver(store, lease, after(reset, 5), rows=3, outcome=Outcome(updated=3))
+        undo = replace(after(again, 1, kind=Kind.UNDO), plan='{"version":1}')
+        at = deliver(store, lease, undo, rows=0)
+        state = reopen().state("shop", "orders")
+        assert (state.rows, state.bytes, state.outcome) == (13, 1300, Outcome(created=10, updated=3))
+        # A redo leads behind the reset again, where only the three were delivered.
+        deliver(store, lease, replace(after(at, 5, kind=Kind.UNDO), plan='{"version":3}'), rows=0)
+        state = reopen().state("shop", "orders")
+        assert (state.rows, state.bytes, state.outcome) == (3, 300, Outcome(updated=3))
+        assert [change.total.rows for change in store.history("shop", "orders")] == [3, 13, 3, 0, 10]
+
+    # ------------------------------------------------------------ what stays of the past
+
+    def test_the_newest_changes_stay_and_an_undo_finds_them_without_a_gap(self, open_store: Open) -> None:
+        limits = HistoryLimits(changes=30)
+        store = open_store(limits=limits)
+        lease, at = take(store), None
+        for number in range(1, 61):
+            at = deliver(store, lease, after(at, number), rows=1)
+        versions = [change.version for change in store.history("shop", "orders", most=1000)]
+        assert versions == list(range(60, 30, -1))
+        assert store.state("shop", "orders").rows == 60
+        undo = replace(after(at, 31, kind=Kind.UNDO), plan='{"version":31}')
+        deliver(store, lease, undo, rows=0)
+        assert store.state("shop", "orders").rows == 60
+        store.close()
+
+    def test_old_changes_go_but_the_newest_stay_whatever_their_age(self, open_store: Open) -> None:
+        store = open_store(limits=HistoryLimits(days=1))
+        lease, at = take(store), None
+        for number in range(1, 31):
+            at = deliver(store, lease, after(at, number))
+        at = deliver(store, lease, after(at, 31), now=later(86_401))
+        deliver(store, lease, after(at, 32), now=later(86_401))
+        left = [change.version for change in store.history("shop", "orders", most=1000)]
+        assert left == list(range(32, 12, -1))
+        store.close()
+
+    def test_old_runs_go_and_the_run_before_is_still_continued(self, open_store: Open) -> None:
+        store = open_store(limits=HistoryLimits(runs=25))
+        lease = take(store)
+        for number in range(40):
+            store.start_run(lease, f"r{number}", now=later(number))
+            end_run(store, lease, f"r{number}", has_more=True)
+        assert [run.id for run in store.runs("shop", most=1000)] == [f"r{number}" for number in range(39, 14, -1)]
+        assert store.start_run(lease, "next", now=later(41)).continues == "r39"
+        store.close()
+
+    def test_a_content_comes_back_with_every_position_that_has_it(self, store: Store, reopen: Open) -> None:
+        lease = take(store)
+        one = deliver(store, lease, after(None, 1))
+        other = following(one, pipeline="shop", stream="orders", upto=one.mark, content={"columns": ["id"]})
+        two = deliver(store, lease, other)
+        three = deliver(store, lease, after(two, 3))
+        store.intend(lease, open_ := after(three, 4), now=NOW, run="r")
+        reader = reopen()
+        assert [change.position for change in reader.history("shop", "orders")] == [three, two, one]
+        state = reader.state("shop", "orders")
+        assert (state.last, state.intent) == (three, open_)
+
     # ------------------------------------------------------------ the runs
 
     def test_a_run_that_is_complete_is_not_continued(self, store: Store, reopen: Open) -> None:
         lease = take(store)
         first = store.start_run(lease, "r1", now=NOW)
-        assert (first.status, first.continues, first.progress, first.ended) == ("running", None, "{}", None)
-        store.end_run(lease, "r1", now=later(1), status="complete", has_more=False, progress='{"rows":1}')
+        assert (first.status, first.continues, first.totals, first.ended) == ("running", None, "{}", None)
+        end_run(store, lease, "r1", totals='{"rows":1}', streams={"orders": '{"rows":1}'})
         second = store.start_run(lease, "r2", now=later(2))
-        assert (second.continues, second.progress) == (None, "{}")
-        done = replace(first, ended=later(1), status="complete", progress='{"rows":1}')
+        assert (second.continues, second.totals, second.streams) == (None, "{}", {})
+        done = replace(first, ended=later(1), status="complete", totals='{"rows":1}', streams={"orders": '{"rows":1}'})
         assert list(reopen().runs("shop")) == [second, done]
         assert list(store.runs("shop", most=1)) == [second]
         assert list(store.runs("other")) == []
@@ -424,15 +502,26 @@ class StoreContract:
     def test_a_run_that_was_killed_leaves_its_progress(self, store: Store) -> None:
         lease = take(store)
         store.start_run(lease, "r1", now=NOW)
-        store.note_run(lease, "r1", progress='{"rows":7}')
-        assert store.start_run(lease, "r2", now=later(1)).progress == '{"rows":7}'
+        store.note_run(lease, "r1", totals='{"rows":7}', streams={"a": '{"rows":3}', "b": '{"rows":4}'})
+        store.note_run(lease, "r1", totals='{"rows":9}', streams={"b": '{"rows":6}'})
+        second = store.start_run(lease, "r2", now=later(1))
+        assert (second.totals, second.streams) == ('{"rows":9}', {"a": '{"rows":3}', "b": '{"rows":6}'})
+        assert [run.streams for run in store.runs("shop")] == [second.streams, {}]
+
+    def test_a_stream_is_reported_by_the_newest_run_that_has_something_to_report(self, store: Store) -> None:
+        lease = take(store)
+        for run, streams in (("r1", {"a": "1", "b": "1", "c": "1"}), ("r2", {"a": "2", "b": None})):
+            store.start_run(lease, run, now=NOW)
+            end_run(store, lease, run, streams=streams)
+        store.start_run(lease, "r3", now=NOW)
+        assert {run.id: run.streams for run in store.runs("shop")} == {"r3": {}, "r2": {"a": "2"}, "r1": {"c": "1"}}
 
     def test_a_run_with_more_to_do_is_continued(self, store: Store) -> None:
         lease = take(store)
         store.start_run(lease, "r1", now=NOW)
-        store.end_run(lease, "r1", now=NOW, status="limited", has_more=True, progress='{"rows":1}')
+        end_run(store, lease, "r1", status="limited", has_more=True, totals='{"rows":1}')
         second = store.start_run(lease, "r2", now=NOW)
-        assert (second.continues, second.progress) == ("r1", '{"rows":1}')
+        assert (second.continues, second.totals) == ("r1", '{"rows":1}')
         assert store.runs("shop")[1].status == "limited"
 
     def test_a_run_that_never_ended_is_lost_and_continued(self, store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Stores of today and as they were at an earlier revision."""
+"""The tables of a store, made by the migrations and made as they are today."""
 
 from __future__ import annotations
 
@@ -8,17 +8,9 @@ from sqlalchemy import Engine
 
 from penstock.store.places import Place
 from penstock.store.postgres import PostgresDatabase
-from penstock.store.schema import HEAD, REVISIONS
+from penstock.store.schema import HEAD
 from penstock.store.sqlite import SqliteFile
 from penstock.store.upgrade import make, migrate
-
-
-def make_older(where: str) -> None:
-    """A store of the first revision."""
-    place = empty_place(where)
-    engine = place.engine()
-    bring_to(engine, place, REVISIONS[0])
-    engine.dispose()
 
 
 def empty_place(where: str) -> Place:

@@ -1,9 +1,9 @@
-"""The first tables: meta, leases, streams, slices, history, runs."""
+"""The first tables: meta, leases, streams, contents, intents, history, runs, progress."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0001"
+revision = "0003"
 down_revision = None
 
 
@@ -38,16 +38,26 @@ def upgrade() -> None:
         sa.Column("version", sa.BigInteger, nullable=False),
         sa.Column("rows", sa.BigInteger, nullable=False),
         sa.Column("bytes", sa.BigInteger, nullable=False),
+        sa.Column("outcome", sa.Text),
         sa.Column("last_rows", sa.BigInteger, nullable=False),
         sa.Column("moved_at", sa.BigInteger),
         sa.Column("intent", sa.Text),
         sa.Column("reset_wanted", sa.Boolean, nullable=False),
         sa.Column("stopped", sa.Text),
         sa.PrimaryKeyConstraint("pipeline", "stream", name="pk_streams"),
-        sa.ForeignKeyConstraint(["pipeline"], ["leases.pipeline"], name="fk_streams_leases"),
+        _of_pipeline("streams"),
     )
     op.create_table(
-        "slices",
+        "contents",
+        sa.Column("pipeline", sa.Text, nullable=False),
+        sa.Column("stream", sa.Text, nullable=False),
+        sa.Column("hash", sa.Text, nullable=False),
+        sa.Column("content", sa.Text, nullable=False),
+        sa.PrimaryKeyConstraint("pipeline", "stream", "hash", name="pk_contents"),
+        _of_stream("contents"),
+    )
+    op.create_table(
+        "intents",
         sa.Column("pipeline", sa.Text, nullable=False),
         sa.Column("stream", sa.Text, nullable=False),
         sa.Column("id", sa.Text, nullable=False),
@@ -58,17 +68,12 @@ def upgrade() -> None:
         sa.Column("upto", sa.Text),
         sa.Column("content", sa.Text, nullable=False),
         sa.Column("plan", sa.Text, nullable=False),
-        sa.Column("status", sa.Text, nullable=False),
         sa.Column("intended_at", sa.BigInteger, nullable=False),
-        sa.Column("done_at", sa.BigInteger),
-        sa.Column("rows", sa.BigInteger),
-        sa.Column("bytes", sa.BigInteger),
         sa.Column("run", sa.Text, nullable=False),
         sa.Column("epoch", sa.BigInteger, nullable=False),
-        sa.PrimaryKeyConstraint("pipeline", "stream", "id", name="pk_slices"),
-        _of_stream("slices"),
+        sa.PrimaryKeyConstraint("pipeline", "stream", name="pk_intents"),
+        _of_stream("intents"),
     )
-    op.create_index("ix_slices_pipeline_stream_number", "slices", ["pipeline", "stream", "number"])
     op.create_table(
         "history",
         sa.Column("pipeline", sa.Text, nullable=False),
@@ -81,6 +86,11 @@ def upgrade() -> None:
         sa.Column("mark", sa.Text),
         sa.Column("content", sa.Text),
         sa.Column("rows", sa.BigInteger, nullable=False),
+        sa.Column("bytes", sa.BigInteger, nullable=False),
+        sa.Column("outcome", sa.Text),
+        sa.Column("total_rows", sa.BigInteger, nullable=False),
+        sa.Column("total_bytes", sa.BigInteger, nullable=False),
+        sa.Column("total_outcome", sa.Text),
         sa.Column("run", sa.Text),
         sa.PrimaryKeyConstraint("pipeline", "stream", "version", name="pk_history"),
         _of_stream("history"),
@@ -95,11 +105,25 @@ def upgrade() -> None:
         sa.Column("status", sa.Text, nullable=False),
         sa.Column("has_more", sa.Boolean, nullable=False),
         sa.Column("continues", sa.Text),
-        sa.Column("progress", sa.Text, nullable=False),
+        sa.Column("totals", sa.Text, nullable=False),
         sa.PrimaryKeyConstraint("pipeline", "number", name="pk_runs"),
         sa.UniqueConstraint("pipeline", "id", name="uq_runs_pipeline_id"),
-        sa.ForeignKeyConstraint(["pipeline"], ["leases.pipeline"], name="fk_runs_leases"),
+        _of_pipeline("runs"),
     )
+    op.create_table(
+        "progress",
+        sa.Column("pipeline", sa.Text, nullable=False),
+        sa.Column("stream", sa.Text, nullable=False),
+        sa.Column("run", sa.Text, nullable=False),
+        sa.Column("progress", sa.Text, nullable=False),
+        sa.PrimaryKeyConstraint("pipeline", "stream", name="pk_progress"),
+        _of_pipeline("progress"),
+    )
+    op.create_index("ix_progress_pipeline_run", "progress", ["pipeline", "run"])
+
+
+def _of_pipeline(table: str) -> sa.ForeignKeyConstraint:
+    return sa.ForeignKeyConstraint(["pipeline"], ["leases.pipeline"], name=f"fk_{table}_leases")
 
 
 def _of_stream(table: str) -> sa.ForeignKeyConstraint:
