@@ -95,7 +95,7 @@ def test_what_became_of_rows(store: Store) -> None:
             store.intend(lease, slice_ := planned(store, number), now=NOW, run="r1")
             rows = outcome.rows
             store.advance(lease, slice_, rows=rows, bytes_=rows, now=NOW, run="r1", outcome=outcome)
-        totals = {"rows": 2005, "outcome": {"stale": 1999, "updated": 1, "created": 1}}
+        totals = {"rows": 2005, "outcome": {"created": 1, "updated": 1, "stale": 1999}}
         store.note_run(lease, "r1", totals=json.dumps(totals), streams={})
         assert text(store) == [
             "shop: process 77 on box has not been heard of since 2026-11-15T12:00:00.000000Z; the next run takes over",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ from penstock.core.limits import Limits
 from penstock.core.messages import Catalog, ConnectionStatus, Eof
 from penstock.core.progress import Progress, fold
 from penstock.errors import ConnectionFailed, PenstockError, StreamFailed, StreamRefused
-from penstock.ports import Owner
+from penstock.ports import Lease, Owner
 from penstock.testing.doubles import LoopMover, MemorySource
 from tests.engine.pipeline import PIPELINE, At, Breaking, Pipeline, broken_off, rows
 
@@ -333,3 +334,17 @@ def test_an_error_of_the_store_ends_the_run_as_a_message(one: Pipeline) -> None:
 def test_limits_of_one_call_do_not_last(one: Pipeline) -> None:
     assert one.open().run(Limits(max_rows=1)).has_more
     assert not one.open().run().has_more
+
+
+def test_progress_is_written_for_the_stream_that_moved_alone(tmp_path: Path) -> None:
+    many = Pipeline(str(tmp_path), {f"s{number}": rows(1) for number in range(20)})
+    noted: list[set[str]] = []
+    note = many.store.note_run
+
+    def spy(lease: Lease, run: str, *, totals: str, streams: Mapping[str, str]) -> None:
+        noted.append(set(streams))
+        note(lease, run, totals=totals, streams=streams)
+
+    many.store.note_run = spy  # type: ignore[method-assign]  # a store that is watched
+    assert many.run().exit_code == 0
+    assert sorted(noted, key=sorted) == sorted(({name} for name in many.rows), key=sorted)

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from penstock.core.history import HistoryLimits
 from penstock.core.marks import Mark
-from penstock.core.messages import StateChanged, StepDone
+from penstock.core.messages import StateChanged, StepDone, StreamStatus
 from penstock.core.slices import Kind
 from penstock.errors import StreamFailed
 from penstock.ports import StreamInfo
 from penstock.testing.doubles import MemorySource
+from penstock.testing.memory_store import MemoryStore
 from penstock.testing.processes import Crashed
 from tests.engine.pipeline import PIPELINE, At, Breaking, Pipeline, broken_off, rows
 
@@ -72,6 +74,30 @@ def test_undo_to_a_version(one: Pipeline) -> None:
     assert mark(one) == at(2)
     one.run()
     assert one.delivered() == [1, 2, 3, 3, 4, 4, 5, 5]
+
+
+def test_undo_of_a_reset_brings_the_rows_delivered_back(one: Pipeline) -> None:
+    before = one.state()
+    assert one.open().reset(["a"]).exit_code == 0
+    assert (one.state().rows, one.state().bytes) == (0, 0)
+    assert one.open().undo(["a"]).exit_code == 0
+    state = one.state()
+    assert (state.rows, state.bytes) == (before.rows, before.bytes)
+    one.rows["a"].arrive(6)
+    one.run()
+    assert one.state().rows == before.rows + 1
+
+
+def test_a_version_that_is_no_longer_kept(tmp_path: Path) -> None:
+    one = Pipeline(str(tmp_path), {"a": rows(60)}, store=MemoryStore(HistoryLimits(changes=20)))
+    one.run()
+    assert one.open().undo(["a"], 3).exit_code == 2
+    (failed,) = [status for status in one.heard(StreamStatus) if status.reason]
+    assert failed.reason == (
+        "it cannot go back to version 3: it is no longer kept; the oldest version that is kept is 11"
+    )
+    assert one.open().undo(["a"], 11).exit_code == 0
+    assert mark(one) == at(22)
 
 
 def test_the_sinks_chain_tells_of_the_undo(one: Pipeline) -> None:

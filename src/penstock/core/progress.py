@@ -24,6 +24,7 @@ from penstock.core.messages import (
     StreamStatus,
     stamp,
 )
+from penstock.core.outcome import Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +132,13 @@ class Progress:
 
     def totals(self) -> dict[str, Any]:
         """What all streams have done together, as JSON."""
-        known = [stream.outcome for stream in self.streams.values() if stream.outcome is not None]
-        outcome: Mapping[str, int] | None = None
-        for more in known:
-            outcome = _summed(outcome, more)
+        known = [Outcome(**stream.outcome) for stream in self.streams.values() if stream.outcome is not None]
         return {
             "started": stamp(self.started) if self.started else None,
             "rows": self.rows,
             "bytes": self.bytes,
             "slices": self.slices,
-            "outcome": outcome,
+            "outcome": sum(known, Outcome()).document() if known else None,
         }
 
     @classmethod

@@ -89,11 +89,17 @@ def place(changes: Sequence[Change], version: int, stream: str) -> Position:
     )
     if version == 0:
         raise beginning
+    listed = f"`penstock state history FILE --stream {stream}` lists them"
     found = next((change for change in changes if change.version == version), None)
+    if found is None and 0 < version < changes[-1].version:
+        raise refused(
+            f"it is no longer kept; the oldest version that is kept is {changes[-1].version}",
+            f"{listed}; the key `history` of the pipeline file sets how many are kept",
+        )
     if found is None:
         raise refused(
             f"there is none; the newest is {changes[0].version}",
-            f"`penstock state history FILE --stream {stream}` lists them",
+            listed,
         )
     if found.position is None or found.position.mark is None:
         raise beginning
