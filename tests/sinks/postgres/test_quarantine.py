@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from tests.sinks.postgres.landed import Landed
@@ -15,6 +16,7 @@ from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind
 from penstock.errors import StreamFailed
 from penstock.ports import StreamInfo
+from penstock.sinks.postgres.ledger import Ledger
 from penstock.sinks.postgres.replaying import THERE
 
 SCHEMA = pa.schema([("id", pa.int64()), ("email", pa.string()), ("amount", pa.string()), ("parent", pa.int64())])
@@ -223,3 +225,29 @@ def test_every_value_comes_out_of_the_quarantine_as_it_went_in(database: str) ->
     assert orders.rows("SELECT o::text FROM orders o ORDER BY id") == orders.rows(
         "SELECT w::text FROM wanted w ORDER BY id"
     )
+
+
+def test_a_column_with_a_percent_sign(database: str) -> None:
+    """The driver takes it for a place of its own in a statement that has bound values."""
+    orders = Landed(database, QUARANTINE)
+    orders.run(
+        'CREATE TABLE orders (id bigint PRIMARY KEY, "50%s %(x)s" bigint CONSTRAINT positive CHECK ("50%s %(x)s" > 0))'
+    )
+    schema = pa.schema([("id", pa.int64()), ("50%s %(x)s", pa.int64())])
+    assert orders.deliver(pa.table([[1, 2], [5, -5]], schema=schema)) == Outcome(created=1, quarantined=1)
+    orders.run("ALTER TABLE orders DROP CONSTRAINT positive")
+    with closing(orders.sink) as sink:
+        assert sink.replay("orders", [], overwrite=False) == Outcome(created=1)
+    assert orders.rows() == [(1, 5), (2, -5)]
+
+
+def test_what_the_driver_itself_refuses_is_no_lost_connection(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = Landed(database, QUARANTINE)
+
+    def refuses(*_: object) -> None:
+        raise psycopg.ProgrammingError("the query has 0 placeholders but 1 parameters were passed")
+
+    monkeypatch.setattr(Ledger, "note", refuses)
+    with pytest.raises(StreamFailed, match="the query has 0 placeholders") as failed:
+        orders.deliver(rows(*good(1)))
+    assert "please report it" in failed.value.next_step

@@ -114,3 +114,39 @@ def test_only_the_owner_may_switch_them_off(database: str) -> None:
             assert writer.deliver(rows((1, 1))) == Outcome(created=1)
         finally:
             db.execute(f"DROP OWNED BY writer_{name} CASCADE; DROP ROLE writer_{name}".encode())
+
+
+@pytest.mark.parametrize("options", [{"key": ["id"]}, {"mode": "append"}], ids=["upsert", "append"])
+def test_a_trigger_that_takes_no_row_is_named(database: str, options: dict[str, Any]) -> None:
+    """A BEFORE trigger that returns NULL: nobody else writes there, and trying again does not help."""
+    orders = Landed(database, options)
+    orders.run(TABLES + ORDERS)
+    orders.run(
+        "CREATE FUNCTION odd_only() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "IF NEW.id % 2 = 1 THEN RETURN NEW; END IF; RETURN NULL; END $$; "
+        'CREATE TRIGGER "odd only" BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION odd_only()'
+    )
+    with pytest.raises(StreamFailed) as failed:
+        orders.deliver(rows((1, 1), (2, 1), (3, 1)))
+    assert failed.value.what == (
+        "public.orders did not take 1 of 3 rows: its trigger odd only (BEFORE INSERT) returns NULL for them"
+    )
+    assert "`triggers: false`" in failed.value.next_step
+    assert orders.rows() == []
+    orders.options = {**options, "triggers": False}
+    assert orders.deliver(rows((1, 1), (2, 1), (3, 1))) == Outcome(created=3)
+
+
+def test_a_trigger_that_keeps_a_row_as_it_is_is_named(database: str) -> None:
+    orders = Landed(database, {"key": ["id"]})
+    orders.run(TABLES + ORDERS)
+    orders.deliver(rows((1, 1), (2, 1)))
+    orders.run(
+        "CREATE FUNCTION never() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$; "
+        "CREATE TRIGGER never BEFORE UPDATE OR DELETE ON orders FOR EACH ROW EXECUTE FUNCTION never()"
+    )
+    with pytest.raises(StreamFailed, match=r"2 of 3 rows: its trigger never \(BEFORE UPDATE OR DELETE\) returns NULL"):
+        orders.deliver(rows((1, 2), (2, 2), (3, 1)))
+    other = Landed(database, {"key": ["id"]}, pipeline="other")
+    with pytest.raises(StreamFailed, match=r"1 of 2 rows: its trigger never \(BEFORE UPDATE OR DELETE\) returns NULL"):
+        other.deliver(rows((1, 1), (2, 1)).append_column("_change", pa.array(["delete", "upsert"])))

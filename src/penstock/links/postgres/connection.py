@@ -14,7 +14,7 @@ import psycopg
 from psycopg import conninfo, sql
 
 from penstock.errors import ConnectionFailed
-from penstock.links.postgres.failures import failed, lost, unreachable
+from penstock.links.postgres.failures import failed, is_of_the_connection, lost, refused_by_driver, unreachable
 from penstock.links.postgres.greeting import SETTINGS, WITHHELD, Identity, Server, Tells, setting, settings, who
 from penstock.links.postgres.literals import written
 from penstock.links.postgres.questions import NOTHING, end, introduced, transaction
@@ -246,4 +246,6 @@ class Session:
             raise lost(self.target.where, said)
 
     def _failed(self, error: psycopg.Error, table: str, stream: str | None) -> Exception:
+        if not error.sqlstate and not is_of_the_connection(error):
+            return refused_by_driver(table, str(error), stream=stream)
         return failed(error.sqlstate, str(error), where=self.target.where, table=table, stream=stream)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+import psycopg
+
 from penstock.errors import ConnectionFailed, PenstockError, StreamFailed, StreamRefused
 
 _PREFIX = re.compile(r"^(connection failed: )?(connection to server (at|on) .*? failed: )?((FATAL|ERROR):\s+)?")
@@ -70,17 +72,36 @@ _STEPS = (
 )
 
 #: classes and codes of SQLSTATE that mean the connection, not the statement
-_CONNECTION = ("08", "57P01", "57P02", "57P03", "57P05", "53300")
+_CONNECTION = ("08", "25P03", "57P01", "57P02", "57P03", "57P05", "53300")
 
 #: a schema, table, column, type or function is not there any more, or not as it was
 _GONE = ("3F000", "42P01", "42703", "42704", "42804", "42883")
 
 
 #: a lock that was not given in time, a deadlock, a transaction that may not last so long
-_WAITED = ("55P03", "40P01", "25P03", "25P04")
+_WAITED = ("55P03", "40P01", "25P04")
 
 #: what a standby says when a query would keep it from replaying
 RECOVERY = "conflict with recovery"
+
+
+def is_of_the_connection(error: psycopg.Error) -> bool:
+    """Whether the connection ended. Without a code of the server's, the driver speaks: by its class of error.
+
+    What it refuses itself (a statement that it cannot read, a value that it cannot send) never reached the server.
+    """
+    if error.sqlstate:
+        return error.sqlstate.startswith(_CONNECTION)
+    return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+
+
+def refused_by_driver(table: str, said: str, *, stream: str | None) -> StreamFailed:
+    """A statement that the driver itself would not send."""
+    return StreamFailed(
+        f"{table}: the driver refused a statement: {reason(said)}",
+        next_step="this is a defect in penstock: please report it with the output of `--json`",
+        stream=stream,
+    )
 
 
 def unreachable(where: str, said: str, *, key: str = "url") -> ConnectionFailed:

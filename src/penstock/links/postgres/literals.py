@@ -80,6 +80,11 @@ def written(composed: sql.Composable) -> str:
     return composed.as_string(None)
 
 
+def escaped(composed: sql.Composable) -> sql.SQL:
+    """A piece of a statement that has bound values: in it the driver takes each % for one of its own signs."""
+    return sql.SQL(written(composed).replace("%", "%%"))
+
+
 def plain(name: str) -> str:
     """An identifier for SQL that a user is asked to run: quoted only where it must be."""
     safe = re.fullmatch(r"[a-z_][a-z0-9_]*", name) and name not in _RESERVED

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from penstock.errors import PenstockError, StreamFailed, StreamRefused
-from penstock.links.postgres.failures import lost, reason
+from penstock.links.postgres.failures import is_of_the_connection, lost, reason, refused_by_driver
 from penstock.sinks.postgres.filling import Unfit
 from penstock.sinks.postgres.reasons import is_of_a_row, reason_of
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from penstock.sinks.postgres.sifting import Bad
     from penstock.sinks.postgres.writer import PostgresWriter
 
-#: classes and codes of SQLSTATE that mean the connection, not the statement
-_CONNECTION = ("08", "25P03", "57P01", "57P02", "57P03", "57P05", "53300")
 _NUL = 'invalid byte sequence for encoding "UTF8": 0x00'
 #: what COPY says of the place
 _COLUMN = re.compile(r"COPY \S+, line \d+, column (\S+)")
@@ -31,8 +29,10 @@ RETRIED = ("40001", "40P01")
 def failed(error: psycopg.Error, *, where: str, table: str, pipeline: str, stream: str) -> PenstockError:
     """A statement of a commit failed."""
     state = error.sqlstate or ""
-    if not state or state.startswith(_CONNECTION):
+    if is_of_the_connection(error):
         return lost(where, str(error)).at(pipeline=pipeline, stream=stream)
+    if not state:
+        return refused_by_driver(table, str(error), stream=stream).at(pipeline=pipeline)
     if is_of_a_row(error):
         return bad_row(error, None, table=table, pipeline=pipeline, stream=stream)
     what, step, refused = _said(error, state, table)

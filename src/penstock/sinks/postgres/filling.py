@@ -11,6 +11,7 @@ from psycopg import sql
 from penstock.core.outcome import Outcome
 from penstock.sinks.postgres.merging import Merge
 from penstock.sinks.postgres.target import Target
+from penstock.sinks.postgres.triggers import keeps_out
 
 
 class Unfit(Exception):
@@ -39,9 +40,16 @@ class Filling:
         gone = Outcome(deleted=self.make_room(merge)) if anew else Outcome()
         if merge is None or not rows:
             return gone
-        written = merge.upsert(self.connection, rows) if merge.rules.key else merge.append(self.connection)
+        written = merge.upsert(self.connection, rows) if merge.rules.key else self._append(merge, rows)
         self.settle()
         return written + gone
+
+    def _append(self, merge: Merge, rows: int) -> Outcome:
+        added = merge.append(self.connection)
+        kept_out = keeps_out(self.connection, self.target, rows - added.created, rows) if added.created < rows else None
+        if kept_out is not None:
+            raise kept_out
+        return added
 
     def make_room(self, merge: Merge | None) -> int:
         """Delete what was there and does not come again; how many rows that was."""

@@ -21,6 +21,7 @@ from penstock.sinks.postgres.fitting import CHANGE, Fitted
 from penstock.sinks.postgres.ledger import ROOM
 from penstock.sinks.postgres.staging import PLACE, Staging
 from penstock.sinks.postgres.target import Target
+from penstock.sinks.postgres.triggers import keeps_out
 
 #: how often rows that another session changes under our hands are tried again
 TRIES = 5
@@ -159,6 +160,9 @@ class Merge:
                 # What was deleted is not there any more, and looks like a delete that found nothing.
                 gone = found.deleted if self._marks is None else 0
                 return found + replace(skipped, equal=skipped.equal - gone)
+        kept_out = keeps_out(connection, self.target, again, rows)
+        if kept_out is not None:
+            raise kept_out
         raise psycopg.errors.SerializationFailure("rows are changed by others faster than they can be merged")
 
     def written(self, connection: psycopg.Connection[Any]) -> None:
@@ -251,8 +255,8 @@ class Merge:
         name = sql.Identifier(self.rules.newer_than)
         return sql.SQL("((s.{0} >= t.{0}) IS NOT FALSE)").format(name)
 
-    def _skipped(self, connection: psycopg.Connection[Any], relation: sql.Composed) -> tuple[Outcome, bool]:
-        """What became of rows that were not written, and whether some were changed under our hands meanwhile."""
+    def _skipped(self, connection: psycopg.Connection[Any], relation: sql.Composed) -> tuple[Outcome, int]:
+        """What became of rows that were not written, and how many should have been: they were changed meanwhile."""
         delete = sql.SQL("s.{} = 'delete'").format(sql.Identifier(CHANGE)) if self.changes else sql.SQL("false")
         query = statement(ROOM, "skipped").format(
             relation=relation,
@@ -274,7 +278,7 @@ class Merge:
         counts = dict(connection.execute(query).fetchall())
         again = counts.pop("again", 0)
         counts.pop("written", 0)
-        return Outcome(**counts), again > 0
+        return Outcome(**counts), again
 
     # ------------------------------------------------------------ pieces of SQL
 

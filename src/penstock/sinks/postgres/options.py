@@ -20,6 +20,7 @@ class Options(ServerOptions):
         default="penstock_sink",
         min_length=1,
         max_length=63,
+        pattern="^[^%]*$",
         description="the schema of the ledger and of what is put aside; it is made if it is not there",
     )
     lock_timeout: float = Field(

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.core.slices import Slice
-from penstock.links.postgres.literals import TableName, statement, written
+from penstock.links.postgres.literals import TableName, escaped, statement, written
 from penstock.ports import Quarantined
 from penstock.sinks.postgres.ledger import NOT_THERE, ROOM
 from penstock.sinks.postgres.sifting import Bad
@@ -41,7 +41,7 @@ class Quarantine:
         """Rows of a slice, as they were put aside."""
         members = sql.SQL(", ").join(sql.Identifier("x", name) for name, _ in columns)
         query = statement(ROOM, "quarantined").format(
-            schema=sql.Identifier(self.schema), aside=staging.sql, place=sql.Identifier(PLACE), members=members
+            schema=sql.Identifier(self.schema), aside=staging.sql, place=sql.Identifier(PLACE), members=escaped(members)
         )
         values = {
             "pipeline": self.pipeline,

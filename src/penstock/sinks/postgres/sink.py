@@ -15,6 +15,7 @@ from penstock.core.marks import Position
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Receipt, Slice
 from penstock.errors import CommitUnclear, InputError
+from penstock.links.postgres.failures import is_of_the_connection
 from penstock.links.postgres.literals import TableName, written
 from penstock.links.postgres.targets import target as target_of
 from penstock.links.postgres.writing import Writing
@@ -184,7 +185,7 @@ class PostgresSink:
             raise self._uncommitted(error, slice_, table) from error
 
     def _uncommitted(self, error: psycopg.Error, slice_: Slice, table: TableName) -> Exception:
-        if error.sqlstate is None or self.writing.lost:
+        if self.writing.lost or is_of_the_connection(error):
             # The server may have committed, and its answer was lost.
             return CommitUnclear(
                 f"slice {slice_.number}: the connection was lost while it was committed",

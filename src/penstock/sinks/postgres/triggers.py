@@ -1,4 +1,4 @@
-"""A table's own triggers, switched off while a slice is merged. Foreign keys are checked all the same.
+"""A table's own triggers: switched off while a slice is merged. Foreign keys are checked all the same.
 
 In the transaction of the merge: nobody else ever sees them off, and whatever ends it sets them back. Other writers of
 the table wait for its end, because the server locks the table against them.
@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from penstock.errors import StreamFailed
 from penstock.links.postgres.literals import statement
 from penstock.sinks.postgres.ledger import ROOM
 from penstock.sinks.postgres.target import Target
@@ -36,6 +37,20 @@ def still(connection: psycopg.Connection[Any], target: Target, *, on: bool) -> I
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
     for schema, table, name, always in found:
         connection.execute(_switched(schema, table, "ENABLE ALWAYS" if always else "ENABLE", name))
+
+
+def keeps_out(connection: psycopg.Connection[Any], target: Target, missing: int, rows: int) -> StreamFailed | None:
+    """Say that a trigger has kept rows out, where rows were not written and a trigger can be the reason."""
+    found = connection.execute(statement(ROOM, "before_triggers").format(oid=sql.Literal(int(target.oid)))).fetchall()
+    if not found:
+        return None
+    named = ", ".join(f"{name} (BEFORE {events})" for name, events in found)
+    what = f"its trigger {named} returns" if len(found) == 1 else f"one of its triggers returns: {named}; it returns"
+    return StreamFailed(
+        f"{target.name} did not take {missing} of {rows} rows: {what} NULL for them",
+        next_step="let the trigger return the row, set `triggers: false` on the stream, or "
+        "leave such rows out with `where` in the stream's `shape`, then run again",
+    )
 
 
 def _switched(schema: str, table: str, how: str, name: str) -> sql.Composed:
