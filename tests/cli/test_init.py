@@ -84,6 +84,7 @@ class TestTheFile:
         assert done.code == 0, done.err
         assert 'warehouse: "lake house"' in (tmp_path / "penstock.yaml").read_text()
         assert len(streams(tmp_path, shop)) == 5
+        assert "        mode: merge\n" in (tmp_path / "penstock.yaml").read_text()
 
     def test_to_standard_output_it_is_the_same_and_nothing_is_written(self, shop: str, tmp_path: Path) -> None:
         shown = Looking(tmp_path, shop).run("init", "--stdout").out
@@ -120,6 +121,63 @@ class TestTheFile:
         assert sorted(stream["columns"][0] for stream in found) == sorted(names)
         assert {stream["columns"][-1] for stream in found} == {"updated_at"}
         assert all(stream["problem"] is None for stream in found)
+
+
+class TestAdding:
+    def test_tables_that_the_file_lacks_are_added_and_the_rest_stays(self, shop: str, tmp_path: Path) -> None:
+        path = tmp_path / "penstock.yaml"
+        Looking(tmp_path, shop).run("init", "--include", "orders", "--pipeline", "shop")
+        mine = path.read_text().replace(
+            "      orders:", "      # mine\n      bestellungen: # my name\n        table: orders"
+        )
+        path.write_text(mine + "\n# the end\n")
+        execute(
+            shop, "CREATE TABLE events (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, updated_at timestamptz)"
+        )
+        done = Looking(tmp_path, shop).run("init", "--add", "--exclude", "tmp_*")
+        assert done.code == 0, done.err
+        assert "Added 2 streams to penstock.yaml: country, events.\n" in done.out
+        text = path.read_text()
+        assert text.startswith(mine.rstrip("\n"))
+        assert text.endswith("# the end\n")
+        assert set(streams(tmp_path, shop)) == {"bestellungen", "country", "events"}
+        again = Looking(tmp_path, shop).run("init", "--add", "--exclude", "tmp_*")
+        assert "Nothing to add" in again.out
+        assert path.read_text() == text
+        assert [each.name for each in tmp_path.iterdir()] == ["penstock.yaml"]
+
+    def test_a_name_that_another_table_has(self, shop: str, tmp_path: Path) -> None:
+        path = tmp_path / "penstock.yaml"
+        Looking(tmp_path, shop).run("init", "--include", "orders", "--pipeline", "shop")
+        path.write_text(path.read_text().replace("      orders:", "      country:\n        table: orders"))
+        assert Looking(tmp_path, shop).run("init", "--add", "--include", "country").code == 0
+        assert set(streams(tmp_path, shop)) == {"country", "country_2"}
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("", "the file is empty"),
+            ("pipelines: {p: {source: {type: postgres, url: x}}}", "url: must begin with postgresql://"),
+            (
+                'pipelines: {p: {source: {type: postgres, url: "${DATABASE_URL}"}, sink: {type: files, directory: o}}}',
+                "lists no streams: it syncs every table of its schema already",
+            ),
+            (
+                'pipelines: {p: {source: {type: postgres, url: "${DATABASE_URL}"}, sink: {type: files, directory: o}, '
+                "streams: {country: {}}}}",
+                "stand on one line in braces",
+            ),
+        ],
+    )
+    def test_files_that_nothing_can_be_added_to(self, shop: str, tmp_path: Path, text: str, said: str) -> None:
+        (tmp_path / "penstock.yaml").write_text(text)
+        done = Looking(tmp_path, shop).run("init", "--add")
+        assert (done.code, said in done.err) == (2, True), done.err
+        assert (tmp_path / "penstock.yaml").read_text() == text
+
+    def test_a_file_that_is_not_there(self, shop: str, tmp_path: Path) -> None:
+        done = Looking(tmp_path, shop).run("init", "--add")
+        assert (done.code, "there is no file penstock.yaml" in done.err) == (2, True)
 
 
 class TestWhatIsRefused:

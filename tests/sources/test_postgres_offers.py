@@ -155,6 +155,14 @@ class TestOnlyAddedTo:
         assert options(database) == {"cursor": "id", "unique": True}
         assert "An update would not be seen" in why(database)
 
+    def test_a_small_table_with_an_identity_key_too(self, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(proposals, "SMALL", 16 << 20)
+        counted(database, "CREATE TABLE t (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, x text)", self.FILL)
+        assert options(database) == {"cursor": "id", "unique": True}
+        execute(database, "DROP TABLE t")
+        counted(database, "CREATE TABLE t (id bigserial PRIMARY KEY, x text)", self.FILL)
+        assert options(database) == {}
+
     @pytest.mark.parametrize("change", ["UPDATE t SET x = 'y' WHERE id = 1", "DELETE FROM t WHERE id = 1"])
     def test_a_change_is_evidence_against_it(self, database: str, change: str) -> None:
         counted(database, self.LOG, self.FILL, change)

@@ -68,6 +68,9 @@ def init(
         typer.Option("--url-env", metavar="NAME", help="The environment variable that the file takes the URL from."),
     ] = "DATABASE_URL",
     stdout: Annotated[bool, typer.Option("--stdout", help="Print the file instead of writing it.")] = False,
+    add: Annotated[
+        bool, typer.Option("--add", help="Add the tables that a file lacks; everything else in it stays as it is.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
 ) -> None:
     """Look at a database and write a pipeline file for it: every table, how it is best read, and why.
@@ -78,15 +81,23 @@ def init(
       penstock init --schema sales --exclude 'tmp_*' --sink lake      (the URL is in DATABASE_URL)
       penstock init --url-env SHOP_DB --output shop.yaml --stdout
       penstock init --sink postgres --sink-url-env COPY_DB --sink-schema copies
+      penstock init --add --output shop.yaml --include 'sales_*'
 
     The file never holds the URL: it takes it from an environment variable. Proposals are made from keys, indexes,
     triggers and statistics; the reasons stand in the file as comments. Nothing is read from the tables, and nothing
     is written but the file.
+
+    With --add the file is there already: streams are added for tables that none of its streams reads, by the source and
+    sink that the file has; of the other options only --pipeline, --include, --exclude, --views and --stdout count.
     """
     with reported(output):
         from penstock.cli.proposing.offers import Wanted, propose
 
-        propose(
+        if add:
+            from penstock.cli.proposing.adding import add as act
+        else:
+            act = propose
+        act(
             Wanted(
                 url=url,
                 url_env=url_env,

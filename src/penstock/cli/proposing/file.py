@@ -13,6 +13,8 @@ from penstock.cli.shared.render import count, size
 from penstock.ports import Offered
 
 WIDTH = 110
+#: what stands before a stream in a file that is written from scratch
+INDENT = "      "
 #: plain words that YAML, or a reader of it, takes for something else than text
 _TAKEN = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 
@@ -48,22 +50,24 @@ def file_text(
     for side, options in (("source", source), ("sink", sink)):
         lines.append(f"    {side}:")
         lines += [f"      {scalar(key, key=True)}: {value(said)}" for key, said in options.items()]
-    lines.append("    streams:")
-    synced = [stream for stream in streams if stream.left_out is None]
-    for stream in synced:
-        lines += ["", *_stream(stream)]
-    left = [stream for stream in streams if stream.left_out is not None]
-    if left:
-        lines += ["", *comment("Not synced:", "      ")]
-    for stream in left:
-        lines += ["      #", *comment(f"{_about(stream.offered)}: {stream.left_out}", "      ")]
-        lines += [f"      # {line.removeprefix('      ')}" for line in _options(stream)]
+    lines += ["    streams:", *stream_lines(streams, INDENT)]
     return "\n".join(lines) + "\n"
 
 
-def _stream(stream: Stream) -> list[str]:
-    said = [_about(stream.offered), *stream.offered.reasons]
-    return [line for text in said for line in comment(text, "      ")] + _options(stream)
+def stream_lines(streams: Sequence[Stream], indent: str) -> list[str]:
+    """The streams as lines of YAML: those that are synced, then the others as comments."""
+    lines: list[str] = []
+    for stream in streams:
+        if stream.left_out is None:
+            said = [_about(stream.offered), *stream.offered.reasons]
+            lines += ["", *(line for text in said for line in comment(text, indent)), *_options(stream, indent)]
+    left = [stream for stream in streams if stream.left_out is not None]
+    if left:
+        lines += ["", *comment("Not synced:", indent)]
+    for stream in left:
+        lines += [f"{indent}#", *comment(f"{_about(stream.offered)}: {stream.left_out}", indent)]
+        lines += [f"{indent}# {line.removeprefix(indent)}" for line in _options(stream, indent)]
+    return lines
 
 
 def _about(offered: Offered) -> str:
@@ -76,11 +80,11 @@ def _about(offered: Offered) -> str:
     return ", ".join(facts)
 
 
-def _options(stream: Stream) -> list[str]:
+def _options(stream: Stream, indent: str) -> list[str]:
     name = scalar(stream.offered.name, key=True)
     if not stream.options:
-        return [f"      {name}: {{}}"]
-    return [f"      {name}:", *(f"        {key}: {value(said)}" for key, said in stream.options.items())]
+        return [f"{indent}{name}: {{}}"]
+    return [f"{indent}{name}:", *(f"{indent}  {key}: {value(said)}" for key, said in stream.options.items())]
 
 
 def comment(text: str, indent: str) -> list[str]:

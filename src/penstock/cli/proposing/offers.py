@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -52,7 +52,10 @@ def propose(wanted: Wanted) -> None:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
             raise _refused(f"{variable!r} is no name of an environment variable", "use letters, digits and _")
     if not wanted.stdout and not wanted.force and os.path.lexists(wanted.output):
-        raise _refused(f"{wanted.output} is there already", "name another file with --output, or add --force")
+        raise _refused(
+            f"{wanted.output} is there already",
+            "add --add to add the tables that it lacks, --force to replace it, or name another file with --output",
+        )
     sink_options = _sink_options(wanted)
     url = wanted.url or os.environ.get(wanted.url_env)
     if not url:
@@ -67,10 +70,10 @@ def propose(wanted: Wanted) -> None:
     source_options = {"type": "postgres", "url": url, "schema": wanted.schema}
     source = _built(sources, source_options, {}, context)
     try:
-        offers = _chosen(wanted, source.offers())
+        offers = chosen_of(source.offers(), wanted.include, wanted.exclude)
     finally:
         source.close()
-    streams = _agreed(_streams(wanted, offers), source_options, sink_options, context)
+    streams = _agreed(streams_for(offers, wanted.sink, views=wanted.views), source_options, sink_options, context)
     if not any(stream.left_out is None for stream in streams):
         raise _nothing(wanted, streams)
     shown = {"type": "postgres", "url": Variable(wanted.url_env), "schema": wanted.schema}
@@ -162,6 +165,11 @@ def _agreed(
         return list(streams)
     source: Source = _built(sources, source_options, options, context)
     sink: Sink = _built(sinks, sink_options, options, context)
+    return agreed(streams, source, sink)
+
+
+def agreed(streams: Sequence[Stream], source: Source, sink: Sink) -> list[Stream]:
+    """The streams, each asked of both sides, which know it by its options; closes them."""
     try:
         sink.connect()
         infos = {info.name: info for info in source.catalog()}
@@ -184,25 +192,31 @@ def _agreed(
 # ---------------------------------------------------------------- the streams
 
 
-def _chosen(wanted: Wanted, offers: Sequence[Offered]) -> list[Offered]:
+def chosen_of(offers: Sequence[Offered], include: Sequence[str], exclude: Sequence[str]) -> list[Offered]:
+    """What the patterns leave."""
+
     def fits(offered: Offered, patterns: Sequence[str]) -> bool:
         return any(fnmatchcase(offered.name, pattern) for pattern in patterns)
 
-    return [o for o in offers if (not wanted.include or fits(o, wanted.include)) and not fits(o, wanted.exclude)]
+    return [o for o in offers if (not include or fits(o, include)) and not fits(o, exclude)]
 
 
-def _streams(wanted: Wanted, offers: Sequence[Offered]) -> list[Stream]:
+def streams_for(offers: Sequence[Offered], sink: str, *, views: bool, tables: Iterable[str] = ()) -> list[Stream]:
+    """Streams for the file, with what the sink needs. `tables`: names of tables in the lake that others have."""
     found = []
-    tables: set[str] = set()
+    taken = {table.lower() for table in tables}
     for offered in offers:
         left_out = offered.refused
-        if left_out is None and offered.what not in _TABLES and not wanted.views:
+        if left_out is None and offered.what not in _TABLES and not views:
             left_out = "its rows come from elsewhere; to read it whole in every run, take the # away or use --views"
         options = dict(offered.options)
-        if wanted.sink == "lake":
-            into = _table_for(offered.name, tables)
+        if sink == "lake":
+            into = _table_for(offered.name, taken)
             options |= {"into": into} if into else {}
-        if wanted.sink == "postgres" and "cursor" in options and offered.primary_key:
+            # By a number that only new rows take no row comes twice, and adding is cheaper than merging.
+            if "cursor" in options and offered.primary_key and not options.get("unique"):
+                options["mode"] = "merge"
+        if sink == "postgres" and "cursor" in options and offered.primary_key:
             options["newer_than"] = options["cursor"]
         found.append(Stream(offered, options, left_out))
     return found

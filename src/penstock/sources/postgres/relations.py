@@ -46,6 +46,8 @@ class Relation:
     defaults: Mapping[str, str]
     #: columns that a sequence of their own numbers
     numbered: frozenset[str]
+    #: those of them that are declared AS IDENTITY
+    identities: frozenset[str]
     triggers: tuple[Trigger, ...]
 
     def keeper(self, column: str) -> Trigger | None:
@@ -78,5 +80,6 @@ def _read(schema: str, said: Mapping[str, object]) -> Relation:
         numbered=frozenset(
             name for name, about in columns.items() if about["identity"] or "nextval(" in (about["default"] or "")
         ),
+        identities=frozenset(name for name, about in columns.items() if about["identity"]),
         triggers=tuple(Trigger(**each) for each in triggers),
     )

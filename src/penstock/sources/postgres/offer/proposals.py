@@ -192,7 +192,8 @@ class Judge:
             if size <= SMALL:
                 rest = f", tiebreaker: {yaml_list(tiebreaker)}" if tiebreaker else ", unique: true"
                 whole.append(f"it is small, and has no index on ({keys})")
-                whole += [f"to read only what changed, set cursor: {name}{rest}, and make the index:", make]
+                again = "if it has run before, run `penstock state migrate` on it"
+                whole += [f"to read only what changed, set cursor: {name}{rest} ({again}), and make the index:", make]
                 return None
             steps = [f"no index on ({keys}), so every slice sorts the table; better make one:", make]
         options: dict[str, Any] = {"cursor": name}
@@ -244,9 +245,14 @@ class Judge:
         return f"{column.name} is NULL in some rows, which a cursor would never reach"
 
     def _by_number(self, whole: list[str]) -> Proposal | None:
-        """Incremental by a number that only new rows take; only where all evidence says that rows stay as they are."""
+        """Incremental by a number that only new rows take; only where all evidence says that rows stay as they are.
+
+        A small table whose key is no identity column is cheap to read whole, which sees every change.
+        """
         key, relation = self.table.primary_key, self.relation
-        if len(key) != 1 or key[0] not in relation.numbered or (relation.bytes or 0) <= SMALL:
+        if len(key) != 1 or key[0] not in relation.numbered:
+            return None
+        if key[0] not in relation.identities and (relation.bytes or 0) <= SMALL:
             return None
         column = self.table.column(key[0])
         changed = relation.updated + relation.deleted
