@@ -105,3 +105,40 @@ def test_an_insert_without_the_column_fails_in_spark(house: SparkHouse, folder: 
     with pytest.raises(PySparkException, match=names.SEQ):
         house.session().sql(f"insert into {into} (id, text) values (9, 'nine')")
     assert lane.ids() == [1]
+
+
+def test_rows_with_number_0_that_were_updated_merged_or_overwritten_before_a_look(
+    house: SparkHouse, folder: Path
+) -> None:
+    """Spark marks the updated rows in delete files and writes them again; each row is exported once."""
+    lane = Lane(folder, "d", "touched", spark=house)
+    lane.deliver(rows(*range(1, 11)))
+    export = Export(lane)
+    assert export.exported() == list(range(1, 11))
+    sql, into = house.session().sql, lane.place.spark_table(STREAM)
+    some = "select id, concat('row ', id) as text, bigint(0) as _ingest_seq from range({}, {}) as r(id)"
+    sql(f"insert into {into} {some.format(11, 61)}")
+    sql(f"update {into} set text = 'changed' where id between 8 and 17")
+    assert export.exported() == list(range(1, 61))
+    sql(
+        f"merge into {into} t using ({some.format(51, 81)}) s on t.id = s.id "
+        "when matched then update set text = s.text when not matched then insert *"
+    )
+    assert export.exported() == list(range(1, 81))
+    sql(f"insert overwrite {into} {some.format(101, 126)}")
+    assert export.exported() == [*range(1, 81), *range(101, 126)]
+    assert any("it removed 80 and wrote 0 of them again" in line for line in export.said)
+    assert [id_ for _, id_, _ in lane.seen()] == list(range(101, 126))
+
+
+def test_copied_numbers_that_were_updated_before_a_look(house: SparkHouse, folder: Path) -> None:
+    """Spark moves the updated ones out of their file: their numbers are not this table's there either."""
+    lane = Lane(folder, "e", "moved", spark=house)
+    lane.deliver(rows(*range(1, 11)))
+    export = Export(lane)
+    export.exported()
+    sql, into = house.session().sql, lane.place.spark_table(STREAM)
+    sql(f"insert into {into} select id + 100, text, _ingest_seq from {into}")
+    sql(f"update {into} set text = 'changed' where id between 101 and 103")
+    assert export.exported() == [*range(1, 11), *range(101, 111)]
+    assert [text for _, id_, text in lane.seen() if id_ in (3, 103)] == ["row 3", "changed"]

@@ -1,28 +1,30 @@
 """Rows that others have put into a table: each gets its place in the order before any reader may pass it.
 
-A snapshot that is neither ours nor a compaction is inspected. What it appended is numbered anew as a whole, since its
-numbers, if it has any, were handed out by another table. Of what it overwrote only rows without a number of this
-table are numbered; changed and deleted rows are reported, because no reader will see them as such.
+A snapshot that is neither ours nor a compaction is inspected. Every row that it brought gets a number, whatever it
+came with, unless it is a row that the same snapshot removed and that still has its own (`origins`). Rows that it
+changed under their numbers, or deleted, are counted and reported, because no reader will see them as such.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import Document, canonical
+from penstock.core.documents import Document, Json, canonical
 from penstock.core.slices import Part
 from penstock.errors import StreamFailed, StreamStopped
 from penstock.lake import names
 from penstock.lake.peek import peek
 from penstock.lake.place import Place
-from penstock.lake.standing import UNNUMBERED, Snapshot, Standing
+from penstock.lake.standing import UNNUMBERED, Standing
 from penstock.ports import Mover, Probe
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
+
+    from penstock.lake.origins import Overwrite
 
 #: races lost before the turn is taken, and before it is left to the next run
 PATIENT, TRIES = 2, 20
@@ -33,8 +35,10 @@ class _Job:
     """One file to be written anew."""
 
     task: FileScanTask
-    #: number every row, not only those without a number
-    all: bool
+    #: rows that get a number beside those without one: [begin, end) ranges of the file's live rows
+    strange: Sequence[Sequence[int]] = ()
+    #: every row gets one
+    all: bool = False
 
 
 def stamp(place: Place, table: str, mover: Callable[[], Mover], probe: Probe) -> list[str]:
@@ -98,8 +102,8 @@ class _Stamping:
         from penstock.lake.tables import LostRace, commit
         from penstock.lake.writing import decode
 
-        jobs = self._jobs(table, standing)
-        said = [_reported(snapshot) for snapshot in standing.foreign() if snapshot.operation != "append"]
+        jobs, overwrites = self._jobs(table, standing)
+        said = [_reported(overwrite) for overwrite in overwrites]
         added = []
         head, count = standing.head, 0
         if jobs:
@@ -136,19 +140,28 @@ class _Stamping:
             said.append(f"gave {count} rows that others had put into {self._name} their place in the order")
         return said
 
-    def _jobs(self, table: Table, standing: Standing) -> list[_Job]:
-        """The files that hold rows without a place of their own."""
-        foreign = {snapshot.id: snapshot for snapshot in standing.foreign()}
-        made_by, since = _made_by(table)
-        self._must_live(table, foreign, made_by)
-        seq = table.schema().find_field(names.SEQ).field_id
+    def _jobs(self, table: Table, standing: Standing) -> tuple[list[_Job], Sequence[Overwrite]]:
+        """The files that hold rows without a place of their own; and what others changed or deleted."""
+        from penstock.lake.origins import Untraceable, strange_ranges, trace
+        from penstock.lake.planning import piece_of, shelf_of, tasks_of
+
+        current, seq = table.metadata.current_snapshot_id, table.schema().find_field(names.SEQ).field_id
+        since = _sequence_numbers(table)
         jobs = []
-        for task in table.scan().plan_files():
-            maker = foreign.get(made_by.get(task.file.file_path, -1))
-            if maker is not None and maker.operation == "append":
-                jobs.append(_Job(task, all=True))
-            elif _unnumbered(task, seq) or (maker is not None and _highest(task, seq) > standing.head):
-                jobs.append(_Job(task, all=False))
+        with shelf_of(table) as shelf:
+            try:
+                origins = trace(table, standing, shelf)
+            except Untraceable as error:
+                raise self._stopped(str(error), "see what wrote and expired them") from error
+            for task in tasks_of(table, current) if current is not None else ():
+                strange = origins.strange.get(task.file.file_path)
+                if strange is not None and strange.all():
+                    jobs.append(_Job(task, all=True))
+                elif strange is not None and strange.any():
+                    dead = shelf.dead(piece_of(table, task.file, task.delete_files))
+                    jobs.append(_Job(task, strange_ranges(strange, dead)))
+                elif _unnumbered(task, seq) or _highest(task, seq) > standing.head:
+                    jobs.append(_Job(task))
         for job in jobs:
             if job.task.file.spec_id != table.metadata.default_spec_id:
                 # PyIceberg would write the new file down under the partitioning of today, whatever it holds.
@@ -159,29 +172,8 @@ class _Stamping:
                     "options => map('rewrite-all', 'true')); then run again",
                 )
         # As they came in: of two versions of a row the later one gets the higher number.
-        return sorted(jobs, key=lambda job: (since[job.task.file.file_path], job.task.file.file_path))
-
-    def _must_live(self, table: Table, foreign: Mapping[int, Snapshot], made_by: Mapping[str, int]) -> None:
-        """What others appended must still lie in its own files: once it is mixed with our rows, nobody can tell."""
-        from pyiceberg.manifest import ManifestContent
-
-        seq = table.schema().find_field(names.SEQ).field_id
-        for snapshot in foreign.values():
-            if snapshot.operation != "append":
-                continue
-            found = table.metadata.snapshot_by_id(snapshot.id)
-            for manifest in found.manifests(table.io) if found else ():
-                if manifest.content != ManifestContent.DATA or manifest.added_snapshot_id != snapshot.id:
-                    continue
-                for entry in manifest.fetch_manifest_entry(table.io):
-                    file = entry.data_file
-                    numbered = (file.null_value_counts or {}).get(seq, file.record_count) < file.record_count
-                    if entry.snapshot_id == snapshot.id and file.file_path not in made_by and numbered:
-                        raise self._stopped(
-                            f"rows that others appended (snapshot {snapshot.id}) came with numbers of another table, "
-                            "and were rewritten together with other rows before they could be told apart",
-                            f"roll {self._name} back to snapshot {snapshot.id} and run again, or delete those rows",
-                        )
+        jobs.sort(key=lambda job: (since[job.task.file.file_path], job.task.file.file_path))
+        return jobs, origins.overwrites
 
     def _stopped(self, what: str, step: str) -> StreamStopped:
         return StreamStopped(
@@ -189,26 +181,24 @@ class _Stamping:
         )
 
 
-def _made_by(table: Table) -> tuple[dict[str, int], dict[str, int]]:
-    """Every data file that main shows, with the snapshot that added it and its sequence number."""
+def _sequence_numbers(table: Table) -> dict[str, int]:
+    """Every data file that main shows, with the sequence number of the snapshot that added it."""
     from pyiceberg.manifest import ManifestContent
 
     current = table.metadata.current_snapshot()
-    entries = {
-        entry.data_file.file_path: entry
+    return {
+        entry.data_file.file_path: entry.sequence_number or 0
         for manifest in (current.manifests(table.io) if current else ())
         if manifest.content == ManifestContent.DATA
         for entry in manifest.fetch_manifest_entry(table.io)
     }
-    makers = {path: entry.snapshot_id or -1 for path, entry in entries.items()}
-    return makers, {path: entry.sequence_number or 0 for path, entry in entries.items()}
 
 
 def _unnumbered(task: FileScanTask, seq: int) -> bool:
-    """Whether a file has rows without a number, or does not say."""
+    """Whether a file has rows without a number, or with one that is never handed out, or does not say."""
     nulls = (task.file.null_value_counts or {}).get(seq)
-    bound = (task.file.lower_bounds or {}).get(seq)
-    return nulls > 0 if nulls is not None else bound is None
+    raw = (task.file.lower_bounds or {}).get(seq)
+    return raw is None or bool(nulls) or int.from_bytes(raw, "little", signed=True) <= 0
 
 
 def _highest(task: FileScanTask, seq: int) -> int:
@@ -222,14 +212,23 @@ def _parts(table: Table, jobs: Sequence[_Job], head: int) -> list[Part]:
     parts, start = [], head + 1
     for index, job in enumerate(jobs):
         piece = piece_of(table, job.task.file, job.task.delete_files)
-        terms: Document = {"piece": piece.document(), "start": start, "all": job.all, "head": head}
+        strange: Json = [list(each) for each in job.strange]
+        terms: Document = {
+            "piece": piece.document(),
+            "start": start,
+            "all": job.all,
+            "strange": strange,
+            "head": head,
+        }
         parts.append(Part(index, canonical(terms)))
         start += job.task.file.record_count
     return parts
 
 
-def _reported(snapshot: Snapshot) -> str:
+def _reported(overwrite: Overwrite) -> str:
+    snapshot = overwrite.snapshot
     return (
-        f"snapshot {snapshot.id}, which penstock did not make, changed or deleted rows ({snapshot.operation}); "
-        "readers are not told of such changes"
+        f"snapshot {snapshot.id}, which penstock did not make, changed or deleted rows ({snapshot.operation}): it "
+        f"removed {overwrite.removed} and wrote {overwrite.kept} of them again under their own numbers; readers do "
+        "not get these changes"
     )

@@ -14,7 +14,7 @@ from uuid import UUID
 import numpy as np
 from pyiceberg.conversions import to_json
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent
-from pyiceberg.table import Table
+from pyiceberg.table import ALWAYS_TRUE, FileScanTask, Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import PrimitiveType
 
@@ -48,13 +48,17 @@ def pieces(table: Table, snapshot: int | None, after: int, upto: int) -> list[Pi
     if snapshot is None or after >= upto:
         return []
     chosen = f"{names.SEQ} > {after} and {names.SEQ} <= {upto}"
+    return [piece_of(table, task.file, task.delete_files) for task in tasks_of(table, snapshot, chosen)]
+
+
+def tasks_of(table: Table, snapshot: int, chosen: str | None = None) -> list[FileScanTask]:
+    """The files of a snapshot, or those that may hold chosen rows; StreamRefused if it has equality deletes."""
     try:
-        tasks = list(table.scan(row_filter=chosen, snapshot_id=snapshot).plan_files())
+        return list(table.scan(row_filter=chosen or ALWAYS_TRUE, snapshot_id=snapshot).plan_files())
     except (NotImplementedError, ValueError):
         # PyIceberg does not plan with equality deletes, and does not say which file it is.
         _refuse_equality_deletes(table, snapshot)
         raise
-    return [piece_of(table, task.file, task.delete_files) for task in tasks]
 
 
 def piece_of(table: Table, file: DataFile, deletes: Iterable[DataFile]) -> Piece:

@@ -141,6 +141,13 @@ class Shelf:
             pc.is_valid(column).to_numpy(),
         )
 
+    def numbers(self, path: str, rows: int) -> Int64s:
+        """All numbers of a file in the order of its rows, deleted ones too; 0 for a row without one."""
+        if self.column(path) is None:
+            return np.zeros(rows, np.int64)
+        found = [self._numbers(path, group)[0] for group in range(self.file(path).num_row_groups)]
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
     def selected(self, unit: Unit, after: int, upto: int) -> tuple[Int64s, Mask]:
         """All numbers of a unit, and which of its rows are alive and in the range."""
         numbers, valid = self._numbers(unit.piece.path, unit.group)

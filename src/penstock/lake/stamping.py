@@ -84,7 +84,7 @@ class Stamper:
             file = OpenFile(self.shape, io, name, partition, spec, columns)
             try:
                 for batch in batches:
-                    stamped, count = _stamped(batch, terms, terms["start"] + used)
+                    stamped, count = _stamped(batch, terms, terms["start"] + used, at=rows)
                     used += count
                     rows += batch.num_rows
                     file.write(pa.Table.from_batches([_stored(stamped, columns)], columns))
@@ -102,16 +102,20 @@ class Stamper:
         return Receipt(part.index, own, rows, rows, 0, "", pieces)
 
 
-def _stamped(batch: pa.RecordBatch, terms: Mapping[str, Any], start: int) -> tuple[pa.RecordBatch, int]:
-    """The batch with numbers from `start` where they are wanted: everywhere, or where there is none that counts."""
-    at = batch.schema.get_field_index(names.SEQ)
-    column = batch.column(at)
-    known = np.zeros(len(column), np.bool_) if terms["all"] else column.is_valid().to_numpy(zero_copy_only=False)
-    numbers = column.fill_null(0).to_numpy().copy()
-    new = ~known | (numbers > terms["head"])
+def _stamped(batch: pa.RecordBatch, terms: Mapping[str, Any], start: int, *, at: int) -> tuple[pa.RecordBatch, int]:
+    """The batch with numbers from `start` where they are wanted; `at`: how many rows of the file came before it.
+
+    They are wanted everywhere, or where a number was not handed out by this table: none, at most 0, above the head,
+    or another table's.
+    """
+    column = batch.schema.get_field_index(names.SEQ)
+    numbers = batch.column(column).fill_null(0).to_numpy().copy()
+    new = np.full(len(numbers), terms["all"]) | (numbers <= 0) | (numbers > terms["head"])
+    for begin, end in terms["strange"]:
+        new[max(begin - at, 0) : max(end - at, 0)] = True
     count = int(new.sum())
     numbers[new] = np.arange(start, start + count)
-    return batch.set_column(at, names.SEQ, pa.array(numbers, pa.int64())), count
+    return batch.set_column(column, names.SEQ, pa.array(numbers, pa.int64())), count
 
 
 def _stored(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:

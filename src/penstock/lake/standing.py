@@ -263,7 +263,11 @@ class Standing:
 
     def foreign(self) -> list[Snapshot]:
         """Snapshots on main, oldest first, that others made since it was last looked at."""
-        return [s for s in reversed(list(self._uninspected())) if s.foreign]
+        return [snapshot for snapshot in self.uninspected() if snapshot.foreign]
+
+    def uninspected(self) -> list[Snapshot]:
+        """Snapshots on main, oldest first, that anyone made since it was last looked at."""
+        return list(self._uninspected())[::-1]
 
     @property
     def gap(self) -> bool:

@@ -111,6 +111,26 @@ class Lake:
             # PyIceberg says that it does not keep to the size of row groups that our tables ask for.
             table.append(rows.select(table.schema().column_names).cast(table.schema().as_arrow()))
 
+    def delete(self, rows: str, name: str = "orders") -> None:
+        """By someone else."""
+        with warnings.catch_warnings(action="ignore"):
+            # PyIceberg says that it cannot merge on read.
+            self.table(name).delete(rows)
+
+    def overwrite(self, change: Callable[[pa.Table], pa.Table], name: str = "orders") -> None:
+        """By someone else, in one snapshot: every file is replaced, as a copying UPDATE or INSERT OVERWRITE does."""
+        table = self.table(name)
+        rows = change(table.scan().to_arrow()).cast(table.schema().as_arrow())
+        transaction = table.transaction()
+        producer = transaction.update_snapshot().overwrite()
+        for file in current_files(table):
+            producer.delete_data_file(file)
+        with warnings.catch_warnings(action="ignore"):
+            for file in _dataframe_to_data_files(table.metadata, rows, table.io):
+                producer.append_data_file(file)
+        producer.commit()
+        transaction.commit_transaction()
+
     def shuffle(self, files: int, name: str = "orders") -> None:
         """As a bin-packing compaction leaves a table: every file has numbers from all over it."""
         table = load(self.place, name)

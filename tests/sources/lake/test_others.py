@@ -140,8 +140,8 @@ def test_rows_that_others_changed_or_deleted_are_reported(ours: Lake) -> None:
         ours.table().delete("id = 3")
     assert reader.run() == []
     (line,) = [line for line in reader.said if "penstock did not make" in line]
-    assert "changed or deleted rows" in line
-    assert "readers are not told of such changes" in line
+    assert "changed or deleted rows (overwrite): it removed 10 and wrote 9 of them again" in line
+    assert "readers do not get these changes" in line
     reader.said.clear()
     reader.run()
     assert reader.said == [], "said once"

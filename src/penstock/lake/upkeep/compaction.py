@@ -41,6 +41,9 @@ class _Tally:
 def compact(work: Work) -> list[Done]:
     """Rewrite the windows that are worth it."""
     table, standing = work.loaded()
+    if not standing.orderly:
+        # Written again with ours, rows of others would no longer be told by the snapshot that brought them.
+        return [Done(STEP, "nothing compacted: others have written meanwhile, and their rows have no place yet")]
     rules = rules_of(work, table, keyed=standing.mode == "merge")
     before = taken(table)
     windows = rules.windows(before)

@@ -1,0 +1,261 @@
+"""Which numbers in other writers' files are this table's own, by following their snapshots one by one.
+
+A number at or below 0 is never handed out: a row that has one is not stamped. What others appended has no number of
+this table. What they wrote by an overwrite may be a row that the same snapshot removed, changed or not, under its own
+number; any other number there is not this table's. A compaction copies rows of others with their numbers. Where rows
+of both kinds have the same number, their content tells which is which.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import StreamFailed
+from penstock.lake import names
+from penstock.lake.pieces import Piece
+from penstock.lake.planning import piece_of, tasks_of
+from penstock.lake.projection import Projection
+from penstock.lake.shelf import Int64s, Mask, Shelf, reading
+from penstock.lake.standing import Snapshot, Standing
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+
+Seen = TypeVar("Seen")
+
+
+class Untraceable(Exception):
+    """What others have written can no longer be told from this table's own rows; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overwrite:
+    """What a snapshot of others changed, counted."""
+
+    snapshot: Snapshot
+    #: rows that it removed
+    removed: int
+    #: of those, rows that it wrote again under their own numbers
+    kept: int
+
+
+@dataclass
+class Origins:
+    """The files that others have written since the last look, with the rows whose numbers are not this table's."""
+
+    #: by path: True for each row of the file, dead ones included, that must get a number
+    strange: dict[str, Mask] = field(default_factory=dict)
+    overwrites: list[Overwrite] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """The data files that a snapshot added and removed."""
+
+    added: Sequence[DataFile]
+    removed: Sequence[DataFile]
+
+
+@dataclass(frozen=True, slots=True)
+class _Removed:
+    """Rows of one file that a snapshot removed."""
+
+    piece: Piece
+    numbers: Int64s
+    #: the rows that it removed and whose numbers are this table's own
+    own: Mask
+    #: those whose numbers are not
+    others: Mask
+
+
+def trace(table: Table, standing: Standing, shelf: Shelf) -> Origins:
+    """Follow main from the last look to now; Untraceable if a file that tells is gone."""
+    return _Trace(table, standing, shelf).run()
+
+
+def strange_ranges(strange: Mask, dead: Int64s) -> list[list[int]]:
+    """The strange rows of a file as [begin, end) ranges of its live rows."""
+    wanted = np.concatenate(([False], np.delete(strange, dead), [False]))
+    edges = np.flatnonzero(wanted[1:] != wanted[:-1])
+    return [[int(begin), int(end)] for begin, end in edges.reshape(-1, 2)]
+
+
+@dataclass
+class _Trace:
+    table: Table
+    standing: Standing
+    shelf: Shelf
+    found: Origins = field(default_factory=Origins)
+
+    def run(self) -> Origins:
+        for snapshot in self.standing.uninspected():
+            changes = self._changes(snapshot)
+            if snapshot.foreign and snapshot.operation == "append":
+                for file in changes.added:
+                    self.found.strange[file.file_path] = np.ones(file.record_count, np.bool_)
+            elif snapshot.foreign:
+                gone = list(self._gone(snapshot, changes))
+                kept = self._written_again(changes, gone)
+                self.found.overwrites.append(Overwrite(snapshot, sum(int(rows.sum()) for _, rows in gone), kept))
+            # A landing copies no row; a compaction does, and so does a merge into a table that is written by copying.
+            elif snapshot.kind != "landing" and any(self._brought_numbers(file) for file in changes.removed):
+                self._written_again(changes, list(self._gone(snapshot, changes)))
+        return self.found
+
+    def _brought_numbers(self, file: DataFile) -> bool:
+        """Whether a file has rows of others under numbers above 0."""
+        strange = self.found.strange.get(file.file_path)
+        if strange is None or not _has_numbers(file, self._seq):
+            return False
+        return bool((self._numbers(file.file_path, file.record_count)[strange] > 0).any())
+
+    # ------------------------------------------------------------ one snapshot
+
+    def _written_again(self, changes: _Changes, gone: Sequence[tuple[Piece, Mask]]) -> int:
+        """Compare what a snapshot wrote with what it removed; how many rows keep a number that is this table's own."""
+        if not any(_has_numbers(file, self._seq) for file in changes.added):
+            for file in changes.added:
+                self.found.strange[file.file_path] = np.ones(file.record_count, np.bool_)
+            return 0
+        removed = [self._judged(piece, rows) for piece, rows in gone]
+        own = np.concatenate([_NONE, *(each.numbers[each.own] for each in removed)])
+        others = np.concatenate([_NONE, *(each.numbers[each.others] for each in removed)])
+        numbers = [self._numbers(file.file_path, file.record_count) for file in changes.added]
+        written = np.concatenate(numbers)
+        strange = ~_among(written, own)
+        doubtful = _doubtful(written, own, others)
+        if len(doubtful):
+            at = np.isin(written, doubtful)
+            strange[at] = self._by_content(changes.added, removed, doubtful)
+        ends = np.cumsum([len(each) for each in numbers])[:-1]
+        for file, mask in zip(changes.added, np.split(strange, ends), strict=True):
+            self.found.strange[file.file_path] = mask
+        return int((~strange).sum())
+
+    def _by_content(self, added: Sequence[DataFile], removed: Sequence[_Removed], doubtful: Int64s) -> Mask:
+        """Which of the written rows with a doubtful number are strange: those that no removed row of ours equals.
+
+        A row that was changed equals none, and counts as new: rather a version more than a row less.
+        """
+        own = Counter[bytes]()
+        for each in removed:
+            own.update(self._digests(each.piece, each.own & np.isin(each.numbers, doubtful)))
+        found = []
+        for file in added:
+            wanted = np.isin(self._numbers(file.file_path, file.record_count), doubtful)
+            for digest in self._digests(piece_of(self.table, file, ()), wanted):
+                found.append(own[digest] == 0)
+                own[digest] -= not found[-1]
+        return np.array(found, np.bool_)
+
+    def _digests(self, piece: Piece, wanted: Mask) -> list[bytes]:
+        """The content of a file's wanted rows, number included, each as a digest."""
+        return self._read(lambda: list(self._each_digest(piece, wanted))) if wanted.any() else []
+
+    def _each_digest(self, piece: Piece, wanted: Mask) -> Iterator[bytes]:
+        fields = self.table.schema().fields
+        file = self.shelf.file(piece.path)
+        projection = Projection.onto(
+            fields, file.schema_arrow, names=self.shelf.known, constants=piece.constants, path=piece.path
+        )
+        at = 0
+        for batch in file.iter_batches(columns=projection.read):
+            here, at = wanted[at : at + batch.num_rows], at + batch.num_rows
+            with reading(piece.path):
+                rows = projection.applied(batch.filter(pa.array(here)))
+            for row in rows.to_pylist():
+                yield blake2b(repr(list(row.values())).encode(), digest_size=16).digest()
+
+    # ------------------------------------------------------------ rows and numbers
+
+    @property
+    def _seq(self) -> int:
+        return self.table.schema().find_field(names.SEQ).field_id
+
+    def _gone(self, snapshot: Snapshot, changes: _Changes) -> Iterator[tuple[Piece, Mask]]:
+        """The files that a snapshot removed rows of, and which rows."""
+        before = self._alive(snapshot.parent) if snapshot.parent in self.standing.snapshots else {}
+        for file in changes.removed:
+            was = before.get(file.file_path) or piece_of(self.table, file, ())
+            yield was, ~self._dead(was)
+        for path, piece in self._alive(snapshot.id).items():
+            was_alive = before.get(path)
+            if piece.deletes and (was_alive is None or was_alive.deletes != piece.deletes):
+                dead = self._dead(piece)
+                yield piece, dead if was_alive is None else dead & ~self._dead(was_alive)
+
+    def _judged(self, piece: Piece, gone: Mask) -> _Removed:
+        numbers = self._numbers(piece.path, piece.rows)
+        strange = self.found.strange.get(piece.path, np.zeros(len(numbers), np.bool_))
+        counted = gone & (numbers > 0)
+        return _Removed(piece, numbers, own=counted & ~strange, others=counted & strange)
+
+    def _alive(self, snapshot: int | None) -> Mapping[str, Piece]:
+        tasks = tasks_of(self.table, snapshot) if snapshot is not None else ()
+        return {task.file.file_path: piece_of(self.table, task.file, task.delete_files) for task in tasks}
+
+    def _dead(self, piece: Piece) -> Mask:
+        """The rows of a file that are deleted."""
+        mask = np.zeros(piece.rows, np.bool_)
+        mask[self._read(lambda: self.shelf.dead(piece))] = True
+        return mask
+
+    def _numbers(self, path: str, rows: int) -> Int64s:
+        return self._read(lambda: self.shelf.numbers(path, rows))
+
+    def _read(self, look: Callable[[], Seen]) -> Seen:
+        try:
+            return look()
+        except StreamFailed as error:
+            raise Untraceable(
+                f"others have written rows, and what they replaced can no longer be read ({error.what})"
+            ) from error
+
+    def _changes(self, snapshot: Snapshot) -> _Changes:
+        from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
+
+        state = self.table.metadata.snapshot_by_id(snapshot.id)
+        added: list[DataFile] = []
+        removed: list[DataFile] = []
+        for manifest in state.manifests(self.table.io) if state else ():
+            if manifest.content != ManifestContent.DATA or manifest.added_snapshot_id != snapshot.id:
+                continue
+            for entry in manifest.fetch_manifest_entry(self.table.io, discard_deleted=False):
+                if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot.id:
+                    added.append(entry.data_file)
+                elif entry.status == ManifestEntryStatus.DELETED:
+                    removed.append(entry.data_file)
+        return _Changes(added, removed)
+
+
+_NONE: Int64s = np.empty(0, np.int64)
+
+
+def _among(numbers: Int64s, own: Int64s) -> Mask:
+    """For each number whether it is among `own`, and above 0."""
+    return np.isin(numbers, own) & (numbers > 0)
+
+
+def _doubtful(written: Int64s, own: Int64s, others: Int64s) -> Int64s:
+    """Own numbers that rows of others had too, or that were written more often than they were removed."""
+    values, counts = np.unique(written[_among(written, own)], return_counts=True)
+    had, times = np.unique(own, return_counts=True)
+    more = counts > times[np.searchsorted(had, values)]
+    return values[more | np.isin(values, others)]
+
+
+def _has_numbers(file: DataFile, seq: int) -> bool:
+    """Whether a file may hold a number above 0."""
+    nulls = (file.null_value_counts or {}).get(seq)
+    if nulls is not None and nulls >= file.record_count:
+        return False
+    raw = (file.upper_bounds or {}).get(seq)
+    return raw is None or int.from_bytes(raw, "little", signed=True) > 0
