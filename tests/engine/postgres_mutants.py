@@ -61,11 +61,11 @@ def _() -> Iterator[None]:
         held = self.read(connection, slice_.stream)
         return bool((held.id if held else "") == slice_.previous)
 
-    def at_last(self: Ledger, connection: Any, slice_: Any, attempt: str, outcome: Outcome) -> None:
+    def at_last(self: Ledger, connection: Any, slice_: Any, attempt: str, outcome: Outcome, **more: Any) -> None:
         connection.execute("COMMIT")
         connection.execute("BEGIN")
         move(self, connection, slice_, **wanted)
-        note(self, connection, slice_, attempt, outcome)
+        note(self, connection, slice_, attempt, outcome, **more)
 
     with patched((Ledger, "move", later), (Ledger, "note", at_last)):
         yield

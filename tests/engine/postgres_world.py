@@ -193,8 +193,11 @@ class PostgresWorld(World):
                 for place, key, version, born in look.rows:
                     if born == landed.born:
                         self._put_back(STREAM, {"place": place, "key": key, "version": version})
+        found = self.db.execute("SELECT to_regclass(%s)::oid::bigint", [f"{self.schema}.{STREAM}"]).fetchone()
+        assert found
         for (row,) in ledger:
-            self._put_back("ledger", row)
+            # A copy of the server has the table under its own oid.
+            self._put_back("ledger", {**row, "table_oid": found[0]})
         self.tampered_sink = True
         self.look_anew()
 

@@ -181,8 +181,11 @@ def test_13_a_target_that_was_dropped(database: str) -> None:
     orders = Landed(database)
     orders.deliver(GOOD)
     orders.run("DROP TABLE orders")
-    gone = 'the table "public"."orders" is gone, and the ledger says that it holds slice 1'
-    then = "put back what was there, or begin anew: penstock state recover FILE --stream orders"
+    gone = "the table public.orders is gone; the ledger says that it holds slice 1"
+    then = (
+        "restore it; or to deliver everything from the beginning into public.orders: "
+        "penstock state recover FILE --stream orders"
+    )
     assert refusal(orders) == (gone, then, 1)
     with closing(orders.sink) as sink, pytest.raises(StreamStopped, match="is gone"):
         sink.held(STREAM)

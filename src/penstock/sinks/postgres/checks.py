@@ -14,6 +14,7 @@ from penstock.ports import StreamInfo
 from penstock.sinks.postgres.fitting import CHANGE, described, fits, put_aside, readable
 from penstock.sinks.postgres.merging import Rules
 from penstock.sinks.postgres.options import StreamOptions
+from penstock.sinks.postgres.own_source import OWN_SOURCE, into_itself
 from penstock.sinks.postgres.staging import PLACE
 from penstock.sinks.postgres.target import Target
 
@@ -26,6 +27,17 @@ ANOTHERS = (
     "give one of them another `into`; if the other is not used any more, delete its row from the table `ledger` of "
     "`own_schema`"
 )
+
+
+def written_over(table: TableName) -> str:
+    return f"{table} holds rows that this stream did not write: a full refresh would delete those that it does not bring"
+
+
+def replacing(table: TableName) -> str:
+    return (
+        f"set `replace_existing: true` on the stream if the rows of {table} may be replaced; otherwise name another "
+        "table with `into`"
+    )
 
 
 def owned_by_another(table: TableName, others: Sequence[tuple[str, str]]) -> str:
@@ -51,6 +63,10 @@ class Checks:
     others: Sequence[tuple[str, str]] = ()
     #: its columns that must become wider, each with the type that it needs
     wider: Sequence[tuple[str, str]] = ()
+    #: it is the table that the stream reads
+    itself: bool = False
+    #: it has rows that this stream did not write, and no full refresh has replaced them yet
+    holds_others: bool = False
 
     def run(self) -> None:
         self._names()
@@ -147,6 +163,8 @@ class Checks:
         if target.kind not in ("r", "p"):
             what = kinds.get(target.kind, "no table")
             raise self._refused(f"{self.table} is {what}", "name a table with `into` on the stream")
+        if self.itself:
+            raise self._refused(into_itself(self.table, self.content), OWN_SOURCE)
         needed = {"SELECT": target.may_select, "INSERT": target.may_insert}
         if self.rules.key:
             needed["UPDATE"] = target.may_update
@@ -160,6 +178,8 @@ class Checks:
                 f"`triggers: false` needs the owner of {self.table}{below} and the role is not",
                 "make the role of `url` a member of the owner, or leave `triggers` out",
             )
+        if self.holds_others and not self.options.replace_existing:
+            raise self._refused(written_over(self.table), replacing(self.table))
         if self.rules.key and not target.unique_by(self.rules.key):
             raise self._refused(
                 f"{self.table} has no unique index on the key ({', '.join(self.rules.key)})",

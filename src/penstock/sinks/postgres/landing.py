@@ -16,16 +16,18 @@ from penstock.core.slices import Kind, Receipt, Slice
 from penstock.errors import CommitUnclear, SliceRefused, StreamFailed, StreamRefused
 from penstock.links.postgres.literals import TableName, written
 from penstock.ports import Probe
-from penstock.sinks.postgres.checks import ANOTHERS, owned_by_another
+from penstock.sinks.postgres.binding import Named
+from penstock.sinks.postgres.checks import ANOTHERS, owned_by_another, replacing, written_over
 from penstock.sinks.postgres.creating import Making
 from penstock.sinks.postgres.filling import Filling
 from penstock.sinks.postgres.fitting import CHANGE, fitted, lacking, put_aside
 from penstock.sinks.postgres.ledger import Ledger
 from penstock.sinks.postgres.merging import Merge, Rules
+from penstock.sinks.postgres.own_source import OWN_SOURCE, into_itself, reads_itself
 from penstock.sinks.postgres.quarantine import Quarantine
 from penstock.sinks.postgres.sifting import Bad, Sieve, left_out
 from penstock.sinks.postgres.staging import PLACE, Staging, drop
-from penstock.sinks.postgres.target import Target, describe
+from penstock.sinks.postgres.target import Target, describe, holds_more
 from penstock.sinks.postgres.triggers import still
 
 
@@ -37,8 +39,10 @@ class Landing:
     ledger: Ledger
     slice: Slice
     attempt: str
-    table: TableName
+    named: Named
     rules: Rules
+    #: the first full refresh may delete rows that it finds
+    replace_existing: bool
     create: bool
     #: the table's own triggers run for these rows
     triggers: bool
@@ -51,18 +55,19 @@ class Landing:
 
     # ------------------------------------------------------------ the table
 
+    @property
+    def table(self) -> TableName:
+        return self.named.table
+
     def prepare(self, connection: psycopg.Connection[Any]) -> None:
         """Make the table, or what it lacks: in a transaction of its own, so that locks stay short."""
         self.ledger.make(connection)
-        entry = self.ledger.whole(connection, self.slice.stream)
+        entry = self.ledger.whole(connection, self.slice.stream, self.named)
+        if entry is None:
+            self._must_not_read_itself(connection)
         others = self.ledger.others(connection, self.slice.stream, written(self.table.sql)) if self.anew else ()
         if others:
-            raise StreamRefused(
-                owned_by_another(self.table, others),
-                next_step=ANOTHERS,
-                pipeline=self.pipeline,
-                stream=self.slice.stream,
-            )
+            raise self._not_taken(owned_by_another(self.table, others), ANOTHERS)
         if not self.create:
             return
         making = Making(
@@ -79,6 +84,12 @@ class Landing:
             self.ledger.alone(connection)
             for each in making.statements(connection, describe(connection, self.table)):
                 connection.execute(each)
+
+    def _must_not_read_itself(self, connection: psycopg.Connection[Any]) -> None:
+        """Checked here too: a slice that was begun before `url` changed is not checked again."""
+        content, oid = parse(self.slice.content), self.named.oid(connection)
+        if oid is not None and reads_itself(connection, content, oid, whole=self.anew):
+            raise self._not_taken(into_itself(self.table, content), OWN_SOURCE)
 
     # ------------------------------------------------------------ the transaction
 
@@ -103,15 +114,37 @@ class Landing:
         if not moved:
             raise self._unclear("the ledger does not hold the slice before it")
         self.probe.at("postgres.moved", number=self.slice.number)
+        self._hold_table(connection)
         outcome = Outcome()
         if self.slice.kind.moves:
             outcome = self._merged(connection, rows, bad)
         # A refresh also deletes what did not come in.
         if outcome.rows - (outcome.deleted if self.anew else 0) != rows:
             raise self._refused(f"{rows} rows came in, and {outcome.rows} are accounted for")
-        self.ledger.note(connection, self.slice, self.attempt, outcome)
+        self.ledger.note(connection, self.slice, self.attempt, outcome, target=written(self.table.sql))
         drop(connection, self.staging.sql)
         return outcome
+
+    def _hold_table(self, connection: psycopg.Connection[Any]) -> None:
+        """From here on nobody drops or renames the table; it is the one that the slices before went into.
+
+        What the first full refresh would delete was looked for before, and may have come since then.
+        """
+        try:
+            with connection.transaction():
+                connection.execute(sql.SQL("SELECT FROM {} LIMIT 0").format(self.table.sql))
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+            if self.slice.kind.moves:
+                raise self._gone() from None
+        entry = self.ledger.read(connection, self.slice.stream)
+        binding = entry.binding if entry else None
+        if binding is not None and not self.named.is_of(binding, self.named.oid(connection)):
+            raise self._unclear(f"{self.table} is not the table that the slices before it went into")
+        if self.anew and not self.replace_existing and not (binding and binding.refreshed):
+            connection.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(self.table.sql))
+            ours = self.ledger.created(connection, self.slice.stream) if binding else 0
+            if holds_more(connection, self.table, ours):
+                raise self._not_taken(written_over(self.table), replacing(self.table))
 
     def _merged(self, connection: psycopg.Connection[Any], rows: int, bad: Sequence[Bad]) -> Outcome:
         filling, merge = self.filling(connection)
@@ -141,12 +174,7 @@ class Landing:
         """The table as it is now, and what is to be merged; None: no part brought anything."""
         target = describe(connection, self.table)
         if target is None:
-            raise StreamFailed(
-                f"the table {self.table} is not there",
-                next_step="create it, or set `create: true` on the stream, then run again",
-                pipeline=self.pipeline,
-                stream=self.slice.stream,
-            )
+            raise self._gone()
         missing = lacking(self.columns, target)
         if missing:
             raise StreamFailed(
@@ -210,6 +238,17 @@ class Landing:
         return set(found) <= {int(receipt.attempt) for receipt in self.receipts}
 
     # ------------------------------------------------------------ errors
+
+    def _gone(self) -> StreamFailed:
+        return StreamFailed(
+            f"the table {self.table} is not there",
+            next_step="create it, or set `create: true` on the stream, then run again",
+            pipeline=self.pipeline,
+            stream=self.slice.stream,
+        )
+
+    def _not_taken(self, what: str, step: str) -> StreamRefused:
+        return StreamRefused(what, next_step=step, pipeline=self.pipeline, stream=self.slice.stream)
 
     def _unclear(self, why: str) -> CommitUnclear:
         return CommitUnclear(

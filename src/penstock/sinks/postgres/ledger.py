@@ -15,7 +15,8 @@ from penstock.core.marks import Mark
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Slice
 from penstock.errors import StreamStopped
-from penstock.links.postgres.literals import statement, written
+from penstock.links.postgres.literals import TableName, statement, written
+from penstock.sinks.postgres.binding import Binding, Named
 
 ROOM = "penstock.sinks.postgres"
 #: for pg_advisory_xact_lock: one process at a time makes the tables
@@ -31,15 +32,13 @@ class Entry:
     slice: Slice
     #: the id that is written there; that of the slice, unless someone has altered the row
     id: str
-    #: the table that its rows went into, quoted as SQL has it
-    target: str
+    #: the table that its rows went into; None: its first slice is being committed
+    binding: Binding | None
     rows: int
     bytes: int
     outcome: Outcome | None
     #: the id of the newest slice in `slices`
     newest: str | None
-    #: whether the table is still there
-    there: bool
 
     @property
     def whole(self) -> bool:
@@ -86,29 +85,49 @@ class Ledger:
             raise
         return self._entry(stream, row) if row else None
 
-    def whole(self, connection: psycopg.Connection[Any], stream: str) -> Entry | None:
-        """A stream's entry; StreamStopped if it was altered, or its table is gone."""
+    def whole(self, connection: psycopg.Connection[Any], stream: str, named: Named) -> Entry | None:
+        """A stream's entry; StreamStopped if it was altered, or its table is not the one that the stream names."""
         entry = self.read(connection, stream)
-        what = None
-        if entry is not None and not entry.whole:
-            what = f"the ledger in {self.schema} was altered: it does not say what penstock has written"
-        elif entry is not None and not entry.there:
-            what = f"the table {entry.target} is gone, and the ledger says that it holds slice {entry.slice.number}"
-        if what:
+        if entry is None:
+            return None
+        found = self._altered(entry, stream)
+        if found is None and entry.binding is not None:
+            found = named.difference(entry.binding, named.oid(connection), stream)
+        if found:
+            what, step = found
             raise StreamStopped(
-                what,
-                next_step=f"put back what was there, or begin anew: penstock state recover FILE --stream {stream}",
+                f"{what}; the ledger says that it holds slice {entry.slice.number}" if entry.whole else what,
+                next_step=step,
+                safe="Nothing was changed: neither the mark nor the table.",
                 pipeline=self.pipeline,
                 stream=stream,
             )
         return entry
 
+    def _altered(self, entry: Entry, stream: str) -> tuple[str, str] | None:
+        if entry.whole:
+            return None
+        return (
+            f"the ledger in {self.schema} was altered: it does not say what penstock has written",
+            f"put back what was there, or begin anew: penstock state recover FILE --stream {stream}",
+        )
+
+    def created(self, connection: psycopg.Connection[Any], stream: str) -> int:
+        """How many rows a stream has added to its table."""
+        query = sql.SQL(
+            "SELECT coalesce(sum((outcome ->> 'created')::bigint), 0)::bigint FROM {}.slices "
+            "WHERE (pipeline, stream) = (%s, %s)"
+        ).format(sql.Identifier(self.schema))
+        row = connection.execute(query, [self.pipeline, stream]).fetchone()
+        return int(row[0]) if row else 0
+
     def others(self, connection: psycopg.Connection[Any], stream: str, target: str) -> list[tuple[str, str]]:
         """Pipelines and streams, apart from this one, whose rows went into the same table."""
         query = sql.SQL(
-            "SELECT pipeline, stream FROM {}.ledger WHERE target = %s AND (pipeline, stream) <> (%s, %s) ORDER BY 1, 2"
+            "SELECT pipeline, stream FROM {}.ledger WHERE (target = %s OR table_oid = to_regclass(%s)) "
+            "AND (pipeline, stream) <> (%s, %s) ORDER BY 1, 2"
         ).format(sql.Identifier(self.schema))
-        return connection.execute(query, [target, self.pipeline, stream]).fetchall()
+        return connection.execute(query, [target, target, self.pipeline, stream]).fetchall()
 
     def move(
         self,
@@ -149,12 +168,15 @@ class Ledger:
         pid, state, seconds = found[0]
         return f" (process {pid} of the server, {state or 'at work'} for {seconds} s)"
 
-    def note(self, connection: psycopg.Connection[Any], slice_: Slice, attempt: str, outcome: Outcome) -> None:
-        """What became of the slice's rows; its entry among all slices."""
+    def note(
+        self, connection: psycopg.Connection[Any], slice_: Slice, attempt: str, outcome: Outcome, *, target: str
+    ) -> None:
+        """What became of the slice's rows, and which table they went into; its entry among all slices."""
         values = {
             "pipeline": self.pipeline,
             "stream": slice_.stream,
             "attempt": attempt,
+            "target": target,
             "outcome": Jsonb(outcome.document()),
         }
         connection.execute(self._said("noted"), values)
@@ -175,7 +197,23 @@ class Ledger:
         return statement(ROOM, name).format(schema=sql.Identifier(self.schema), **more)
 
     def _entry(self, stream: str, row: tuple[Any, ...]) -> Entry:
-        target, number, id_, previous, kind, after, upto, content, rows, bytes_, outcome, newest, there = row
+        (
+            target,
+            oid,
+            now,
+            refreshed,
+            number,
+            id_,
+            previous,
+            kind,
+            after,
+            upto,
+            content,
+            rows,
+            bytes_,
+            outcome,
+            newest,
+        ) = row
         slice_ = Slice(
             pipeline=self.pipeline,
             stream=stream,
@@ -187,4 +225,5 @@ class Ledger:
             kind=Kind(kind),
         )
         counts = Outcome.read(json.loads(outcome)) if outcome is not None else None
-        return Entry(slice_, id_, target, rows, bytes_, counts, newest, there)
+        binding = Binding(target, oid, TableName(*now) if now else None, refreshed) if oid is not None else None
+        return Entry(slice_, id_, binding, rows, bytes_, counts, newest)

@@ -84,6 +84,18 @@ class StreamOptions(BaseModel):
         default=True,
         description="make the table, add columns to it, and widen those that became wider at the source",
     )
+    replace_existing: bool = Field(
+        default=False,
+        description="the first full refresh may delete rows that the table already holds; default: it is refused if "
+        "the table is not empty",
+    )
+    accept_table: int | None = Field(
+        default=None,
+        gt=0,
+        description="the oid of a table that holds everything that was delivered so far (it was renamed, or restored "
+        "from a backup); default: a stream stops if its table is not the one that its rows went into",
+        examples=[16412],
+    )
     triggers: bool = Field(
         default=True,
         description="whether the table's own triggers run for rows that penstock writes; `false` needs its owner",

@@ -21,6 +21,7 @@ from penstock.links.postgres.targets import target as target_of
 from penstock.links.postgres.writing import Writing
 from penstock.ports import Context, Held, Quarantined, Remark, StreamInfo, Writer
 from penstock.sinks.postgres import staging
+from penstock.sinks.postgres.binding import Named
 from penstock.sinks.postgres.checks import Checks
 from penstock.sinks.postgres.committing import Committing
 from penstock.sinks.postgres.creating import Making
@@ -30,10 +31,11 @@ from penstock.sinks.postgres.landing import Landing
 from penstock.sinks.postgres.ledger import Ledger
 from penstock.sinks.postgres.merging import Rules
 from penstock.sinks.postgres.options import Options, StreamOptions
+from penstock.sinks.postgres.own_source import reads_itself
 from penstock.sinks.postgres.quarantine import Quarantine
 from penstock.sinks.postgres.replaying import Replaying
 from penstock.sinks.postgres.staging import Staging
-from penstock.sinks.postgres.target import describe, may_create_in, references
+from penstock.sinks.postgres.target import describe, holds_more, may_create_in, references
 from penstock.sinks.postgres.writer import PostgresWriter
 
 
@@ -63,6 +65,9 @@ class PostgresSink:
 
     def table(self, stream: str) -> TableName:
         return TableName.read(self.stream_options(stream).into or stream, self.options.default_schema)
+
+    def named(self, stream: str) -> Named:
+        return Named(self.table(stream), self.stream_options(stream).accept_table)
 
     def rules(self, stream: StreamInfo) -> Rules:
         """How the stream's rows meet those of the table; without a key they are added."""
@@ -113,12 +118,18 @@ class PostgresSink:
         with self._asking(str(table), stream.name), self.writing.transaction(read_only=True) as connection:
             found = describe(connection, table)
             may_create = may_create_in(connection, table.schema) if found is None else True
-            known = found is not None and self.ledger.is_there(connection)
-            entry = self.ledger.read(connection, stream.name) if known else None
+            known = self.ledger.is_there(connection)
+            entry = self.ledger.whole(connection, stream.name, self.named(stream.name)) if known else None
             others = self.ledger.others(connection, stream.name, written(table.sql)) if known else ()
             before = parse(entry.slice.content) if entry else None
             making = Making(self.pipeline, stream.name, table, content, before, self.rules(stream).key)
             wider = making.wider(connection, found) if found else []
+            whole = stream.kind is Kind.REFRESH
+            itself = found is not None and reads_itself(connection, content, found.oid, whole=whole)
+            replaces = whole and not (entry and entry.binding and entry.binding.refreshed)
+            ours = self.ledger.created(connection, stream.name) if entry and replaces else 0
+            readable = found is not None and found.kind in ("r", "p") and found.may_select
+            holds = replaces and readable and holds_more(connection, table, ours)
         Checks(
             pipeline=self.pipeline,
             stream=stream,
@@ -130,6 +141,8 @@ class PostgresSink:
             may_create=may_create,
             others=others,
             wider=wider,
+            itself=itself,
+            holds_others=holds,
         ).run()
 
     def explain(self, stream: StreamInfo, content: Document) -> Sequence[Remark]:
@@ -140,7 +153,7 @@ class PostgresSink:
 
     def held(self, stream: str) -> Held | None:
         with self._asking("the ledger", stream), self.writing.transaction(read_only=True) as connection:
-            entry = self.ledger.whole(connection, stream)
+            entry = self.ledger.whole(connection, stream, self.named(stream))
         if entry is None:
             return None
         return Held(entry.slice.position, entry.rows, entry.bytes, entry.outcome)
@@ -168,8 +181,9 @@ class PostgresSink:
             ledger=self.ledger,
             slice=slice_,
             attempt=attempt,
-            table=table,
+            named=self.named(slice_.stream),
             rules=self.rules(info),
+            replace_existing=self.stream_options(slice_.stream).replace_existing,
             create=self.stream_options(slice_.stream).create,
             triggers=self.stream_options(slice_.stream).triggers,
             staging=Staging.of(self.options.own_schema, self.pipeline, slice_.stream, slice_.number, attempt),
@@ -229,6 +243,7 @@ class PostgresSink:
         rules = self.rules(info)
         try:
             with self._asking(str(table), stream), self.writing.transaction() as connection:
+                self.ledger.whole(connection, stream, self.named(stream))
                 return Replaying(
                     connection=connection,
                     quarantine=self.quarantine,
@@ -250,13 +265,18 @@ class PostgresSink:
     # ------------------------------------------------------------ the end
 
     def recover(self, stream: str) -> Sequence[str]:
+        named = self.named(stream)
         with self._asking("the ledger", stream), self.writing.transaction(read_only=True) as connection:
             entry = self.ledger.read(connection, stream)
-        if entry is None or (entry.whole and entry.there):
-            return []
+            if entry is None or entry.binding is None:
+                return []
+            if entry.whole and named.is_of(entry.binding, named.oid(connection)):
+                return []
         with self._asking("the ledger", stream), self.writing.transaction() as connection:
             numbers = self.ledger.forget(connection, stream)
-        return [f"slice {number} was withdrawn from the ledger" for number in numbers]
+        lines = [f"slice {number} was withdrawn from the ledger" for number in numbers]
+        left = entry.binding.now
+        return [*lines, f"the rows of slices up to {numbers[0]} stay in {left}"] if left and numbers else lines
 
     def close(self) -> None:
         if "writing" in self.__dict__:

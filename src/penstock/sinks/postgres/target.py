@@ -85,6 +85,13 @@ def describe(connection: psycopg.Connection[Any], name: TableName) -> Target | N
     return Target(name=name, columns=columns, uniques=uniques, **said)
 
 
+def holds_more(connection: psycopg.Connection[Any], name: TableName, rows: int) -> bool:
+    """Whether a table has more than this many rows."""
+    query = sql.SQL("SELECT EXISTS (SELECT FROM {} OFFSET {})").format(name.sql, sql.Literal(rows))
+    row = connection.execute(query).fetchone()
+    return bool(row and row[0])
+
+
 def may_create_in(connection: psycopg.Connection[Any], schema: str) -> bool | None:
     """Whether tables can be made in a schema; None: there is none of that name."""
     row = connection.execute(

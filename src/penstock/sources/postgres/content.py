@@ -59,6 +59,8 @@ class Content:
     #: whether rows that row-level security hides are left out knowingly
     row_security: str
     identity: Identity
+    #: the server's timeline, by which a copy of it is told apart; None where it will not tell
+    timeline: int | None = None
     #: a condition in SQL that a row must meet; None: every row does
     where: str | None = None
     #: what becomes of values that Arrow cannot hold: fail, null or text
@@ -77,6 +79,7 @@ class Content:
                 "system": self.identity.system,
                 "oid": self.identity.oid,
                 "database": self.identity.database,
+                "timeline": self.timeline,
             },
         } | (
             {
@@ -103,6 +106,7 @@ class Content:
                 nulls=document.get("nulls", "fail"),
                 row_security=document["row_security"],
                 identity=Identity(identity["system"], identity["oid"], identity["database"]),
+                timeline=identity.get("timeline"),
                 where=document.get("filter"),
                 unfit=document.get("unfit", "fail"),
             )

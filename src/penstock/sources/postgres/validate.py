@@ -53,6 +53,7 @@ def validate(session: Session, stream: str, options: StreamOptions, default_sche
         nulls=options.nulls,
         row_security=options.row_security,
         identity=session.identity,
+        timeline=session.server.timeline,
         where=options.where,
         unfit=options.unfit,
     )

@@ -1,8 +1,11 @@
 -- The chain of every stream that lands in this database, and the slices that have come in.
+-- `target` and `table_oid`: the table that the rows went into; `refreshed`: a full refresh has replaced its rows.
 CREATE TABLE IF NOT EXISTS {schema}.ledger (
     pipeline text NOT NULL,
     stream text NOT NULL,
     target text NOT NULL,
+    table_oid oid,
+    refreshed boolean NOT NULL DEFAULT false,
     number bigint NOT NULL,
     id text NOT NULL,
     previous text NOT NULL,

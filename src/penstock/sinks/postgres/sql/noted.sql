@@ -1,5 +1,7 @@
 WITH head AS (
-    UPDATE {schema}.ledger SET outcome = %(outcome)s
+    UPDATE {schema}.ledger
+    SET outcome = %(outcome)s, target = %(target)s, table_oid = to_regclass(%(target)s),
+        refreshed = refreshed OR kind = 'refresh'
     WHERE pipeline = %(pipeline)s AND stream = %(stream)s
     RETURNING *
 )

@@ -1,0 +1,98 @@
+"""What a table holds, and which table it is, is looked at again inside the transaction that commits a slice."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from tests.sinks.postgres.landed import STREAM, Landed
+from tests.sinks.postgres.moving import reading
+
+from penstock.core.marks import Mark
+from penstock.core.outcome import Outcome
+from penstock.core.slices import Kind, following
+from penstock.errors import CommitUnclear, StreamFailed, StreamRefused, StreamStopped
+from penstock.testing.contracts.delivery import put_aside
+
+TABLE = "CREATE TABLE orders (id bigint PRIMARY KEY, note text)"
+ROWS = pa.table({"id": [1, 2], "note": ["a", "b"]})
+
+
+@dataclass
+class Another:
+    """A probe: another session runs a statement, once, just before the transaction of a commit."""
+
+    url: str
+    statement: str
+    done: bool = False
+
+    def at(self, point: str, **about: Any) -> None:
+        if point == "postgres.prepared" and not self.done:
+            self.done = True
+            with psycopg.connect(self.url) as other:
+                other.execute(self.statement.encode())
+
+
+def test_rows_that_come_between_the_check_and_the_commit_of_the_first_refresh(database: str) -> None:
+    orders = Landed(database, {"mode": "replace"})
+    orders.run(TABLE)
+    orders.probe = Another(database, "INSERT INTO orders VALUES (9, 'theirs')")
+    with pytest.raises(StreamRefused, match="holds rows that this stream did not write"):
+        orders.deliver(ROWS, kind=Kind.REFRESH, key=["id"])
+    assert orders.rows() == [(9, "theirs")]
+    orders.options = {"mode": "replace", "replace_existing": True}
+    assert orders.deliver(ROWS, kind=Kind.REFRESH, key=["id"]) == Outcome(created=2, deleted=1)
+    assert orders.rows() == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize("key", [["id"], []])
+def test_a_transaction_that_inserts_while_the_first_refresh_is_committed(database: str, key: list[str]) -> None:
+    """It is waited for: what it brings is seen, and not deleted."""
+    orders = Landed(database, {"mode": "replace"}, more={"lock_timeout": 0.2})
+    orders.run(TABLE)
+    with psycopg.connect(database) as other:
+        other.execute("INSERT INTO orders VALUES (9, 'theirs')")
+        with pytest.raises(StreamFailed, match="locked"):
+            orders.deliver(ROWS, kind=Kind.REFRESH, key=key)
+    assert orders.rows() == [(9, "theirs")]
+    with pytest.raises(StreamRefused, match="holds rows that this stream did not write"):
+        orders.deliver(ROWS, kind=Kind.REFRESH, key=key)
+
+
+@pytest.mark.parametrize("kind", [Kind.ROWS, Kind.REFRESH])
+def test_a_table_that_is_made_again_while_a_slice_is_committed(database: str, kind: Kind) -> None:
+    orders = Landed(database, {"key": ["id"]})
+    orders.deliver(ROWS, kind=kind)
+    orders.probe = Another(database, f"DROP TABLE orders; {TABLE}")
+    with pytest.raises(CommitUnclear, match="not the table that the slices before it went into"):
+        orders.deliver(ROWS, kind=kind)
+    assert orders.rows() == []
+    with closing(orders.sink) as sink, pytest.raises(StreamStopped, match="is another one than before"):
+        sink.held(STREAM)
+
+
+def test_rows_in_quarantine_do_not_go_into_another_table(database: str) -> None:
+    orders = Landed(database, {"key": ["id"], "bad_rows": "quarantine"})
+    orders.run("CREATE TABLE orders (id bigint PRIMARY KEY, note text CHECK (note <> 'b'))")
+    assert orders.deliver(ROWS) == Outcome(created=1, quarantined=1)
+    orders.run(f"DROP TABLE orders; {TABLE}")
+    with closing(orders.sink) as sink, pytest.raises(StreamStopped, match="is another one than before"):
+        sink.replay(STREAM, [], overwrite=False)
+    assert orders.rows() == []
+
+
+def test_a_slice_that_was_begun_elsewhere_is_not_committed_into_its_own_source(database: str) -> None:
+    """A slice that is open is not checked again: the sink's URL may have changed since it was begun."""
+    orders = Landed(database, {"mode": "append"})
+    orders.run(f"{TABLE}; INSERT INTO orders VALUES (1, 'a')")
+    with closing(reading(database, stream=STREAM)) as source:
+        source.connect()
+        content = source.content(STREAM)
+    slice_ = following(None, pipeline="shop", stream=STREAM, upto=Mark.of({}), content=content, kind=Kind.REFRESH)
+    with closing(orders.sink) as sink, pytest.raises(StreamRefused, match="source and sink are the same table"):
+        sink.commit(slice_, "a1", put_aside(sink, slice_, ROWS))
+    assert orders.rows() == [(1, "a")]
