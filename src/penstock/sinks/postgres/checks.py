@@ -30,7 +30,9 @@ ANOTHERS = (
 
 
 def written_over(table: TableName) -> str:
-    return f"{table} holds rows that this stream did not write: a full refresh would delete those that it does not bring"
+    return (
+        f"{table} holds rows that this stream did not write: a full refresh would delete those that it does not bring"
+    )
 
 
 def replacing(table: TableName) -> str:
