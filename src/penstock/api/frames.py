@@ -15,6 +15,7 @@ from penstock import wiring
 from penstock.api.files import described, loaded
 from penstock.config import File
 from penstock.config.choosing import only
+from penstock.config.mistakes import suggest
 from penstock.core.documents import Document, canonical
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Slice, following
@@ -47,7 +48,8 @@ def read(
     snapshot of the database, and removed at the end of the process.
     """
     file = described(source, overrides) if isinstance(source, Mapping) else loaded(source, overrides)
-    name = only(file, pipeline, "penstock.read(spark, file, stream, pipeline='PIPELINE')")
+    first = next(iter(file.pipelines))
+    name = only(file, pipeline, f"penstock.read(spark, file, stream, pipeline={first!r})")
     chosen = _Stream(spark, file, name, stream, changes)
     try:
         return chosen.frame(Mark.of(dict(after)) if after is not None else None, spool)
@@ -67,6 +69,7 @@ class _Stream:
         context = Context(self._pipeline, self._file.folder, Quiet(), mover=_no_rewriting)
         with closing(wiring.build_source(self._file, self._pipeline, context)) as source:
             source.connect()
+            self._must_be_known(source)
             content = source.content(self._stream)
             if after is not None:
                 source.accept(self._stream, Position(0, "", after, canonical(content)), content)
@@ -75,6 +78,15 @@ class _Stream:
                 return self._spooled(source, content, slices, spool)
             frame = self._of(content, [self._reading(source, slice_) for slice_ in slices])
             return self._copied(frame, spool) if spool is not None else frame
+
+    def _must_be_known(self, source: Source) -> None:
+        known = [info.name for info in source.catalog()]
+        if self._stream not in known:
+            raise StreamRefused(
+                f"there is no stream '{self._stream}'; {suggest(self._stream, known, 'streams')}",
+                safe=UNTOUCHED,
+                next_step="name one of the streams, or add it to the pipeline file",
+            )
 
     def _slices(self, source: Source, content: Document, after: Mark | None) -> Iterator[Slice]:
         """Everything up to now, cut as a run would cut it."""
