@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from penstock.core.messages import StateChanged, StepDone
-from penstock.errors import StreamFailed
+from penstock.errors import ConnectionFailed, StreamFailed
 from penstock.ports import Owner
 from penstock.testing.doubles import LoopMover, MemorySource
 from penstock.testing.processes import Crashed
@@ -116,6 +116,21 @@ def test_a_lease_that_ran_out_or_whose_owner_is_gone_is_taken_over(one: Pipeline
     one.store.acquire(PIPELINE, Owner("other", "there", 77), now=one.clock.now(), ttl=60, gone=lambda _: False)
     one.clock.moment += timedelta(seconds=61)
     assert one.run().exit_code == 0
+
+
+@pytest.mark.parametrize(("replaced", "code"), [(True, 4), (False, 3)])
+def test_a_connection_that_was_cut_while_the_run_was_replaced(one: Pipeline, replaced: bool, code: int) -> None:
+    """The server ends the transaction of a frozen process: what counts then is who goes on."""
+
+    def cut() -> None:
+        if replaced:
+            now = one.clock.now()
+            one.store.acquire(PIPELINE, Owner("other", "there", 77), now=now, ttl=60, gone=lambda _: True)
+        raise ConnectionFailed("the connection was lost", next_step="see that the server is up")
+
+    eof = one.run(At("gate.asked", cut))
+    assert eof.exit_code == code
+    assert ("was replaced by process 77 on there" in str(eof.reason)) is replaced
 
 
 @pytest.mark.parametrize("point", ["gate.greeted", "gate.intended", "gate.moved", "gate.committed"])

@@ -101,7 +101,7 @@ class TestWhatGoesWrong:
             ("FATAL:  sorry, too many clients already", "wait for others"),
             ("FATAL:  the database system is starting up", "wait until the server is up"),
             ("SSL error: certificate verify failed", "name the certificates that the server's descends from"),
-            ("something new", "correct `url`"),
+            ("something new", "see that the server is up and that `url` is right"),
         ):
             assert unreachable("h:1", said).next_step.startswith(step)
         assert reason("") == "no reason given"

@@ -6,7 +6,7 @@ import difflib
 import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -187,6 +187,11 @@ class Engine:
         """Work on one stream; its failure is its own. None: it failed."""
         try:
             return work()
+        except ConnectionFailed:
+            # The server ends the transaction of a frozen process, which is no failure of the connection.
+            with suppress(ConnectionFailed):
+                self._heed(gate.lease)
+            raise
         except _FATAL:
             raise
         except PenstockError as error:

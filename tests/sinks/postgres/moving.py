@@ -8,9 +8,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.core.messages import Message, StepDone, StreamStatus
+from penstock.core.messages import Eof, Message, StepDone, StreamStatus
 from penstock.engine import Engine, Settings
-from penstock.ports import Context, Mover, Owner, Quiet, Sink, Source
+from penstock.ports import Context, Mover, Owner, Probe, Quiet, Sink, Source
 from penstock.shaping.drifting import Drifting
 from penstock.sinks import postgres as postgres_sink
 from penstock.sources import postgres as postgres_source
@@ -26,6 +26,8 @@ class Moving:
 
     store: MemoryStore = field(default_factory=MemoryStore)
     said: list[Message] = field(default_factory=list)
+    #: how the last run ended
+    eof: Eof | None = None
 
     @property
     def outcomes(self) -> list[dict[str, int] | None]:
@@ -40,18 +42,19 @@ class Moving:
         *,
         dropped: Sequence[str] = (),
         mover: Callable[[], Mover] = LoopMover,
+        probe: Probe = Quiet(),  # noqa: B008 (it holds nothing)
     ) -> list[str]:
         """One run; what went wrong in it, in words."""
         before = len(self.said)
         with closing(source), closing(sink):
-            Engine(
+            self.eof = Engine(
                 pipeline,
                 source=Drifting(source),
                 sink=sink,
                 store=self.store,
                 mover=mover,
                 clock=Clock(),
-                probe=Quiet(),
+                probe=probe,
                 owner=Owner(f"owner{next(_numbers)}", "here", 1),
                 gone=lambda _: True,
                 emit=self.said.append,

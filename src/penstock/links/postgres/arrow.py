@@ -9,7 +9,7 @@ import adbc_driver_postgresql
 from adbc_driver_manager import AdbcConnection, AdbcDatabase
 from adbc_driver_manager import dbapi as manager
 
-Error = manager.Error
+Error, OperationalError, InterfaceError = manager.Error, manager.OperationalError, manager.InterfaceError
 
 
 def connect(conninfo: str) -> Any:

@@ -92,12 +92,12 @@ class Target:
         )
 
 
-def connected(target: Target) -> psycopg.Connection[Any]:
-    """A new connection outside transactions; no statement is ever prepared on it."""
+def connected(target: Target, *, again: bool = False) -> psycopg.Connection[Any]:
+    """A new connection outside transactions; no statement is ever prepared on it. `again`: there was one before."""
     try:
         connection = psycopg.connect(target.conninfo, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
-        raise unreachable(target.where, str(error), key=target.key) from None
+        raise unreachable(target.where, str(error), key=target.key, again=again) from None
     version = connection.info.server_version // 10000
     if version < OLDEST:
         connection.close()
@@ -143,8 +143,8 @@ class Session:
         """How far the server had written, or replayed, when it was last asked anything; None: it will not tell."""
         return self.server.lsn
 
-    def _open(self) -> None:
-        connection = connected(self.target)
+    def _open(self, *, again: bool = False) -> None:
+        connection = connected(self.target, again=again)
         try:
             self.version = connection.info.server_version // 10000
             self.user = connection.info.user
@@ -152,7 +152,7 @@ class Session:
             self._greeting = written(who(self.tells, self._settings))
         except psycopg.Error as error:
             connection.close()
-            raise unreachable(self.target.where, str(error), key=self.target.key) from error
+            raise unreachable(self.target.where, str(error), key=self.target.key, again=again) from error
         except BaseException:
             connection.close()
             raise
@@ -215,7 +215,7 @@ class Session:
                 raise
         before = self.server
         self.close()
-        self._open()
+        self._open(again=True)
         self._same(before, self.server)
         return self._rows(query, alone=alone)
 

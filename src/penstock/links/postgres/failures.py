@@ -71,6 +71,15 @@ _STEPS = (
     (r"No such file or directory", "see that PostgreSQL runs on this machine, or put the host into `url`"),
 )
 
+#: what to do about anything else
+_OTHER = "see that the server is up and that `url` is right"
+
+#: what libpq says of a server that is not up, or not yet
+_DOWN = (
+    r"Connection refused|closed the connection|Connection reset|Broken pipe|terminating connection|No such file"
+    r"|(starting|shutting) (up|down)|recovery mode|not yet accepting|timeout expired|could not receive|unexpectedly"
+)
+
 #: classes and codes of SQLSTATE that mean the connection, not the statement
 _CONNECTION = ("08", "25P03", "57P01", "57P02", "57P03", "57P05", "53300")
 
@@ -104,10 +113,15 @@ def refused_by_driver(table: str, said: str, *, stream: str | None) -> StreamFai
     )
 
 
-def unreachable(where: str, said: str, *, key: str = "url") -> ConnectionFailed:
-    """No connection could be made to what the option `key` names."""
+def unreachable(where: str, said: str, *, key: str = "url", again: bool = False) -> ConnectionFailed:
+    """No connection could be made to what the option `key` names.
+
+    `again`: there was one before, so that nobody need correct anything where a server merely is not up.
+    """
     why = reason(said)
-    step = next((step for pattern, step in _STEPS if re.search(pattern, why)), "correct `url`")
+    if again and re.search(_DOWN, why):
+        return lost(where, said)
+    step = next((step for pattern, step in _STEPS if re.search(pattern, why)), _OTHER)
     return ConnectionFailed(
         f"cannot connect to PostgreSQL at {where}: {why}", next_step=step.replace("`url`", f"`{key}`")
     )

@@ -28,6 +28,7 @@ class Writing:
 
     def __init__(self, target: Target, *, statement_timeout: float | None, lock_timeout: float) -> None:
         self.target = target
+        self.lock_timeout = lock_timeout
         chosen = settings(
             statement_timeout=statement_timeout,
             application_name=target.application_name,
@@ -52,7 +53,7 @@ class Writing:
     @property
     def connection(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.broken or self._connection.closed:
-            self._connection = connected(self.target)
+            self._connection = connected(self.target, again=self._connection is not None)
         return self._connection
 
     @property

@@ -16,18 +16,21 @@ from penstock.sinks.postgres.filling import Unfit
 from penstock.sinks.postgres.reasons import is_of_a_row, reason_of
 
 if TYPE_CHECKING:
+    from penstock.sinks.postgres.blocking import Blocker
     from penstock.sinks.postgres.sifting import Bad
     from penstock.sinks.postgres.writer import PostgresWriter
 
 _NUL = 'invalid byte sequence for encoding "UTF8": 0x00'
 #: what COPY says of the place
 _COLUMN = re.compile(r"COPY \S+, line \d+, column (\S+)")
+#: a lock was not given in time
+LOCK_TIMEOUT = "55P03"
 #: another transaction was in the way: the same again may work
 RETRIED = ("40001", "40P01")
 
 
 def failed(error: psycopg.Error, *, where: str, table: str, pipeline: str, stream: str) -> PenstockError:
-    """A statement of a commit failed."""
+    """A statement failed."""
     state = error.sqlstate or ""
     if is_of_the_connection(error):
         return lost(where, str(error)).at(pipeline=pipeline, stream=stream)
@@ -38,6 +41,21 @@ def failed(error: psycopg.Error, *, where: str, table: str, pipeline: str, strea
     what, step, refused = _said(error, state, table)
     kind = StreamRefused if refused else StreamFailed
     return kind(what, next_step=step, pipeline=pipeline, stream=stream)
+
+
+def locked(table: str, seconds: float, by: Blocker | None, *, pipeline: str, stream: str) -> StreamFailed:
+    """A lock was not given in time; `by`: who holds it, if that could be seen."""
+    if by is None:
+        who, step = "", "run again, or raise `lock_timeout`: the session that held it has ended meanwhile"
+    else:
+        who = f", held by {by}"
+        step = f"wait until that session ends, or end it: SELECT pg_terminate_backend({by.pid}); then run again"
+    return StreamFailed(
+        f"timed out after {seconds:g} s waiting for a lock on {table}{who}",
+        next_step=step,
+        pipeline=pipeline,
+        stream=stream or None,
+    )
 
 
 def bad_row(error: psycopg.Error | Unfit, bad: Bad | None, *, table: str, pipeline: str, stream: str) -> StreamFailed:
@@ -78,12 +96,6 @@ def _said(error: psycopg.Error, state: str, table: str) -> tuple[str, str, bool]
             "create it, or name another with `schema` of the sink or `into` of the stream",
             True,
         )
-    if state == "55P03":
-        return (
-            f"{table} is locked by another session for longer than `lock_timeout`",
-            "see who holds it (pg_locks), or raise `lock_timeout`, then run again",
-            False,
-        )
     if state == "57014":
         return (
             f"{table}: the server ended a statement that took too long",
@@ -98,10 +110,10 @@ def _said(error: psycopg.Error, state: str, table: str) -> tuple[str, str, bool]
     return f"{table} cannot be written: {reason(str(error))}", "correct what the server names, then run again", False
 
 
-def broken_off(said: str, writer: PostgresWriter) -> PenstockError:
-    """A COPY into the table of an attempt broke off."""
+def broken_off(said: str, writer: PostgresWriter, *, connection: bool) -> PenstockError:
+    """A COPY into the table of an attempt broke off; `connection`: the driver says that the connection did."""
     words = reason(said)
-    if "ERROR:" not in said:
+    if connection and "ERROR:" not in said:
         return lost(writer.target.where, said).at(pipeline=writer.pipeline, stream=writer.stream)
     if _NUL in words:
         column = _COLUMN.search(said)

@@ -13,7 +13,7 @@ from penstock.core.documents import parse
 from penstock.core.drift import absent
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Receipt, Slice
-from penstock.errors import CommitUnclear, SliceRefused, StreamFailed, StreamRefused
+from penstock.errors import CommitUnclear, ConnectionFailed, SliceRefused, StreamFailed, StreamRefused
 from penstock.links.postgres.literals import TableName, written
 from penstock.ports import Probe
 from penstock.sinks.postgres.binding import Named
@@ -231,6 +231,8 @@ class Landing:
         except psycopg.errors.UndefinedTable:
             # A slice that was committed elsewhere has swept it: the ledger will tell.
             raise self._unclear(f"{self.staging.name} is not there any more") from None
+        if not found and any(receipt.rows for receipt in self.receipts):
+            raise self._crashed()
         for receipt in self.receipts:
             there = found.get(int(receipt.attempt), 0)
             if there != receipt.rows:
@@ -254,6 +256,15 @@ class Landing:
         return CommitUnclear(
             f"slice {self.slice.number} was not committed by this attempt: {why}",
             next_step="ask the sink which slice it holds",
+            pipeline=self.pipeline,
+            stream=self.slice.stream,
+        )
+
+    def _crashed(self) -> ConnectionFailed:
+        """Nothing at all is left of what was staged: the server empties unlogged tables when it recovers."""
+        return ConnectionFailed(
+            f"the server was restarted after a crash, and what was staged there is gone (slice {self.slice.number})",
+            next_step="see that the server is up, then run the same command again; the slice is moved again",
             pipeline=self.pipeline,
             stream=self.slice.stream,
         )

@@ -20,7 +20,7 @@ from penstock.sinks.postgres.binding import Binding, Named
 
 ROOM = "penstock.sinks.postgres"
 #: for pg_advisory_xact_lock: one process at a time makes the tables
-_MAKING = 7_365_226_101_338
+MAKING = 7_365_226_101_338
 #: no such schema, no such table
 NOT_THERE = ("3F000", "42P01")
 
@@ -71,7 +71,7 @@ class Ledger:
 
     def alone(self, connection: psycopg.Connection[Any]) -> None:
         """Nobody else of ours makes anything until this transaction ends."""
-        connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [_MAKING])
+        connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [MAKING])
 
     def read(self, connection: psycopg.Connection[Any], stream: str) -> Entry | None:
         """A stream's entry; None: it has none, or there is no ledger at all."""

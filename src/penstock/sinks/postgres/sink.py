@@ -14,7 +14,7 @@ from penstock.core.documents import Document, parse
 from penstock.core.marks import Position
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Receipt, Slice
-from penstock.errors import CommitUnclear, InputError
+from penstock.errors import CommitUnclear, InputError, PenstockError
 from penstock.links.postgres.failures import is_of_the_connection
 from penstock.links.postgres.literals import TableName, written
 from penstock.links.postgres.targets import target as target_of
@@ -22,10 +22,11 @@ from penstock.links.postgres.writing import Writing
 from penstock.ports import Context, Held, Quarantined, Remark, StreamInfo, Writer
 from penstock.sinks.postgres import staging
 from penstock.sinks.postgres.binding import Named
+from penstock.sinks.postgres.blocking import blocker
 from penstock.sinks.postgres.checks import Checks
 from penstock.sinks.postgres.committing import Committing
 from penstock.sinks.postgres.creating import Making
-from penstock.sinks.postgres.failures import bad_row, failed
+from penstock.sinks.postgres.failures import LOCK_TIMEOUT, bad_row, failed, locked
 from penstock.sinks.postgres.filling import Unfit
 from penstock.sinks.postgres.landing import Landing
 from penstock.sinks.postgres.ledger import Ledger
@@ -163,7 +164,8 @@ class PostgresSink:
     def writer(self, slice_: Slice, attempt: str) -> Writer:
         aside = Staging.of(self.options.own_schema, self.pipeline, slice_.stream, slice_.number, attempt)
         columns = Checks.put_aside(parse(slice_.content), pipeline=self.pipeline, stream=slice_.stream)
-        with self._asking(aside.name, slice_.stream), self.writing.transaction() as connection:
+        ledger = f"the ledger in {self.options.own_schema}"
+        with self._asking(ledger, slice_.stream), self.writing.transaction() as connection:
             self.ledger.make(connection)
             connection.execute(aside.made(columns))
         return PostgresWriter(
@@ -208,6 +210,8 @@ class PostgresSink:
                 stream=slice_.stream,
             )
         where = self.writing.target.where
+        if error.sqlstate == LOCK_TIMEOUT:
+            return self._locked(str(table), slice_.stream)
         return failed(error, where=where, table=str(table), pipeline=self.pipeline, stream=slice_.stream)
 
     # ------------------------------------------------------------ afterwards
@@ -289,5 +293,14 @@ class PostgresSink:
         try:
             yield
         except psycopg.Error as error:
+            if error.sqlstate == LOCK_TIMEOUT:
+                raise self._locked(what, stream) from error
             where = self.writing.target.where
             raise failed(error, where=where, table=what, pipeline=self.pipeline, stream=stream) from error
+
+    def _locked(self, what: str, stream: str) -> PenstockError:
+        """A lock was not given in time: say who holds it."""
+        tables = [TableName(self.options.own_schema, "ledger"), *([self.table(stream)] if stream else [])]
+        with self._asking("the server's locks", stream), self.writing.transaction(read_only=True) as connection:
+            by = blocker(connection, tables)
+        return locked(what, self.writing.lock_timeout, by, pipeline=self.pipeline, stream=stream)

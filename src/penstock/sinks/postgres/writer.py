@@ -31,12 +31,18 @@ class PostgresWriter:
         import pyarrow as pa
 
         from penstock.links.postgres import arrow
+        from penstock.links.postgres.failures import unreachable
         from penstock.sinks.postgres.failures import broken_off
 
         # Another try at this part, even one that still runs, has another number.
         attempt = random.SystemRandom().randrange(1, 1 << 31)
         counted = _Counted(batches, attempt)
-        connection = arrow.connect(self.target.conninfo)
+        try:
+            connection = arrow.connect(self.target.conninfo)
+        except arrow.Error as error:
+            raise unreachable(self.target.where, str(error), key=self.target.key, again=True).at(
+                pipeline=self.pipeline, stream=self.stream
+            ) from error
         try:
             cursor = connection.cursor()
             stream = pa.RecordBatchReader.from_batches(counted.schema, counted.batches())
@@ -44,7 +50,8 @@ class PostgresWriter:
         except arrow.Error as error:
             if counted.failed is not None:
                 raise counted.failed from None
-            raise broken_off(str(error), self) from error
+            connection_failed = isinstance(error, arrow.OperationalError | arrow.InterfaceError)
+            raise broken_off(str(error), self, connection=connection_failed) from error
         finally:
             connection.close()
         self.probe.at("postgres.part_written", part=part.index)
