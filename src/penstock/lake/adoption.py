@@ -29,13 +29,14 @@ def adopt(place: Place, table: str, *, mode: str = "append", key: Sequence[str] 
                 next_step=f"copy it into a new table, or raise it: alter table {table} set tblproperties "
                 "('format-version' = '2')",
             )
-        properties = {names.HEAD: "0", names.MODE: mode, UNNUMBERED: "true"}
+        properties = {names.HEAD: "0", names.MODE: mode, names.ADOPTED: "true", UNNUMBERED: "true"}
         if current := loaded.metadata.current_snapshot():
             # Whatever brought its rows, expired or not: no row has a number, and every one will get its own.
             at: Document = {"snapshot": str(current.snapshot_id), "sequence": current.sequence_number or 0}
             properties[names.INSPECTED] = canonical(at)
         if mode == "merge":
             properties[names.KEY] = canonical(list(key))
+            properties[names.MERGE_MODE] = names.ON_READ
         try:
             with translated():
                 transaction = loaded.transaction()

@@ -1,4 +1,4 @@
-"""PyIceberg's metadata on the disk before the catalog names it: its own writer leaves that to the operating system.
+"""A table's metadata on the disk before the catalog names it: PyIceberg and Spark leave that to the operating system.
 
 A power cut after a commit would otherwise leave a catalog whose newest metadata document is empty.
 """
@@ -6,10 +6,17 @@ A power cut after a commit would otherwise leave a catalog whose newest metadata
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+
+from penstock.lake.parquet import local_path, sync
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
 
 
 class DurableFileIO(PyArrowFileIO):
@@ -50,8 +57,8 @@ class _Synced:
         if self._stream.closed:
             return
         self._stream.close()
-        _sync(self._path)
-        _sync(os.path.dirname(self._path))
+        sync(self._path)
+        sync(os.path.dirname(self._path))
 
     def __enter__(self) -> _Synced:
         return self
@@ -60,9 +67,20 @@ class _Synced:
         self.close()
 
 
-def _sync(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def sync_metadata(table: Table, snapshot: Snapshot) -> None:
+    """Sync everything that another program wrote for a snapshot: metadata, manifests, data and delete files."""
+    local = [path for uri in _written(table, snapshot) if (path := local_path(uri)) is not None]
+    for path in (*local, *sorted({os.path.dirname(path) for path in local})):
+        sync(path)
+
+
+def _written(table: Table, snapshot: Snapshot) -> Iterator[str]:
+    yield table.metadata_location
+    yield snapshot.manifest_list
+    for manifest in snapshot.manifests(table.io):
+        if manifest.added_snapshot_id != snapshot.snapshot_id:
+            continue
+        yield manifest.manifest_path
+        for entry in manifest.fetch_manifest_entry(table.io):
+            if entry.snapshot_id == snapshot.snapshot_id:
+                yield entry.data_file.file_path

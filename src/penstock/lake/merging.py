@@ -1,6 +1,6 @@
 """A slice into a keyed table: prepared on a branch of its own, then main, head and chain move at once, or not at all.
 
-The staged, stamped files are appended to the branch; one MERGE there deletes every older row of their keys, both
+The staged, stamped files are appended to the branch; one MERGE there deletes every other row of their keys, both
 those that the table had and those that the slice itself has twice. Only then is main moved to the branch, if it is
 still where the branch began.
 """
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import StreamFailed
 from penstock.lake import names
+from penstock.lake.durable import sync_metadata
 from penstock.lake.landing import Landed, Landing
+from penstock.lake.merge_statement import MergeStatement
 from penstock.lake.standing import Standing
 from penstock.lake.tables import LostRace, Planted, commit, load, standing_of, translated, undone
 from penstock.links.spark.failures import telling
@@ -38,6 +40,8 @@ class Merging:
     landing: Landing
     key: Sequence[str]
     spark: Spark
+    #: the column that says which of two rows is newer; None: the row that comes last is
+    newer_than: str | None = None
 
     @property
     def branch(self) -> str:
@@ -54,7 +58,7 @@ class Merging:
         self._stage(table, landed, base)
         probe.at("lake.staged", number=number)
         if landed.files and self._may_match(standing, landed):
-            self._delete_older(landed)
+            self._delete_older(table, landed)
             probe.at("lake.merged", number=number)
         return self._swap(standing, landed, base)
 
@@ -69,9 +73,7 @@ class Merging:
 
     def _may_match(self, standing: Standing, landed: Landed) -> bool:
         """Whether any key can be there twice; an empty table and a single row spare the MERGE."""
-        main = standing.main
-        empty = main is None or main.summary.get("total-records") == "0"
-        return not (empty and landed.rows <= 1)
+        return not (standing.empty and landed.rows <= 1)
 
     def _stage(self, table: Table, landed: Landed, base: int) -> None:
         """The slice's files on a branch that begins at the base; a branch that an earlier try left is begun anew."""
@@ -87,36 +89,47 @@ class Merging:
             producer.commit()
             transaction.commit_transaction()
 
-    def _delete_older(self, landed: Landed) -> None:
-        """One MERGE on the branch: the newest row of each key in the slice stays, everything older of it goes."""
+    def _delete_older(self, table: Table, landed: Landed) -> None:
+        """One MERGE on the branch: one row of each key in the slice stays, every other row of the key goes."""
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
         session = self.spark.session()
-        place, table = self.landing.place, self.landing.table
-        at = f"{place.spark_table(table)}.branch_{self.branch}"
-        keys = ", ".join(f"`{name}`" for name in self.key)
-        same = " and ".join(f"a.`{name}` = b.`{name}`" for name in self.key)
-        hint = "/*+ broadcast(b) */" if landed.rows <= BROADCAST else ""
-        newest = (
-            f"select {keys}, max({names.SEQ}) as newest from {at} "  # noqa: S608 (names are checked and quoted)
-            f"where {names.SEQ} >= {landed.start} group by {keys}"
+        place, slice_ = self.landing.place, self.landing.slice
+        statement = MergeStatement(
+            branch=f"{place.spark_table(self.landing.table)}.branch_{self.branch}",
+            stem=names.file_stem(slice_.pipeline, slice_.stream, slice_.number, self.landing.attempt),
+            first=landed.start,
+            last=landed.last,
+            key=self.key,
+            columns=table.schema().column_names,
+            newer_than=self.newer_than,
+            broadcast=landed.rows <= BROADCAST,
         )
-        settings = {KIND_SETTING: "merge", **(FEW_KEYS if hint else {})}
+        settings = {KIND_SETTING: "merge", **(FEW_KEYS if statement.broadcast else {})}
         usual = {name: session.conf.get(name) for name in settings if name != KIND_SETTING}
         try:
             for name, value in settings.items():
                 session.conf.set(name, value)
-            session.sql(
-                f"merge into {at} a using (select {hint} * from ({newest}) b) b "  # noqa: S608 (as above)
-                f"on {same} and a.{names.SEQ} < b.newest when matched then delete"
-            )
+            session.sql(statement.sql())
         except (PySparkException, Py4JError) as error:
             raise self._explained(error) from error
         finally:
             for name, value in usual.items():
                 session.conf.set(name, value)
             session.conf.unset(KIND_SETTING)
+        self._sync()
+
+    def _sync(self) -> None:
+        """What Spark has written must be on the disk before main names it."""
+        table = load(self.landing.place, self.landing.table)
+        merged = table.metadata.snapshot_by_name(self.branch) if table else None
+        if table is None or merged is None:
+            raise LostRace(f"the branch {self.branch} is gone")
+        try:
+            sync_metadata(table, merged)
+        except FileNotFoundError as error:
+            raise LostRace(f"files of the branch {self.branch} are gone") from error
 
     def _explained(self, error: Exception) -> Exception:
         """Whoever has done the slice meanwhile has swept the branch and the files: then that is what happened."""

@@ -19,6 +19,8 @@ FLOOR = "penstock.floor"
 TURN = "penstock.turn"
 INSPECTED = "penstock.inspected"
 MODE = "penstock.mode"
+#: someone else had made the table
+ADOPTED = "penstock.adopted"
 KEY = "penstock.key"
 CHAIN = "penstock.chain"
 #: what slices are made of, by fingerprint: said once, not in every snapshot
@@ -26,6 +28,10 @@ CONTENT = "penstock.content"
 READER = "penstock.reader"
 #: in a snapshot's summary: what we made it for
 KIND = "penstock.kind"
+
+#: Iceberg's own property: how a MERGE is written, and the one way in which ours can tell rows by their files
+MERGE_MODE = "write.merge.mode"
+ON_READ = "merge-on-read"
 
 _BRANCH = re.compile(r"penstock_(?P<stream>[0-9a-f]{12})_(?P<number>\d+)_(?P<attempt>[0-9a-zA-Z]+)")
 _FILE = re.compile(r"ps-(?P<stream>[0-9a-f]{12})-(?P<number>\d+)-(?P<attempt>[0-9a-zA-Z]+)-")

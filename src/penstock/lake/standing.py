@@ -137,6 +137,16 @@ class Standing:
         return names.HEAD in self.properties
 
     @property
+    def adopted(self) -> bool:
+        """Whether someone else made the table, and may have rows in it."""
+        return names.ADOPTED in self.properties
+
+    @property
+    def empty(self) -> bool:
+        """Whether main shows no row, as far as its summary tells."""
+        return self.main is None or self.main.summary.get("total-records") == "0"
+
+    @property
     def head(self) -> int:
         return int(self.properties.get(names.HEAD, "0"))
 

@@ -37,9 +37,9 @@ from penstock.lake.standing import Standing
 #: how a table of ours is written by anyone
 DEFAULTS = {
     "format-version": "2",
-    "write.delete.mode": "merge-on-read",
-    "write.update.mode": "merge-on-read",
-    "write.merge.mode": "merge-on-read",
+    "write.delete.mode": names.ON_READ,
+    "write.update.mode": names.ON_READ,
+    names.MERGE_MODE: names.ON_READ,
     "write.parquet.compression-codec": "zstd",
     "write.parquet.compression-level": "1",
     # Small, so that a reader can skip what it has seen.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -15,10 +15,20 @@ from penstock.lake import names
 from penstock.lake.place import Place
 from penstock.lake.standing import Standing
 from penstock.ports import StreamInfo
+from penstock.sinks.lake.admission import Admission
 from penstock.sinks.lake.options import StreamOptions
 
 #: column names that the lake and the pipe use themselves
 RESERVED = (*names.INTERNAL, "_change")
+#: how Arrow prints types whose values cannot be compared
+_UNORDERED = ("list<", "large_list<", "fixed_size_list<", "struct<", "map<")
+
+
+def newer_than(options: StreamOptions, stream: StreamInfo) -> str | None:
+    """The column by which a row of a merged table is newer than another of its key; None: the last one is."""
+    if options.mode != "merge":
+        return None
+    return options.newer_than or stream.newest_by(options.key or stream.primary_key)
 
 
 @dataclass(frozen=True)
@@ -32,20 +42,22 @@ class Checks:
     options: StreamOptions
     key: Sequence[str]
     content: Document
+    admission: Admission
 
     def run(self, standing: Standing | None) -> None:
         """StreamRefused with the reason and the choice to make."""
         described: Any = self.content["columns"]
-        columns = [column["name"] for column in described]
+        columns = {column["name"]: str(column.get("arrow")) for column in described}
         self._check_names(columns)
         self._check_key(columns)
+        self._check_newer_than(columns)
         if standing is not None:
             self._check_table(standing)
         if self.stream.kind is Kind.REFRESH:
-            self._check_refresh(standing)
+            self._check_refresh()
         self._check_schema(standing)
 
-    def _check_names(self, columns: Sequence[str]) -> None:
+    def _check_names(self, columns: Collection[str]) -> None:
         for name in columns:
             if name in RESERVED:
                 self._refuse(
@@ -53,7 +65,7 @@ class Checks:
                     "leave it out with `columns`, or rename it in the source",
                 )
 
-    def _check_key(self, columns: Sequence[str]) -> None:
+    def _check_key(self, columns: Collection[str]) -> None:
         if self.options.mode != "merge":
             return
         if not self.key:
@@ -72,19 +84,43 @@ class Checks:
                     "another table, with another `into` and `key`",
                 )
 
-    def _check_table(self, standing: Standing) -> None:
-        if not standing.ours:
-            if not self.options.into_existing:
+    def _check_newer_than(self, columns: Mapping[str, str]) -> None:
+        """What tells which of two rows is newer must come with every row."""
+        given, name = self.options.newer_than, newer_than(self.options, self.stream)
+        if given is not None and name is None:
+            self._refuse("`newer_than` has no meaning without `mode: merge`", "set `mode: merge`, or leave it out")
+        if name is None:
+            return
+        if name in columns and name not in (*absent(self.content), *quarantined(self.content)):
+            if columns[name].startswith(_UNORDERED):
                 self._refuse(
-                    f"the table {self._name} is there already, and penstock did not make it",
-                    "set `into_existing: true` on the stream to land in it (it gets the column _ingest_seq), or name "
-                    "another table with `into`",
+                    f"`newer_than` is the column {name!r} of type {columns[name]}, whose values have no order",
+                    "name a column that grows with every change, such as a timestamp",
                 )
+        elif given is not None:
+            self._refuse(f"`newer_than` names the column {name!r}, which the stream does not have", _one_of(columns))
+        else:
+            self._refuse(
+                f"the key ({', '.join(self.key)}) does not contain the primary key, so several rows of the source can "
+                f"share it, and the cursor {name!r}, which tells the newest of them, is not shipped",
+                f"ship {name!r}, or name another column with `newer_than`",
+            )
+
+    def _check_table(self, standing: Standing) -> None:
+        self.admission.check(standing)
+        if not standing.ours:
             return
         if standing.mode != self.options.mode:
             self._refuse(
                 f"the table {self._name} was made with mode {standing.mode}, not {self.options.mode}",
                 f"set `mode: {standing.mode}`; or {self._migrate}; or name another `into`",
+            )
+        if standing.mode == "merge" and standing.properties.get(names.MERGE_MODE) != names.ON_READ:
+            self._refuse(
+                f"the table {self._name} no longer has the property {names.MERGE_MODE} = {names.ON_READ}, without "
+                "which rows of other writers cannot be told from those of a slice",
+                f"in Spark: ALTER TABLE {self.place.spark_table(self.table)} SET TBLPROPERTIES "
+                f"('{names.MERGE_MODE}' = '{names.ON_READ}')",
             )
         if standing.mode == "merge" and standing.key != tuple(self.key):
             self._refuse(
@@ -92,18 +128,12 @@ class Checks:
                 f"set `key: [{', '.join(standing.key)}]`; or {self._migrate}; or name another `into`",
             )
 
-    def _check_refresh(self, standing: Standing | None) -> None:
+    def _check_refresh(self) -> None:
         """A refresh replaces everything in the table."""
         if self.options.mode == "merge":
             self._refuse(
                 "a full refresh cannot be merged: it does not say which rows are gone",
                 "give the stream a cursor, or use `mode: append`, where each refresh replaces the one before",
-            )
-        others = [about for about in (standing.links() if standing else {}) if about[0] != self.pipeline]
-        if others:
-            self._refuse(
-                f"a full refresh would replace all of {self._name}, where pipeline {others[0][0]!r} lands too",
-                "name another `into`, or give the stream a cursor",
             )
 
     def _check_schema(self, standing: Standing | None) -> None:
@@ -131,5 +161,5 @@ class Checks:
         raise StreamRefused(what, next_step=step, pipeline=self.pipeline, stream=self.stream.name)
 
 
-def _one_of(columns: Sequence[str]) -> str:
+def _one_of(columns: Collection[str]) -> str:
     return f"use one or more of: {', '.join(columns)}"

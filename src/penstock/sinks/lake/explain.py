@@ -10,7 +10,14 @@ from penstock.ports import Remark, StreamInfo
 
 
 def remarks(
-    place: Place, table: str, mode: str, key: Sequence[str], stream: StreamInfo, gone: Sequence[str] = ()
+    place: Place,
+    table: str,
+    mode: str,
+    key: Sequence[str],
+    stream: StreamInfo,
+    *,
+    newer_than: str | None,
+    gone: Sequence[str],
 ) -> Sequence[Remark]:
     """Where it lands comes first. `gone`: columns of the table that the source no longer has."""
     where = f"lands in the table {place.namespace}.{table} of {place.warehouse}"
@@ -20,8 +27,9 @@ def remarks(
             Remark("gap", "readers of the table are given each refresh as new rows, and no deletes"),
         )
     if mode == "merge":
+        newest = f", the one with the highest {newer_than}" if newer_than else ""
         found = [
-            Remark("guarantee", f"{where}: one current row for each {', '.join(key)}; a slice is one commit"),
+            Remark("guarantee", f"{where}: one current row for each {', '.join(key)}{newest}; a slice is one commit"),
             Remark("gap", "readers of the table are given its state, not versions that came and went between two runs"),
         ]
         if gone:

@@ -18,6 +18,7 @@ from penstock.lake.partitions import partition_spec, sort_order
 from penstock.lake.place import Place
 from penstock.lake.schema import arrow_schema, evolution, evolve, iceberg_schema
 from penstock.lake.tables import create, load, standing_of
+from penstock.sinks.lake.admission import Admission
 from penstock.sinks.lake.options import Options, StreamOptions
 
 if TYPE_CHECKING:
@@ -48,11 +49,15 @@ def check_schema(place: Place, table: str, content: Document, options: StreamOpt
         evolution(loaded.schema(), schema)
 
 
-def made(place: Place, table: str, slice_: Slice, options: StreamOptions, key: Sequence[str]) -> Table:
-    """The table, such that the slice's rows fit."""
+def made(
+    place: Place, table: str, slice_: Slice, options: StreamOptions, key: Sequence[str], admission: Admission
+) -> Table:
+    """The table, such that the slice's rows fit. StreamRefused if a stream's first slice must not go into it."""
     content = cast(Document, json.loads(slice_.content))
     schema = wanted(content, options, key)
     loaded = load(place, table)
+    if loaded is not None and not slice_.previous:
+        admission.check(standing_of(loaded))
     if loaded is None:
         properties = {names.HEAD: "0", names.MODE: options.mode, names.KEY: canonical(list(key))}
         create(

@@ -43,6 +43,12 @@ class StreamOptions(BaseModel):
         description="the columns that identify a row, as a list; with `mode: merge`; default: the stream's primary key",
         examples=[["id"]],
     )
+    newer_than: str | None = Field(
+        default=None,
+        description="with `mode: merge`: a row is taken only if it is newer, by this column, than what the table has; "
+        "default: the stream's cursor if `key` does not contain the primary key, else the last one that comes is taken",
+        examples=["updated_at"],
+    )
     partition_by: tuple[str, ...] = Field(
         default=(),
         description="a list, such as `[day(created_at), bucket(16, id), status]`; only when the table is made; "
@@ -57,6 +63,10 @@ class StreamOptions(BaseModel):
     )
     into_existing: bool = Field(
         default=False, description="land in a table that penstock did not make; it gets the column `_ingest_seq`"
+    )
+    replace_existing: bool = Field(
+        default=False,
+        description="let the first full refresh replace rows that the table has from elsewhere",
     )
 
     @field_validator("into")

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 from penstock.core.documents import Document, parse
 from penstock.core.drift import absent
 from penstock.core.marks import Position
-from penstock.core.slices import Receipt, Slice
+from penstock.core.slices import Kind, Receipt, Slice
 from penstock.errors import CommitUnclear, InputError, SliceRefused
 from penstock.lake import names
 from penstock.lake.options import NAME
 from penstock.lake.peek import peek
 from penstock.lake.place import Place
 from penstock.ports import Context, Held, Remark, StreamInfo, Writer
-from penstock.sinks.lake.checks import Checks
+from penstock.sinks.lake.admission import Admission
+from penstock.sinks.lake.checks import Checks, newer_than
 from penstock.sinks.lake.leftovers import leftovers
 from penstock.sinks.lake.options import Options, StreamOptions
 
@@ -64,6 +65,11 @@ class LakeSink:
     def key(self, stream: str) -> tuple[str, ...]:
         info = self._infos.get(stream)
         return self.stream_options(stream).key or (info.primary_key if info else ())
+
+    def newer_than(self, stream: str) -> str | None:
+        """The column by which a row of a merged table is newer than another of its key; None: the last one is."""
+        info, options = self._infos.get(stream), self.stream_options(stream)
+        return newer_than(options, info) if info else options.newer_than
 
     # ------------------------------------------------------------ before anything moves
 
@@ -109,7 +115,20 @@ class LakeSink:
             options=self.stream_options(stream.name),
             key=self.stream_options(stream.name).key or stream.primary_key,
             content=content,
+            admission=self._admission(stream.name, stream.kind, content),
         ).run(peek(self.place, self.table(stream.name)))
+
+    def _admission(self, stream: str, kind: Kind, content: Document) -> Admission:
+        options = self.stream_options(stream)
+        return Admission(
+            pipeline=self.pipeline,
+            stream=stream,
+            table=f"{self.place.namespace}.{self.table(stream)}",
+            kind=kind,
+            options=options,
+            named=bool(self.options.namespace or options.into),
+            content=content,
+        )
 
     def explain(self, stream: StreamInfo, content: Document) -> Sequence[Remark]:
         from penstock.sinks.lake.explain import remarks
@@ -121,7 +140,8 @@ class LakeSink:
             options.mode,
             options.key or stream.primary_key,
             stream,
-            absent(content),
+            newer_than=newer_than(options, stream),
+            gone=absent(content),
         )
 
     def held(self, stream: str) -> Held | None:
@@ -136,8 +156,14 @@ class LakeSink:
         """The stream's table, such that the slice's rows fit."""
         from penstock.sinks.lake.making import made
 
-        options = self.stream_options(slice_.stream)
-        return made(self.place, self.table(slice_.stream), slice_, options, self.key(slice_.stream))
+        return made(
+            self.place,
+            self.table(slice_.stream),
+            slice_,
+            self.stream_options(slice_.stream),
+            self.key(slice_.stream),
+            self._admission(slice_.stream, slice_.kind, parse(slice_.content)),
+        )
 
     def writer(self, slice_: Slice, attempt: str) -> Writer:
         from penstock.lake.tables import standing_of
@@ -163,16 +189,16 @@ class LakeSink:
     def commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> None:
         from penstock.lake.landing import Landing
 
-        if not slice_.kind.moves and not slice_.previous:
-            # A stream that begins without rows, at a place that is not the beginning: nobody has asked for a writer.
-            self._made(slice_)
         landed = self._landed(slice_, attempt, receipts)
+        if not slice_.previous and not landed.files and attempt not in self._aside:
+            # A stream that begins without rows: nobody has asked for a writer, which makes the table.
+            self._made(slice_)
         landing = Landing(self.place, self.table(slice_.stream), slice_, attempt, self.context.probe)
         if self.stream_options(slice_.stream).mode == "merge" and landed.files:
             from penstock.lake.merging import Merging
 
             key = self.key(slice_.stream)
-            landing.land(landed, Merging(landing, key, self.context.spark).put)
+            landing.land(landed, Merging(landing, key, self.context.spark, self.newer_than(slice_.stream)).put)
         else:
             landing.land(landed)
 

@@ -1,0 +1,80 @@
+"""Whether a stream may land in a table that is there already. Asked by `check`, and again when its first slice lands:
+the table may have been made, or filled, in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.core.documents import Document
+from penstock.core.slices import Kind
+from penstock.errors import StreamRefused
+from penstock.lake.standing import Standing
+from penstock.sinks.lake.options import StreamOptions
+
+
+@dataclass(frozen=True)
+class Admission:
+    """One stream at the door of one table."""
+
+    pipeline: str
+    stream: str
+    #: the table with its namespace
+    table: str
+    kind: Kind
+    options: StreamOptions
+    #: the user has named the table, or its namespace
+    named: bool
+    content: Document
+
+    def check(self, standing: Standing) -> None:
+        """StreamRefused if the table holds what this stream must not touch."""
+        if not standing.ours and not self.options.into_existing:
+            raise self._refused(
+                f"the table {self.table} is there already, and penstock did not make it",
+                "set `into_existing: true` on the stream to land in it (it gets the column _ingest_seq), or name "
+                "another table with `into`",
+            )
+        identity = self.content.get("identity")
+        if isinstance(identity, Mapping) and identity.get("uuid") == standing.uuid:
+            raise self._refused(
+                f"the table {self.table} is the one that the stream reads: its rows would go into itself",
+                "name another table with `into` on the stream, or another `namespace` of the sink",
+            )
+        self._check_others(standing)
+        if self.kind is Kind.REFRESH and not self.options.replace_existing and self._others_rows(standing):
+            raise self._refused(
+                f"the table {self.table} already holds rows, and the first full refresh would delete them",
+                "set `replace_existing: true` on the stream if they may be replaced; if not, name another table with "
+                "`into`",
+            )
+
+    def _check_others(self, standing: Standing) -> None:
+        others = [about for about in standing.links() if about[0] != self.pipeline]
+        if not others:
+            return
+        pipeline, stream = others[0]
+        if self.kind is Kind.REFRESH:
+            raise self._refused(
+                f"a full refresh would replace all of {self.table}, where pipeline {pipeline!r} lands too",
+                "name another `into`, or give the stream a cursor",
+            )
+        if not self.named:
+            raise self._refused(
+                f"pipeline {pipeline!r} lands its stream {stream!r} in the table {self.table}",
+                "set `namespace` of the sink or `into` of the stream to another name; or, to share the table, to this "
+                "one",
+            )
+
+    def _others_rows(self, standing: Standing) -> bool:
+        """Whether the table has rows that may not be this stream's own."""
+        if standing.empty:
+            return False
+        link = standing.link(self.pipeline, self.stream)
+        return link is None or (standing.adopted and link.kind == Kind.ROWS.value)
+
+    def _refused(self, what: str, step: str) -> StreamRefused:
+        return StreamRefused(
+            what, next_step=step, safe="Nothing was changed.", pipeline=self.pipeline, stream=self.stream
+        )
