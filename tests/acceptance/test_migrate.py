@@ -136,6 +136,23 @@ def test_append_in_the_lake_becomes_merge(database: str, tmp_path: Path) -> None
     assert shop.run("check", "shop.yaml").code == 0
 
 
+def test_append_in_postgres_becomes_upsert(database: str, tmp_path: Path) -> None:
+    shop = Shop(database, tmp_path, "{type: postgres, url: '${DATABASE_URL}', schema: copies}")
+    with psycopg.connect(database, autocommit=True) as db:
+        db.execute("create schema copies")
+        shop.reads("{cursor: id, unique: true, mode: append}")
+        assert shop.run().code == 0
+        shop.reads("{cursor: id, unique: true, mode: upsert}")
+        assert shop.run("check", "shop.yaml").code == 2
+        assert shop.run(*MIGRATE).code == 0
+        assert shop.run().code == 0
+        names = {name for (name,) in db.execute("select tablename from pg_tables where schemaname = 'copies'")}
+        (old,) = names - {"orders"}
+        for name in names:
+            assert db.execute(f"select count(*) from copies.{name}".encode()).fetchone() == (50,)
+        assert old.startswith("orders_before_")
+
+
 def test_a_table_that_was_renamed_by_hand_keeps_its_files(database: str, tmp_path: Path) -> None:
     shop = Shop(database, tmp_path, LAKE)
     shop.reads(ONWARD)

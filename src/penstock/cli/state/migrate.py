@@ -31,8 +31,8 @@ def migrate(
     For a full refresh that gets a cursor, a cursor stream that becomes a full refresh, another cursor, `mode: append`
     that becomes `merge`, or another key. First change the pipeline file, then migrate, then run.
 
-    Everything that the stream has delivered is moved out of the way: files to `_before/` in the output folder, a lake
-    table to another name. The next run reads the stream from the beginning into the old place. Says first what will be
+    Everything that the stream has delivered is moved out of the way: files to `_before/` in the output folder, a table
+    to another name. The next run reads the stream from the beginning into the old place. Says first what will be
     moved, and asks.
     """
     with reported(file, as_json=as_json):

@@ -21,6 +21,7 @@ from penstock.links.postgres.targets import target as target_of
 from penstock.links.postgres.writing import Writing
 from penstock.ports import Context, Held, Quarantined, Remark, StreamInfo, Writer
 from penstock.sinks.postgres import staging
+from penstock.sinks.postgres.archive import archive
 from penstock.sinks.postgres.binding import Named
 from penstock.sinks.postgres.blocking import blocker
 from penstock.sinks.postgres.checks import Checks
@@ -281,6 +282,10 @@ class PostgresSink:
         lines = [f"slice {number} was withdrawn from the ledger" for number in numbers]
         left = entry.binding.now
         return [*lines, f"the rows of slices up to {numbers[0]} stay in {left}"] if left and numbers else lines
+
+    def archive(self, stream: str, label: str) -> Sequence[str]:
+        with self._asking(str(self.table(stream)), stream), self.writing.transaction() as connection:
+            return archive(connection, self.ledger, stream, label)
 
     def close(self) -> None:
         if "writing" in self.__dict__:
