@@ -94,6 +94,8 @@ def test_every_snippet_of_the_page_is_run() -> None:
 def test_the_page_shows_the_examples_as_they_are() -> None:
     shown = {block.text for block in blocks(ORCHESTRATION)}
     names = (
+        "shop.yaml",
+        "penstock.env",
         "crontab",
         "systemd/penstock-shop.service",
         "systemd/penstock-shop.timer",
@@ -172,14 +174,15 @@ def test_the_dagster_asset_syncs_for_real(shop: Shop, monkeypatch: pytest.Monkey
 
 
 def through_sh(shop: Shop, command: str) -> int:
-    """A line, as a scheduler's shell runs it, with `penstock` in the path."""
-    binary = shop.folder / "bin"
-    binary.mkdir(exist_ok=True)
+    """A line, as a scheduler's shell runs it: without an environment, penstock in the folder's own `.venv`."""
+    binary = shop.folder / ".venv" / "bin"
+    binary.mkdir(parents=True, exist_ok=True)
     start = f'{shlex.quote(sys.executable)} -m penstock.testing.command \'{{"mover": "loop"}}\''
     (binary / "penstock").write_text(f'#!/bin/sh\nexec {start} "$@"\n')
     (binary / "penstock").chmod(0o755)
-    environment = {**os.environ, "PATH": f"{binary}:{os.environ['PATH']}"}
-    return subprocess.run(["sh", "-c", command], env=environment, cwd=shop.folder, check=False).returncode
+    (shop.folder / "penstock.env").write_text(f"DATABASE_URL={shop.url}\n")
+    line = command.replace("/srv/shop", str(shop.folder))
+    return subprocess.run(["/usr/bin/env", "-i", "/bin/sh", "-c", line], cwd=shop.folder, check=False).returncode
 
 
 def hold(shop: Shop) -> Callable[[], None]:
@@ -196,14 +199,14 @@ def hold(shop: Shop) -> Callable[[], None]:
     return let_go
 
 
-def cron_command(folder: Path) -> str:
+def cron_command() -> str:
     (line,) = [line for line in (EXAMPLES / "crontab").read_text().splitlines() if not line.startswith("#")]
     assert line.startswith("*/10 * * * * ")
-    return line.split(" ", 5)[5].replace("/srv/shop", str(folder))
+    return line.split(" ", 5)[5]
 
 
 def test_the_cron_line(shop: Shop) -> None:
-    command = cron_command(shop.folder)
+    command = cron_command()
     let_go = hold(shop)
     assert through_sh(shop, command) == 0, "that another run is at work is no failure"
     assert "holds the pipeline" in (shop.folder / "penstock.log").read_text()

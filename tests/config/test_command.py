@@ -48,6 +48,11 @@ def test_every_verb_with_a_pipeline_file_takes_overrides(verb: str, tmp_path: Pa
     )
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_with_a_pipeline_file_takes_a_file_of_variables(verb: str) -> None:
+    assert "--env-file" in [option for parameter in VERBS[verb].params for option in parameter.opts]
+
+
 def test_an_override_changes_what_a_verb_looks_at_and_not_the_file(tmp_path: Path) -> None:
     path = tmp_path / "shop.yaml"
     path.write_text(SHOP)

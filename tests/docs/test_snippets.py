@@ -15,7 +15,7 @@ from tests.docs.pages import PAGES, TOP, Block, blocks
 CARRIED_OUT = {
     "tests/api/test_pages.py::test_every_snippet_of_the_page_is_run": {"docs/python.md": "python"},
     "tests/api/test_pages.py::test_the_page_shows_the_examples_as_they_are": {
-        "docs/orchestration.md": "ini python text",
+        "docs/orchestration.md": "ini python text yaml",
     },
     "tests/docs/test_configuration_page.py::test_every_small_snippet_of_the_page_is_tried_here": {
         "docs/configuration.md": "bash json plain",

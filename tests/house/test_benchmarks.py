@@ -5,6 +5,7 @@ And their instruments are tried: one that never shows anything would show nothin
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -239,3 +240,22 @@ def test_time_is_told_apart() -> None:
         "move": 1,
         "end Spark and exit": 2,
     }
+
+
+def test_a_table_without_rows_can_be_made(database: str) -> None:
+    orders.make_orders(database, 0)
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT count(*) FROM orders").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(path.stem for path in Path(noop.__file__).parent.glob("[a-z]*.py")), ids=lambda name: name
+)
+def test_every_benchmark_says_how_it_is_called(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"benchmarks.{name}").main()
+    assert ended.value.code == 0
+    assert "--rows" in capsys.readouterr().out

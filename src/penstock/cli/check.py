@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from penstock.cli.shared.parameters import File, Json, Pipelines, Set, Streams
+from penstock.cli.shared.parameters import EnvFile, File, Json, Pipelines, Set, Streams
 from penstock.cli.shared.report import reported
 
 
@@ -13,6 +13,7 @@ def check(
     pipelines: Pipelines = None,
     stream: Streams = None,
     sets: Set = None,
+    _env_file: EnvFile = None,
     as_json: Json = False,
 ) -> None:
     """Connect both sides, validate every stream, and say what will be synced, how, and with which guarantee.

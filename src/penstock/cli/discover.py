@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.shared.parameters import File, Json, Set
+from penstock.cli.shared.parameters import EnvFile, File, Json, Set
 from penstock.cli.shared.report import reported
 
 
@@ -19,6 +19,7 @@ def discover(
     columns: Annotated[bool, typer.Option("--columns", help="Also columns and types.")] = False,
     why: Annotated[bool, typer.Option("--why", help="Also the reasons for each proposal.")] = False,
     sets: Set = None,
+    _env_file: EnvFile = None,
     as_json: Json = False,
 ) -> None:
     """What the source has: every stream with rows, size and key, whether it is synced, and how it would best be read.

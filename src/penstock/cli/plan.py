@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.shared.parameters import File, Json, Pipelines, Set, Streams
+from penstock.cli.shared.parameters import EnvFile, File, Json, Pipelines, Set, Streams
 from penstock.cli.shared.report import reported
 
 
@@ -18,6 +18,7 @@ def plan(
         int, typer.Option("--slices", metavar="N", min=1, help="Show this many slices of each stream.")
     ] = 3,
     sets: Set = None,
+    _env_file: EnvFile = None,
     as_json: Json = False,
 ) -> None:
     """A dry run: the next slices of each stream, with rows and bytes to expect, and what is left in all.

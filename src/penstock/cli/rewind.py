@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.shared.parameters import File, Json, Pipeline, Set, Streams, Yes
+from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Streams, Yes
 from penstock.cli.shared.report import reported
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def rewind(
     stream: Streams = None,
     pipeline: Pipeline = None,
     set_: Set = None,
+    _env_file: EnvFile = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:

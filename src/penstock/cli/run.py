@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.shared.parameters import File, Json, Pipelines, Set, Streams, duration, rows
+from penstock.cli.shared.parameters import EnvFile, File, Json, Pipelines, Set, Streams, duration, rows
 from penstock.cli.shared.report import reported
 
 
@@ -27,6 +27,7 @@ def run(
         ),
     ] = None,
     set_: Set = None,
+    _env_file: EnvFile = None,
     plain: Annotated[
         bool, typer.Option("--plain", help="Lines instead of the live display; so it is without a terminal.")
     ] = False,
@@ -82,24 +83,36 @@ def _run(
     from contextlib import closing
 
     from penstock import wiring
+    from penstock.cli.shared.environment import environment_before
+    from penstock.cli.shared.hooks import Hooks, Outcome
     from penstock.cli.shared.output import live_wanted
     from penstock.cli.shared.pipelines import drive
     from penstock.cli.shared.signals import Signals
     from penstock.config.choosing import chosen, only
     from penstock.core.exits import worst
     from penstock.core.limits import Limits
+    from penstock.errors import Interrupted, PenstockError
 
     limits = Limits(max_rows, time_limit)
     live = live_wanted(plain=plain, as_json=as_json)
+    before = environment_before()
     with Signals() as signals:
         file = wiring.load(path, sets)
         names = chosen(file, pipelines)
         if streams and len(names) > 1:
-            names = [only(file, None, f"penstock run FILE --stream {streams[0]}")]
+            names = [only(file, None, f"penstock run FILE {names[0]} --stream {streams[0]}")]
+        hooks = Hooks(file, before, lambda: signals.number is not None)
+        try:
+            store = wiring.open_store(file)
+        except PenstockError as error:
+            for name in [] if isinstance(error, Interrupted) else names:
+                hooks.call(name, Outcome.of(error))
+            raise
         codes = []
-        with closing(wiring.open_store(file)) as store:
+        with closing(store):
             for name in names:
-                codes.append(
+                outcome = Outcome()
+                with outcome.kept(path, as_json=as_json):
                     drive(
                         file,
                         name,
@@ -108,8 +121,10 @@ def _run(
                         lambda engine: engine.run(limits, streams),
                         as_json=as_json,
                         live=live,
+                        hear=outcome.hear,
                     )
-                )
+                codes.append(outcome.exit_code)
                 if signals.number is not None:
                     break
+                hooks.call(name, outcome)
         return worst(codes)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from penstock.cli.shared.parameters import File, Json, Set, Streams
+from penstock.cli.shared.parameters import EnvFile, File, Json, Set, Streams
 from penstock.cli.shared.report import reported
 
 
-def status(file: File, stream: Streams = None, set_: Set = None, as_json: Json = False) -> None:
+def status(
+    file: File, stream: Streams = None, set_: Set = None, _env_file: EnvFile = None, as_json: Json = False
+) -> None:
     """How far each stream is, what is open or stopped, who runs it, and the last runs.
 
     \b

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.shared.parameters import File, Json, Pipelines, Set, Yes
+from penstock.cli.shared.parameters import EnvFile, File, Json, Pipelines, Set, Yes
 from penstock.cli.shared.report import reported
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def upkeep(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
     set_: Set = None,
+    _env_file: EnvFile = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:

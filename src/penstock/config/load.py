@@ -106,7 +106,8 @@ class _Check:
         whole = {pipeline.name: pipeline for pipeline in pipelines if pipeline is not None}
         if keys is None or len(whole) < len(pipelines):
             return None
-        return File(file, folder, keys.store, HistoryLimits(**keys.history.model_dump()), keys.spark, whole)
+        history = HistoryLimits(**keys.history.model_dump())
+        return File(file, folder, keys.store, history, keys.spark, whole, keys.on_failure, keys.on_success)
 
     def _lost(self, data: Any) -> None:
         """Pipelines at the top of the file: said once, and not again by an empty `pipelines`."""
@@ -146,6 +147,8 @@ class _Check:
             sink_streams=streams.sink,
             slice_bytes=self._slice_bytes(keys, sink.type),
             lease_seconds=keys.lease_seconds,
+            on_failure=keys.on_failure,
+            on_success=keys.on_success,
         )
 
     def _slice_bytes(self, keys: PipelineKeys, sink: str) -> int:

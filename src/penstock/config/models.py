@@ -92,6 +92,19 @@ class FileKeys(Keys):
         default=History(), description="how much of the past the store keeps; default: all defaults"
     )
     spark: Spark = Field(default=Spark(), description="how rows are moved; default: all defaults")
+    on_failure: str | None = Field(
+        default=None,
+        min_length=1,
+        description="command that `penstock run` gives to `sh` after a run of any pipeline has failed; "
+        "PENSTOCK_PIPELINE, PENSTOCK_ERROR and others tell it about the run",
+        examples=["./tell.sh"],
+    )
+    on_success: str | None = Field(
+        default=None,
+        min_length=1,
+        description="command that `penstock run` gives to `sh` after a run of any pipeline has ended well",
+        examples=["date > last-success"],
+    )
     pipelines: dict[str, Any] = Field(description="pipelines by name; the name is part of what the sink remembers")
 
     @field_validator("store")
@@ -118,6 +131,19 @@ class PipelineKeys(Keys):
         gt=0,
         allow_inf_nan=False,
         description="a run that has not been heard of for so long may be replaced",
+    )
+    on_failure: str | None = Field(
+        default=None,
+        min_length=1,
+        description="command that `penstock run` gives to `sh` after its run has failed; "
+        "PENSTOCK_PIPELINE, PENSTOCK_ERROR and others tell it about the run",
+        examples=["./tell.sh"],
+    )
+    on_success: str | None = Field(
+        default=None,
+        min_length=1,
+        description="command that `penstock run` gives to `sh` after its run has ended well",
+        examples=["date > last-success"],
     )
     streams: dict[str, dict[str, Any] | None] | None = Field(
         default=None,
@@ -166,6 +192,9 @@ class Pipeline:
     sink_streams: Mapping[str, BaseModel]
     slice_bytes: int
     lease_seconds: float
+    #: commands that are run after a run; None: the file's, if it has some
+    on_failure: str | None = field(default=None, repr=False)
+    on_success: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,3 +211,6 @@ class File:
     history: HistoryLimits
     spark: Spark
     pipelines: Mapping[str, Pipeline]
+    #: commands that are run after a run of a pipeline that has none of its own
+    on_failure: str | None = field(default=None, repr=False)
+    on_success: str | None = field(default=None, repr=False)

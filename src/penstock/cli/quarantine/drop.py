@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from penstock.cli.quarantine.sinks import Ids
-from penstock.cli.shared.parameters import File, Json, Pipeline, Set, Streams, Yes
+from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Streams, Yes
 from penstock.cli.shared.report import reported
 
 
@@ -15,6 +15,7 @@ def drop(
     id_: Ids = None,
     pipeline: Pipeline = None,
     set_: Set = None,
+    _env_file: EnvFile = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:

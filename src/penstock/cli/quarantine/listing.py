@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.shared.parameters import File, Json, Pipelines, Set, Streams
+from penstock.cli.shared.parameters import EnvFile, File, Json, Pipelines, Set, Streams
 from penstock.cli.shared.report import reported
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def list_(
     stream: Streams = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most so many rows.")] = 20,
     set_: Set = None,
+    _env_file: EnvFile = None,
     as_json: Json = False,
 ) -> None:
     """What is in quarantine: each row's number, slice, key and the reason why the table did not take it.

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.quarantine.sinks import Ids
-from penstock.cli.shared.parameters import File, Json, Pipeline, Set, Streams
+from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Streams
 from penstock.cli.shared.report import reported
 
 
@@ -21,6 +21,7 @@ def replay(
     ] = False,
     pipeline: Pipeline = None,
     set_: Set = None,
+    _env_file: EnvFile = None,
     as_json: Json = False,
 ) -> None:
     """Try rows of the quarantine again, under the stream's rules as they are now.

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.shared.environment import add_env_file
+
 _DURATION = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s?)?")
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="The pipeline file.", show_default=False)]
@@ -30,6 +32,17 @@ Set = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Override a key of the file, as in source.schema=sales; may be repeated.",
+        show_default=False,
+    ),
+]
+#: the variables are in the environment before the verb begins; it need not look at this itself
+EnvFile = Annotated[
+    str | None,
+    typer.Option(
+        "--env-file",
+        metavar="PATH",
+        callback=add_env_file,
+        help="Environment variables, a line NAME=value each; one that is set already keeps its value.",
         show_default=False,
     ),
 ]

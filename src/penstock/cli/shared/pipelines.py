@@ -14,7 +14,7 @@ from penstock.core.marks import Mark
 
 if TYPE_CHECKING:
     from penstock.config import File
-    from penstock.core.messages import Eof
+    from penstock.core.messages import Eof, Message
     from penstock.engine import Engine
     from penstock.ports import Source, Store
 
@@ -34,10 +34,19 @@ def drive(
     as_json: bool,
     closing: bool = True,
     live: bool = False,
+    hear: Callable[[Message], None] = lambda _: None,
 ) -> int:
-    """Let an engine work on a pipeline while its messages are shown, as a picture if `live`; the exit code."""
+    """Let an engine work on a pipeline while its messages are shown, as a picture if `live`; the exit code.
+
+    `hear` gets every message too.
+    """
     output = _output(file, pipeline, signals, as_json=as_json, closing=closing, live=live)
-    engine = wiring.assemble(file, pipeline, store=store, emit=output.emit)
+
+    def emit(message: Message) -> None:
+        hear(message)
+        output.emit(message)
+
+    engine = wiring.assemble(file, pipeline, store=store, emit=emit)
     output.words = in_words(engine.source)
     signals.watch(engine)
     # From here on it may take hours; what is there by now stays, and need not be gone through.

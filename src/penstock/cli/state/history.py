@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.shared.parameters import File, Json, Pipeline, Set, Streams, rows
+from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Streams, rows
 from penstock.cli.shared.report import reported
 
 #: changes of a stream that are listed unless told otherwise
@@ -30,6 +30,7 @@ def history(
     ] = None,
     pipeline: Pipeline = None,
     set_: Set = None,
+    _env_file: EnvFile = None,
     as_json: Json = False,
 ) -> None:
     """Every change of a stream's mark, newest first: its version, when, why, and where it led.

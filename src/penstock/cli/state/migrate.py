@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.shared.parameters import File, Json, Pipeline, Set, Yes
+from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Yes
 from penstock.cli.shared.report import reported
 
 
@@ -18,6 +18,7 @@ def migrate(
     ],
     pipeline: Pipeline = None,
     set_: Set = None,
+    _env_file: EnvFile = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:

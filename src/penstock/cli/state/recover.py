@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from penstock.cli.shared.parameters import File, Json, Pipeline, Set, Streams, Yes
+from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Streams, Yes
 from penstock.cli.shared.report import reported
 
 
@@ -13,6 +13,7 @@ def recover(
     stream: Streams = None,
     pipeline: Pipeline = None,
     set_: Set = None,
+    _env_file: EnvFile = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from penstock.cli.shared.parameters import File, Json, Pipeline, Set, Streams
+from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Streams
 from penstock.cli.shared.report import reported
 
 
@@ -15,6 +15,7 @@ def show(
     stream: Streams = None,
     pipeline: Pipeline = None,
     set_: Set = None,
+    _env_file: EnvFile = None,
     as_json: Json = False,
 ) -> None:
     """Each stream's mark, in words and in full, with what was delivered and what is open.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.shared.parameters import File, Json, Pipeline, Set, Yes
+from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Yes
 from penstock.cli.shared.report import reported
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def undo(
     ] = None,
     pipeline: Pipeline = None,
     set_: Set = None,
+    _env_file: EnvFile = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:

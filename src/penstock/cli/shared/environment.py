@@ -1,0 +1,32 @@
+"""This process's environment: what `--env-file` adds to it, and what it was before."""
+
+from __future__ import annotations
+
+import os
+
+import typer
+
+#: the variables that an env file has added
+_added: set[str] = set()
+
+
+def add_env_file(context: typer.Context, path: str | None) -> str | None:
+    """Add a file's variables to the environment; one that is set already keeps its value. The option's callback."""
+    if path is None or context.resilient_parsing:
+        return path
+    from penstock.config.env_file import read_env_file
+    from penstock.errors import InputError
+
+    try:
+        variables = read_env_file(path)
+    except InputError as error:
+        raise typer.BadParameter(f"{error.what}. Next: {error.next_step}") from None
+    new = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(new)
+    _added.update(new)
+    return path
+
+
+def environment_before() -> dict[str, str]:
+    """The environment without what an env file has added: what this process was started with."""
+    return {name: value for name, value in os.environ.items() if name not in _added}
