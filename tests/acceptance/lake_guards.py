@@ -165,7 +165,7 @@ GUARDS = (
     _guard(
         6,
         "files are chosen by the bounds of their numbers",
-        ("lake/planning.py", "table.scan(row_filter=chosen, snapshot_id", "table.scan(snapshot_id"),
+        ("lake/planning.py", "table.scan(row_filter=chosen or ALWAYS_TRUE, snapshot_id", "table.scan(snapshot_id"),
         (
             "lake/pieces.py",
             "        return (self.low is None or self.low <= upto) and (self.high is None or self.high > after)\n",
@@ -193,12 +193,7 @@ GUARDS = (
     _guard(
         8,
         "a reader below the floor stops",
-        ("sources/lake/source.py", "        if seq < standing.floor:\n", "        if seq < 0:\n"),
-        (
-            "sources/lake/source.py",
-            "        if (intended and after < standing.floor) or seq_of(slice_.upto) < standing.floor:\n",
-            "        if intended and after < 0:\n",
-        ),
+        ("sources/lake/missing.py", "    return seq < standing.floor and not", "    return seq < 0 and not"),
     ),
 )
 

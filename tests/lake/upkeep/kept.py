@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -84,6 +84,8 @@ class Kept:
     rows: Rows = field(default_factory=Rows)
     store: MemoryStore = field(default_factory=MemoryStore)
     runs: int = 0
+    #: of the last pipeline
+    said: list[Message] = field(default_factory=list)
 
     @property
     def place(self) -> Place:
@@ -101,20 +103,29 @@ class Kept:
             self.rows.arrive(key, version)
         return self.run(self.name, Changes(self.rows, most), self.sink(probe), probe)
 
-    def read(self, reader: str, most: int | None = None) -> Eof:
+    def read(self, reader: str, most: int | None = None, **options: Any) -> Eof:
         """A pipeline from the table into files; `most` rows at a time."""
-        options = lake_source.Options(namespace=self.name)
-        source = lake_source.build(options, {"s": lake_source.StreamOptions()}, self.context(reader))
-        out = files_sink.Options(directory=f"{self.name}-{reader}", format="ndjson")
-        sink = files_sink.build(out, {"s": files_sink.StreamOptions()}, self.context(reader))
         from penstock.core.limits import Limits
 
-        return self.run(reader, source, sink, limits=Limits(most, None))
+        return self.lead(reader, lambda engine: engine.run(Limits(most, None)), **options)
 
-    def run(self, name: str, source: Source, sink: Sink, probe: Probe | None = None, limits: Any = None) -> Eof:
+    def lead(self, reader: str, act: Callable[[Engine], Eof], **options: Any) -> Eof:
+        """Something else with that pipeline; options are those of its stream."""
+        place = lake_source.Options(namespace=self.name)
+        streams = {"s": lake_source.StreamOptions.model_validate(options)}
+        source = lake_source.build(place, streams, self.context(reader))
+        out = files_sink.Options(directory=f"{self.name}-{reader}", format="ndjson")
+        sink = files_sink.build(out, {"s": files_sink.StreamOptions()}, self.context(reader))
+        return act(self.engine(reader, source, sink))
+
+    def run(self, name: str, source: Source, sink: Sink, probe: Probe | None = None) -> Eof:
+        return self.engine(name, source, sink, probe).run()
+
+    def engine(self, name: str, source: Source, sink: Sink, probe: Probe | None = None) -> Engine:
         self.runs += 1
         said: list[Message] = []
-        engine = Engine(
+        self.said = said
+        return Engine(
             name,
             source=source,
             sink=sink,
@@ -127,9 +138,6 @@ class Kept:
             emit=said.append,
             settings=Settings(heartbeat=False),
         )
-        eof = engine.run(limits) if limits else engine.run()
-        self.said = said
-        return eof
 
     def seen(self, reader: str) -> list[dict[str, Any]]:
         """Every row that a reader has written, in the order in which it did."""

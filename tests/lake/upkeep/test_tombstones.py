@@ -71,7 +71,7 @@ def test_they_go_with_age_and_the_rest_stays(kept: Make, spark: Any) -> None:
     assert standing.orderly
     assert standing.turn() is None
     assert set(standing.branches) == {"main"}
-    assert standing.floor == 0
+    assert standing.floor == max(row[3] for row in rows if row[1] in (1, 2)), "the last tombstone that is gone"
     assert lake.land(7).exit_code == 0
     # One that begins anew reads current rows, below purged numbers too, over several slices.
     for _ in range(8):
@@ -111,6 +111,39 @@ def test_one_who_was_passed_stops_and_is_told(kept: Make, spark: Any) -> None:
     (stopped,) = [m for m in lake.said if isinstance(m, StreamStatus) and m.reason]
     assert "2 deletes in" in str(stopped.reason)
     assert "state reset" in str(stopped.next_step)
+
+
+def test_no_one_goes_back_below_them(kept: Make, spark: Any) -> None:
+    """What comes again from there would be the rows that are left, and no delete: the target would keep the others."""
+    lake = kept(spark=spark, stream=MERGE)
+    lake.land(*range(4))
+    lake.read("back")
+    before = next(reader.mark for reader in lake.standing.readers())
+    lake.land(0, 1, 2, version=GONE)
+    lake.read("back")
+    purge(lake.work(now=soon(), **NOW))
+    floor = lake.standing.floor
+    assert floor == next(reader.mark for reader in lake.standing.readers()) > before
+
+    assert lake.lead("back", lambda engine: engine.rewind(["s"], str(before))).exit_code == 2
+    assert "were purged" in reason(lake)
+    assert lake.read("number", **{"from": before}).exit_code == 2
+    assert "were purged" in reason(lake)
+
+    assert lake.lead("back", lambda engine: engine.undo(["s"])).exit_code == 1
+    assert f"deletes in {lake.name}.s with numbers from {before + 1} to {floor} were purged" in reason(lake)
+    (stopped,) = [m for m in lake.said if isinstance(m, StreamStatus) and m.reason]
+    assert "state reset" in str(stopped.next_step)
+    assert f"rewind FILE --to {floor}" in str(stopped.next_step)
+
+    assert lake.read("back").exit_code == 0, "the mark has not moved"
+    assert lake.lead("back", lambda engine: engine.reset(["s"])).exit_code == 0
+    assert lake.read("back").exit_code == 0
+    assert lake.seen("back")[-1]["key"] == 3
+
+
+def reason(lake: Kept) -> str:
+    return " ".join(str(m.reason) for m in lake.said if isinstance(m, StreamStatus) and m.reason)
 
 
 def test_one_who_registers_meanwhile_is_not_passed(kept: Make, spark: Any) -> None:

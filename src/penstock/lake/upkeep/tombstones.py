@@ -1,8 +1,9 @@
 """Tombstones of a keyed table that every reader has seen are forgotten, after a while.
 
-Prepared by one DELETE on a branch, under the turn; then main moves to it, if it is still where the branch began. The
-floor stays: a reader that begins anew needs no tombstones, and reads current rows below them. One that had begun, and
-was passed by force or as abandoned, finds what it lost in its own property, and stops.
+Prepared by one DELETE on a branch, under the turn; then main moves to it, if it is still where the branch began, and
+the floor with it. A reader whose mark is below the floor stops, and one that was passed by force or as abandoned finds
+what it lost in its own property. A reader that began after the deletes needs none of them, and reads current rows
+below the floor.
 """
 
 from __future__ import annotations
@@ -185,6 +186,7 @@ def _swap(work: Work, standing: Standing, branch: str, base: int, found: Found) 
         producer.snapshot_properties = {names.KIND: KIND, names.HEAD: str(standing.head)}
         (added, *_), _ = producer._commit()
         properties = {
+            names.FLOOR: str(max(standing.floor, found.last)),
             names.INSPECTED: inspected(planted),
             **noted(lost_by(standing, found)),
         }

@@ -10,11 +10,23 @@ from penstock.core.marks import Mark
 from penstock.errors import StreamRefused
 
 
-def mark_of(uuid: str, seq: int, at: Mapping[str, Json] | None = None) -> Mark:
-    """`at`: the snapshot whose head it was read up to, so that a rollback of the table is noticed."""
+def mark_of(uuid: str, seq: int, at: Mapping[str, Json] | None = None, *, began: int = 0) -> Mark:
+    """`at`: the snapshot whose head it was read up to, so that a rollback of the table is noticed.
+
+    `began`: deletes up to this number were in the table before the stream read its first row, so that it never
+    delivered the rows that they are about.
+    """
     # By the name under which sinks look for what they may show of a mark.
     document: dict[str, Json] = {"table": uuid, "key": [str(seq)]}
-    return Mark.of(document | ({"at": at} if at else {}))
+    return Mark.of(document | ({"at": at} if at else {}) | ({"began": began} if began else {}))
+
+
+def began_of(mark: Mark | None) -> int:
+    """The number up to which a stream needs no deletes; 0: it needs them all."""
+    began: Any = mark.document.get("began", 0) if mark else 0
+    if mark is not None and not isinstance(began, int):
+        raise malformed(mark)
+    return int(began)
 
 
 def snapshot_of(mark: Mark) -> tuple[int, int] | None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from penstock.errors import StreamRefused
 from penstock.lake import names
 from penstock.lake.standing import Standing
+from penstock.sources.lake.missing import gone_below
 
 
 def number_of(to: str, standing: Standing, *, at: int, table: str, pipeline: str, stream: str) -> int:
@@ -45,7 +46,7 @@ def number_of(to: str, standing: Standing, *, at: int, table: str, pipeline: str
         )
     if seq < standing.floor:
         raise refused(
-            f"rows of {table} up to number {standing.floor} may be gone by retention, so {seq} cannot be gone back to",
+            f"{gone_below(standing, table)}, so {seq} cannot be gone back to",
             f"give a number from {standing.floor} to {standing.head}",
         )
     if seq > max(at, standing.floor):

@@ -17,9 +17,10 @@ from penstock.lake.peek import peek, tables_in
 from penstock.lake.place import Place
 from penstock.lake.standing import Standing
 from penstock.ports import Budget, Context, Left, Offered, Planned, Reading, Remark, StreamInfo
+from penstock.sources.lake import missing
 from penstock.sources.lake.altered import as_now
 from penstock.sources.lake.content import Content, columns_of
-from penstock.sources.lake.marks import mark_of, seq_of, snapshot_of, table_of
+from penstock.sources.lake.marks import began_of, mark_of, seq_of, snapshot_of, table_of
 from penstock.sources.lake.options import Options, StreamOptions
 
 if TYPE_CHECKING:
@@ -144,17 +145,8 @@ class LakeSource:
         seq, seen = seq_of(mark), snapshot_of(mark)
         rewind = f"`penstock rewind FILE --to {{}} --stream {stream}`"
         if standing.mode == "merge" and (lost := standing.lost(self.pipeline, stream)):
-            # No floor tells it: one who begins anew reads current rows below purged tombstones, and misses nothing.
-            raise StreamStopped(
-                f"{lost} deletes in {self._name(stream)} were purged before this reader had seen them: what it has "
-                "delivered may hold rows that are gone",
-                next_step=f"to deliver the current rows anew: `penstock state reset FILE --stream {stream}`; then "
-                "remove from the target what does not come again",
-                safe="Nothing else was lost: the mark has not moved.",
-                pipeline=self.pipeline,
-                stream=stream,
-            )
-        if seq < standing.floor:
+            raise missing.deletes_lost(lost, self._name(stream), pipeline=self.pipeline, stream=stream)
+        if missing.misses(standing, seq, began_of(mark)):
             step = f"to go on without them: {rewind.format(standing.floor)}"
             raise self._gone(stream, standing, seq, step)
         if seen and not standing.shows(*seen):
@@ -169,18 +161,7 @@ class LakeSource:
             )
 
     def _gone(self, stream: str, standing: Standing, seq: int, step: str) -> StreamStopped:
-        known, count = standing.reader(self.pipeline, stream), ""
-        if known and known.lost is not None:
-            # Counted from the mark that the table knew, which may be behind this one.
-            count = f" ({'at most ' if known.mark < seq else ''}{min(known.lost, standing.floor - seq)} rows)"
-        return StreamStopped(
-            f"rows of {self._name(stream)} with numbers from {seq + 1} to {standing.floor} were removed by retention "
-            f"before this reader had seen them{count}",
-            next_step=step,
-            safe="Nothing else was lost: the mark has not moved.",
-            pipeline=self.pipeline,
-            stream=stream,
-        )
+        return missing.stopped(standing, self._name(stream), seq, step, pipeline=self.pipeline, stream=stream)
 
     # ------------------------------------------------------------ what is new
 
@@ -198,8 +179,7 @@ class LakeSource:
         elif read.start.isdigit() and int(read.start) < standing.floor:
             raise self._refused(
                 stream,
-                f"rows of {self._name(stream)} up to number {standing.floor} may be gone by retention, so "
-                f"from: {read.start} cannot be kept",
+                f"{missing.gone_below(standing, self._name(stream))}, so from: {read.start} cannot be kept",
                 f"use `beginning` for all that is there, `now`, or a number from {standing.floor} to {standing.head}",
             )
         if read.where:
@@ -249,13 +229,16 @@ class LakeSource:
         read = Content.read(content)
         if after is None and read.start == "now":
             # Made durable as a slice without rows: what comes from now on is not skipped by a run that comes later.
-            return Planned(mark_of(uuid, head, at), kind=Kind.REWIND, rows=0)
+            return Planned(mark_of(uuid, head, at, began=head), kind=Kind.REWIND, rows=0)
+        # One that starts at a number is to go on from what another delivered up to there.
+        began = began_of(after) if after else int(read.start) if read.start.isdigit() else head
         seq = seq_of(after) if after else (int(read.start) if read.start.isdigit() else 0)
         if after:
             # Also for one who only looks, and where nothing is new: a reader that must stop is to know it.
             self._must_go_on(stream, self._standing(stream), after)
         if budget.look:
-            return Planned(mark_of(uuid, head, at)) if head > seq or ceiling["unsettled"] else None
+            look = head > seq or ceiling["unsettled"]
+            return Planned(mark_of(uuid, head, at, began=began)) if look else None
         if head <= seq:
             return None
         from penstock.lake.planning import cut, pieces, shelf_of
@@ -266,7 +249,7 @@ class LakeSource:
         with shelf_of(table) as shelf:
             upto = cut(shelf, found, seq, head, budget=budget.bytes, rows=budget.rows, row_bytes=budget.row_bytes)
         rows = sum(piece.rows for piece in found if piece.within(seq, upto))
-        return Planned(mark_of(uuid, upto, at), plan=_plan(budget), rows=rows if upto == head else None)
+        return Planned(mark_of(uuid, upto, at, began=began), plan=_plan(budget), rows=rows if upto == head else None)
 
     def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
         """From the files' own counts; a filter of the user's is not taken into account."""
@@ -332,7 +315,10 @@ class LakeSource:
         # One that starts without a mark takes what is there; but not less than what was there when it was intended.
         intended = slice_.after is not None or standing.lost(self.pipeline, slice_.stream)
         assert slice_.upto is not None
-        if (intended and after < standing.floor) or seq_of(slice_.upto) < standing.floor:
+        began = began_of(slice_.upto)
+        if (intended and missing.misses(standing, after, began)) or missing.misses(
+            standing, seq_of(slice_.upto), began
+        ):
             let_go = f"`penstock state recover FILE --stream {slice_.stream}`"
             on = f", then `penstock rewind FILE --to {standing.floor} --stream {slice_.stream}`" if slice_.after else ""
             step = f"to go on without them, let go of the open slice with {let_go}{on}"
@@ -346,7 +332,7 @@ class LakeSource:
         standing = self._standing(stream)
         at = seq_of(last.mark) if last and last.mark else 0
         seq = number_of(to, standing, at=at, table=self._name(stream), pipeline=self.pipeline, stream=stream)
-        return mark_of(standing.uuid, seq)
+        return mark_of(standing.uuid, seq, began=began_of(last.mark if last else None))
 
     def describe(self, mark: Mark | None) -> str:
         return f"number {seq_of(mark)}" if mark else "the beginning"

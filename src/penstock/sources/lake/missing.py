@@ -1,0 +1,62 @@
+"""What a reader should have been given and is gone: rows below a log's floor, deletes below a keyed table's."""
+
+from __future__ import annotations
+
+from penstock.errors import StreamStopped
+from penstock.lake.standing import Standing
+
+SAFE = "Nothing else was lost: the mark has not moved."
+
+
+def misses(standing: Standing, seq: int, began: int) -> bool:
+    """Whether something is gone that a reader at a number would have been given.
+
+    Below a keyed table's floor only deletes are missing, and those from before a reader began are not for it.
+    """
+    return seq < standing.floor and not (standing.mode == "merge" and began >= standing.floor)
+
+
+def gone_below(standing: Standing, table: str) -> str:
+    """What a table's floor says is not there any more."""
+    if standing.mode == "merge":
+        return (
+            f"deletes in {table} up to number {standing.floor} were purged, and the rows that they are about would "
+            "stay in the target"
+        )
+    return f"rows of {table} up to number {standing.floor} may be gone by retention"
+
+
+def stopped(standing: Standing, table: str, seq: int, step: str, *, pipeline: str, stream: str) -> StreamStopped:
+    """The stop of a reader below the floor; `step`: how to go on without what is gone."""
+    if standing.mode == "merge":
+        what = (
+            f"deletes in {table} with numbers from {seq + 1} to {standing.floor} were purged, and this reader goes on "
+            "below them: rows that were deleted would stay in the target"
+        )
+        step = (
+            f"to deliver the current rows again: `penstock state reset FILE --stream {stream}`, then remove from the "
+            f"target what does not come again; or, {step}"
+        )
+    else:
+        known, count = standing.reader(pipeline, stream), ""
+        if known and known.lost is not None:
+            # Counted from the mark that the table knew, which may be behind this one.
+            count = f" ({'at most ' if known.mark < seq else ''}{min(known.lost, standing.floor - seq)} rows)"
+        what = (
+            f"rows of {table} with numbers from {seq + 1} to {standing.floor} were removed by retention before this "
+            f"reader had seen them{count}"
+        )
+    return StreamStopped(what, next_step=step, safe=SAFE, pipeline=pipeline, stream=stream)
+
+
+def deletes_lost(lost: int, table: str, *, pipeline: str, stream: str) -> StreamStopped:
+    """The stop of a reader that a purge of deletes has passed, by force or because it was abandoned."""
+    return StreamStopped(
+        f"{lost} deletes in {table} were purged before this reader had seen them: what it has delivered may hold rows "
+        "that are gone",
+        next_step=f"to deliver the current rows again: `penstock state reset FILE --stream {stream}`; then remove from "
+        "the target what does not come again",
+        safe=SAFE,
+        pipeline=pipeline,
+        stream=stream,
+    )
