@@ -111,14 +111,16 @@ class Kept(Hands):
         super().close()
 
 
-def hands_for(file: File, begins: Callable[[], object] = lambda: None) -> Hands:
+def hands_for(
+    file: File, begins: Callable[[], object] = lambda: None, ready: Callable[[], object] = lambda: None
+) -> Hands:
     """The file's Spark and a mover on it, for whoever works without an engine; to be closed by them.
 
-    `begins` is called before the session is started.
+    `begins` is called before the session is started, `ready` once it runs.
     """
     from penstock.links.spark import SparkHouse, SparkOptions
 
-    return Hands(SparkHouse(SparkOptions(**file.spark.model_dump()), begins=begins))
+    return Hands(SparkHouse(SparkOptions(**file.spark.model_dump()), begins=begins, ready=ready))
 
 
 def context_for(
@@ -182,7 +184,9 @@ def assemble(
     from penstock.engine import Engine, Settings
 
     # Whoever begins with Spark, source, sink or gate: the engine knows, gives it up at a signal and ends it.
-    hands = kept or hands_for(file, begins=lambda: engine.mover())
+    hands = kept or hands_for(
+        file, begins=lambda: engine.starting("Spark"), ready=lambda: engine.started("Spark")
+    )
     context = context_for(file, pipeline, hands=hands, mover=lambda: engine.mover())
     chosen = file.pipelines[pipeline]
     engine = Engine(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -35,6 +36,11 @@ class Looking:
         forked = nursery().start(["{}", *words], self.folder, environment)
         out, err = forked.communicate(timeout=120)
         return Outcome(forked.returncode, out, err)
+
+
+def undated(text: str) -> str:
+    """The lines of a run without their times."""
+    return re.sub(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", "", text, flags=re.MULTILINE)
 
 
 def document(done: Outcome) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.looked import undated
 
 from penstock import __version__
 
@@ -46,7 +47,7 @@ def refused(*words: str, folder: Path, **environment: str) -> str:
     done = penstock(*words, folder=folder, **environment)
     assert (done.returncode, done.stdout) == (2, "")
     assert sorted(folder.iterdir()) == before
-    return done.stderr
+    return undated(done.stderr)
 
 
 def write(folder: Path, text: str) -> None:
@@ -157,7 +158,7 @@ def test_with_json_an_eof_always_comes(tmp_path: Path) -> None:
     assert (log["type"], log["level"], log["text"]) == ("log", "error", what)
     assert (eof["type"], eof["exit_code"], eof["status"], eof["reason"]) == ("eof", 2, "failed", what)
     assert eof["next_step"] == CORRECT.removeprefix("Next: ")
-    assert (done.returncode, done.stderr) == (2, f"error: {what}\n{SAFE}\n{CORRECT}\n")
+    assert (done.returncode, undated(done.stderr)) == (2, f"error: {what}\n{SAFE}\n{CORRECT}\n")
 
 
 @pytest.mark.parametrize(
@@ -231,7 +232,7 @@ main()
 
     done = run()
     assert done.returncode == 1
-    assert done.stderr == (
+    assert undated(done.stderr) == (
         "error: unexpected RuntimeError: oops\nNothing was lost: a mark moves only after its slice is in.\n"
         "Next: this is a defect in penstock: please report it, with the output under PENSTOCK_TRACEBACK=1\n"
     )

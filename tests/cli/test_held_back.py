@@ -49,7 +49,7 @@ def test_whoever_holds_rows_back_is_named_everywhere(database: str, tmp_path: Pa
         late.execute("commit")
 
     run = shop.command.run("run", "shop.yaml")
-    assert "complete: 3 rows in 1 slice" in run.out
+    assert "done: 3 rows in 1 slice" in run.out
     assert "held back" not in looking.run("status", "shop.yaml").out
     assert shop.compared().same
     check = looking.run("check", "shop.yaml").out

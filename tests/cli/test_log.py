@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from contextlib import redirect_stderr
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,8 @@ from tests.core.strategies import given, messages
 
 from penstock.cli.logs.book import read
 from penstock.cli.logs.efficiency import STEPS, document, nothing_new, stretches
-from penstock.core.messages import Log, Message, StepDone, encode
+from penstock.cli.shared.output import Output
+from penstock.core.messages import ConnectionStatus, Log, Message, StateChanged, StepDone, encode
 
 
 def log(*words: str, given: str = "", folder: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -61,6 +64,7 @@ def test_the_time_goes_into_the_step_that_a_message_ends() -> None:
     assert found["steps"] == {
         "look": 0.0,
         "plan": pytest.approx(0.4),
+        "start": 0,
         "move": pytest.approx(6.0),
         "commit": 0,
         "advance": pytest.approx(0.6),
@@ -83,10 +87,17 @@ def test_the_time_goes_into_the_step_that_a_message_ends() -> None:
     }
     assert [stream["stream"] for stream in found["streams"]] == ["orders", "items"]
     assert [(gap["seconds"], gap["what"]) for gap in found["gaps"]] == [
-        (pytest.approx(4.0), "moving slice 1 of orders; the first slice starts Spark"),
+        (pytest.approx(4.0), "moving slice 1 of orders"),
         (pytest.approx(1.0), "moving slice 2 of orders"),
         (pytest.approx(1.0), "moving slice 1 of items"),
     ]
+
+
+def test_the_start_of_spark_is_a_step_of_its_own() -> None:
+    tape = Tape().catalog("orders").start("orders").intend("orders").spark(after=0.5, took=12.0).done("orders", 10)
+    found = document(read(saved(tape).splitlines()).executions[0])
+    assert (found["steps"]["start"], found["steps"]["move"]) == (pytest.approx(12.5), pytest.approx(2.0))
+    assert found["gaps"][0]["what"] == "starting Spark"
 
 
 def test_a_failure_ends_the_step_it_happened_in() -> None:
@@ -155,16 +166,43 @@ def test_lines_table_and_summary() -> None:
     assert "\x1b" not in done.stdout
     lines = done.stdout.splitlines()
     assert lines[:2] == [
-        "12:00:00.400  shop: 3 streams: orders, items, countries",
-        "12:00:04.800  shop/orders: slice 1 done: 1,000 rows, 81.1 KiB; mark: 1000",
+        "2026-11-15T12:00:00Z shop: 3 streams: orders, items, countries",
+        "2026-11-15T12:00:04Z shop/orders: slice 1 done: 1,000 rows, 81.1 KiB; mark: 1000",
     ]
-    assert "12:00:07.700  shop: complete; 3,060 rows, 248.0 KiB in 3 slices, 7.3 s, 419 rows/s" in lines
-    assert ["orders", "complete", "3,000"] in [line.split()[:3] for line in lines]
+    assert "2026-11-15T12:00:07Z shop: complete; 3,060 rows, 248.0 KiB in 3 slices, 7.3 s, 419 rows/s" in lines
+    assert ["orders", "done", "3,000"] in [line.split()[:3] for line in lines]
     assert "  moved    3,060 rows, 248.0 KiB in 3 slices, 7.3 s: 419 rows/s, 510 rows/s while moving" in lines
     assert "  CPU      1.5 s: 2,040 rows per CPU second" in lines
     assert lines[-2:] == [
         "2 runs: 3,060 rows in 1 min 47 s",
         "nothing new in 1 run: 1 min 40 s, 0.5 s of processor time each",
+    ]
+
+
+def test_the_lines_are_those_that_run_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    tape = Tape().catalog("orders", "items").start("orders", "items").slice("orders", 1000, after=4.0)
+    tape.say(StateChanged(stream="items", version=1, number=1, slice_id="x", mark="9", reason="advance", at="id 9"))
+    tape.failed("items", "broken", "penstock run shop.yaml").complete("orders").eof("failed", 1)
+    refused = Tape().say(ConnectionStatus(side="source", connected=False, reason="no route", next_step="look"))
+    refused.eof("failed", 3, request_progress={"pipeline": "shop"})  # type: ignore[arg-type]  # as the engine has it
+    for messages in (tape.messages, refused.messages):
+        output = Output("shop.yaml", "shop", as_json=False, broken=lambda: None)
+        with output, redirect_stderr(sys.stdout):  # as in `>> penstock.log 2>&1`
+            for message in messages:
+                output.emit(message)
+        printed = capsys.readouterr().out.splitlines()
+        shown = log(given="".join(encode(message) + "\n" for message in messages)).stdout.splitlines()
+        assert shown[: len(printed)] == printed
+        assert all(re.match(r"2026-11-15T12:00:\d\dZ ", line) for line in printed)
+    assert "2026-11-15T12:00:01Z error: shop: source: no route" in printed
+
+
+def test_a_long_silence_is_in_the_log_too() -> None:
+    tape = Tape().catalog("orders").start("orders").intend("orders", 7).done("orders", 7, after=65)
+    lines = log(given=saved(tape)).stdout.splitlines()
+    assert lines[1:3] == [
+        "2026-11-15T12:00:30Z shop/orders: still moving slice 1 (7 rows), 29.9 s so far",
+        "2026-11-15T12:01:00Z shop/orders: still moving slice 1 (7 rows), 59.9 s so far",
     ]
 
 

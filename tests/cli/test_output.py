@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import subprocess
 import sys
 import time
 from datetime import timedelta
 
 import pytest
-from tests.cli.display.scenes import START, Scene, Tape, busy, connecting
+import typer
+from tests.cli.display.scenes import START, Scene, Tape, busy, connecting, starting
 
 from penstock.cli.shared.output import Output, live_wanted
+from penstock.cli.shared.report import reported
 from penstock.cli.shared.silence import still
 from penstock.core.messages import Eof, StreamStatus
+from penstock.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -46,6 +51,7 @@ def said_still(scene: Scene, after: float) -> str:
 
 def test_what_a_long_silence_is_about() -> None:
     assert said_still(busy(), 65) == "shop/order_items: still moving slice 2 (360,000 rows), 1 min 5 s so far"
+    assert said_still(starting(), 40) == "shop: still starting Spark, 40.0 s so far"
     assert said_still(connecting(), 30) == "shop: still connecting, 30.0 s so far"
     tape = Tape().catalog("orders")
     assert said_still(Scene(tape.messages, 1.0), 31) == "shop: still looking for what is new, 31.0 s so far"
@@ -71,6 +77,51 @@ def test_machines_get_messages_and_nothing_else(capsys: pytest.CaptureFixture[st
     lines = lines_of(capsys, as_json=True, patience=0.01)
     assert len(lines) == len(busy().messages)
     assert all(json.loads(line)["type"] for line in lines)
+
+
+# ---------------------------------------------------------------- times
+
+
+class Stream(io.StringIO):
+    """A stream that is a terminal, or is not."""
+
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("run", [True, False])
+def test_the_time_is_before_each_line_of_a_run_that_goes_into_a_log(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, run: bool
+) -> None:
+    out, err = Stream(terminal), Stream(terminal)
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    with Output("f", "shop", as_json=False, closing=run, broken=lambda: None) as output:
+        for message in Tape().catalog("orders").failed("orders", "broken", "mend it").eof("failed", 1).messages:
+            output.emit(message)
+    lines = out.getvalue().splitlines() + err.getvalue().splitlines()
+    stamped = run and not terminal
+    assert lines[0] == ("2026-11-15T12:00:00Z " if stamped else "") + "shop: 1 stream: orders"
+    assert lines[-1] == ("2026-11-15T12:00:00Z " if stamped else "") + "Next: mend it"
+
+
+def test_an_error_before_the_first_message_has_its_time_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit), reported("f", dated=True):
+        raise InputError("no such key", next_step="correct FILE")
+    lines = capsys.readouterr().err.splitlines()
+    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", line) for line in lines)
+    assert [line[21:] for line in lines][::2] == ["error: no such key", "Next: correct f"]
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with pytest.raises(typer.Exit), reported("f", dated=True):
+        raise InputError("no such key", next_step="correct FILE")
+    assert capsys.readouterr().err.startswith("error: no such key\n")
 
 
 # ---------------------------------------------------------------- next steps and processor time

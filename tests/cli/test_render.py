@@ -83,7 +83,7 @@ def test_a_run_from_start_to_end() -> None:
         Line("shop: 2 streams: orders, items"),
         Line("shop/orders: slice 1 done: 1,000 rows, 1.5 MiB; mark: <m1>"),
         Line("shop/orders: slice 2 done: 1 row, 1.5 KiB; mark: <m2>"),
-        Line("shop/orders: complete: 1,001 rows in 2 slices"),
+        Line("shop/orders: done: 1,001 rows in 2 slices"),
         Line("shop: complete; 1,001 rows, 1.5 MiB in 2 slices, 18.0 s, 56 rows/s"),
     ]
 
@@ -103,7 +103,7 @@ def test_rows_that_are_held_back() -> None:
     ]
     told = texts(catalog("orders"), moved(1), held, status(Status.COMPLETE), eof())
     assert told[2] == (
-        "shop/orders: complete: 1,000 rows in 1 slice; held back: 3 rows, by process 7, in a transaction for 9 s"
+        "shop/orders: done: 1,000 rows in 1 slice; held back: 3 rows, by process 7, in a transaction for 9 s"
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import typer
+from tests.cli.looked import undated
 from typer.testing import CliRunner
 
 from penstock import cli
@@ -42,7 +43,7 @@ def test_every_verb_with_a_pipeline_file_takes_overrides(verb: str, tmp_path: Pa
     words = [*verb.split(), str(tmp_path / "shop.yaml"), *MORE.get(verb, []), "--set", "source.shcema=x"]
     result = CliRunner().invoke(cli.app, words, env={"DATABASE_URL": URL})
     assert result.exit_code == 2, result.output
-    assert result.stderr == (
+    assert undated(result.stderr) == (
         "error: --set source.shcema=…: pipelines.shop.source.shcema: unknown key; did you mean 'schema'?\n"
         "Nothing was read or written.\nNext: correct --set, then run again\n"
     )

@@ -17,6 +17,7 @@ from penstock.core.messages import (
     Eof,
     Log,
     Message,
+    MoverStatus,
     Remaining,
     StateChanged,
     Status,
@@ -88,6 +89,7 @@ state_changes = st.builds(
     reason=texts,
     rows=counts,
     bytes=counts,
+    at=maybe,
 )
 messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Catalog, ts=moments, pipeline=names, run=texts, streams=st.lists(catalog_streams, max_size=3).map(tuple)),
@@ -110,6 +112,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
         safe=maybe,
         next_step=maybe,
     ),
+    st.builds(MoverStatus, ts=moments, program=texts, ready=st.booleans()),
     st.builds(
         StepDone,
         ts=moments,

@@ -24,7 +24,7 @@ def test_a_message_survives_its_line(message: Message) -> None:
 
 def test_there_is_a_strategy_for_every_type() -> None:
     branches = messages.branches
-    assert len(branches) == len(TYPES) == 8
+    assert len(branches) == len(TYPES) == 9
 
 
 @given(messages)
@@ -106,9 +106,10 @@ def test_the_exact_line() -> None:
         rows=5,
         bytes=40,
         outcome={"created": 3, "updated": 2},
+        at="key é",
     )
     assert encode(message.stamped(NOON)) == (
         '{"type": "state", "_ts": "2026-01-01T12:00:00.000000Z", "stream": "orders", "version": 3, "number": 2, '
         '"slice_id": "ab", "mark": "{\\"key\\":[\\"é\\"]}", "reason": "advance", "rows": 5, "bytes": 40, '
-        '"outcome": {"created": 3, "updated": 2}}'
+        '"outcome": {"created": 3, "updated": 2}, "at": "key é"}'
     )

@@ -28,7 +28,7 @@ def log(
       penstock run shop.yaml --json | penstock log
       penstock log run.ndjson --json
 
-    Every line that `run` would have shown, with its time in UTC; then for each run the closing table, rows a second
+    The lines that `run` prints into a log, with their times in UTC; then for each run the closing table, rows a second
     overall and while moving, the time spent in each step, slices and their size, the longest stretches without a
     message and what was going on, and rows per second of processor time.
 
@@ -113,43 +113,23 @@ def _show_run(execution: Execution, run: dict[str, Any]) -> None:
     from penstock.cli.display import pace
     from penstock.cli.display.closing import closing
     from penstock.cli.display.view import Look, View
-    from penstock.cli.shared.render import lines
-    from penstock.core.progress import Progress, apply
+    from penstock.cli.logs.replay import described, replay
+    from penstock.cli.shared.render import dated
+    from penstock.core.progress import fold
 
-    progress = Progress()
-    for message in execution.messages:
-        progress = apply(progress, message)
-        for line in lines(message, progress, pipeline=execution.pipeline, words=_words):
-            moment = f"{message.ts:%H:%M:%S.%f}"[:-3]
-            typer.echo("\n".join(f"{moment}  {part}" for part in line.text.splitlines()))
+    for at, line in replay(execution):
+        typer.echo(dated(line.text, at))
     typer.echo()
+    progress = fold(execution.messages)
     wide = shutil.get_terminal_size((120, 24)).columns if sys.stdout.isatty() else 120
     ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
     now = progress.updated
     if now is not None and progress.slices:
-        view = View(execution.pipeline, progress, now, pace.fold(execution.messages), words=_words)
+        view = View(execution.pipeline, progress, now, pace.fold(execution.messages), words=described(execution))
         Console(width=wide, highlight=False, emoji=False).print(closing(view, Look(wide - 1, ascii=ascii_only)), end="")
     for text in _summary(run):
         typer.echo(text)
     typer.echo()
-
-
-def _words(mark: str | None) -> str:
-    """A mark without its source, who alone could say it in its own words."""
-    import json
-
-    if mark is None:
-        return "the beginning"
-    try:
-        document = json.loads(mark)
-    except json.JSONDecodeError:
-        return mark
-    if not isinstance(document, dict):
-        return mark
-    columns, key = document.get("columns"), document.get("key")
-    if isinstance(columns, list) and isinstance(key, list):
-        return ", ".join(f"{column} {value}" for column, value in zip(columns, key, strict=False))
-    return ", ".join(f"{name} {value}" for name, value in document.items())
 
 
 def _summary(run: dict[str, Any]) -> list[str]:

@@ -48,13 +48,14 @@ def run(
 
     On a terminal a live display shows for each stream what it is doing, how fast, what is left and what is wrong, and
     a closing table stays. With --plain, without a terminal, or on a dumb one (TERM=dumb) there is a line for each event
-    worth a line, and one every 30 seconds when there is none. NO_COLOR turns colours off.
+    worth a line, and one every 30 seconds when there is none; where they go into a file or a pipe, each line begins
+    with its time in UTC. NO_COLOR turns colours off.
 
     With --json every message is a line of JSON; each pipeline ends with an `eof`. With several pipelines
     the exit code is the worst: a signal's, then 2, 1, 3, 4, 0. One SIGINT or SIGTERM stops cleanly, a second
     SIGINT at once; neither loses anything.
     """
-    with reported(file, as_json=as_json):
+    with reported(file, as_json=as_json, dated=True):
         raise typer.Exit(
             _run(
                 file,

@@ -92,6 +92,16 @@ class ConnectionStatus(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MoverStatus(Message):
+    """The program that moves rows is being started, or is ready."""
+
+    type: ClassVar[str] = "mover_status"
+    #: its name
+    program: str
+    ready: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepDone(Message):
     """A step of the gate is done for a stream's slice."""
 
@@ -148,6 +158,8 @@ class StateChanged(Message):
     bytes: int = 0
     #: what became of the rows (created, updated, …); None: the sink does not look at them
     outcome: dict[str, int] | None = None
+    #: the mark as its source describes it to people
+    at: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +196,18 @@ class Eof(Message):
 
 
 TYPES: dict[str, type[Message]] = {
-    kind.type: kind for kind in (Catalog, StreamStatus, ConnectionStatus, StepDone, Remaining, StateChanged, Log, Eof)
+    kind.type: kind
+    for kind in (
+        Catalog,
+        StreamStatus,
+        ConnectionStatus,
+        MoverStatus,
+        StepDone,
+        Remaining,
+        StateChanged,
+        Log,
+        Eof,
+    )
 }
 
 

@@ -17,6 +17,7 @@ from penstock.core.messages import (
     Eof,
     Message,
     MessageRefused,
+    MoverStatus,
     Remaining,
     StateChanged,
     Status,
@@ -77,6 +78,9 @@ class Progress:
     streams: Mapping[str, StreamProgress] = field(default_factory=dict)
     #: the connection that failed, in words
     disconnected: str | None = None
+    #: the program that is being started to move rows, and since when; None: none is
+    starting: str | None = None
+    starting_since: datetime | None = None
     #: set by the last message
     ended: str | None = None
     has_more: bool = False
@@ -208,6 +212,8 @@ def _(message: StreamStatus, progress: Progress) -> Progress:
     new: dict[str, Any] = {"status": message.status, "error": message.reason, "next_step": message.next_step}
     if message.status is Status.COMPLETE:
         new |= {"left": 0, "left_exact": True}
+    if message.status is Status.ERROR:
+        progress = replace(progress, starting=None, starting_since=None)
     return _with(progress, message.stream, **new)
 
 
@@ -216,6 +222,13 @@ def _(message: ConnectionStatus, progress: Progress) -> Progress:
     if message.connected:
         return progress
     return replace(progress, disconnected=f"{message.side}: {message.reason}", next_step=message.next_step)
+
+
+@_apply.register
+def _(message: MoverStatus, progress: Progress) -> Progress:
+    if message.ready:
+        return replace(progress, starting=None, starting_since=None)
+    return replace(progress, starting=message.program, starting_since=message.ts)
 
 
 @_apply.register
@@ -271,6 +284,8 @@ def _summed(known: Mapping[str, int] | None, more: Mapping[str, int] | None) -> 
 def _(message: Eof, progress: Progress) -> Progress:
     return replace(
         progress,
+        starting=None,
+        starting_since=None,
         ended=message.status,
         has_more=message.has_more,
         reason=message.reason,

@@ -402,6 +402,7 @@ class Gate:
                 rows=rows,
                 bytes=bytes_,
                 outcome=outcome.document() if outcome else None,
+                at=self.source.describe(slice_.upto),
             )
         )
 

@@ -19,6 +19,7 @@ from penstock.core.messages import (
     Eof,
     Log,
     Message,
+    MoverStatus,
     StateChanged,
     Status,
     StreamStatus,
@@ -90,7 +91,7 @@ class Engine:
         self._signal: int | None = None
         self._lost = False
         self._run = uuid.uuid4().hex
-        self._voice = Voice(clock, emit)
+        self._voice = Voice(clock, emit, pipeline)
         self._failures: list[PenstockError] = []
         self._ahead: order.Ahead = {}
         self._ending = Ending("failed", 1)
@@ -354,6 +355,7 @@ class Engine:
                 slice_id=position.id if position else "",
                 mark=position.mark.text if position and position.mark else None,
                 reason="recover",
+                at=self.source.describe(position.mark if position else None),
             )
         )
 
@@ -470,6 +472,15 @@ class Engine:
         if self._mover is None:
             self._mover = self._make_mover()
         return self._mover
+
+    def starting(self, program: str) -> None:
+        """The mover starts a program that takes a while; the engine knows of it from here on, and ends it."""
+        self.mover()
+        self._voice.say(MoverStatus(program=program))
+
+    def started(self, program: str) -> None:
+        """The program that the mover has started is ready."""
+        self._voice.say(MoverStatus(program=program, ready=True))
 
     def _on_lost(self) -> None:
         self._lost = True

@@ -39,11 +39,11 @@ class Ending:
 class Voice:
     """Speaks for one execution."""
 
-    def __init__(self, clock: Clock, emit: Callable[[Message], None]) -> None:
+    def __init__(self, clock: Clock, emit: Callable[[Message], None], pipeline: str | None = None) -> None:
         self._clock, self._emit = clock, emit
         self._state = State()
         #: the run over all its continuations, and this execution alone
-        self.run = self.request = Progress()
+        self.run = self.request = Progress(pipeline=pipeline)
         #: what was said before the run was recorded; None: it is
         self._early: list[Message] | None = []
 

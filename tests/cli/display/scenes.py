@@ -14,6 +14,7 @@ from penstock.core.messages import (
     ConnectionStatus,
     Eof,
     Message,
+    MoverStatus,
     Remaining,
     StateChanged,
     Status,
@@ -80,6 +81,11 @@ class Tape:
     def slice(self, name: str, rows: int, after: float = 2.0) -> Tape:
         return self.intend(name, rows).done(name, rows, after)
 
+    def spark(self, after: float = 0.1, took: float | None = None) -> Tape:
+        """Spark is being started; `took`: and is ready after that many seconds."""
+        self.say(MoverStatus(program="Spark"), after)
+        return self if took is None else self.say(MoverStatus(program="Spark", ready=True), took)
+
     def complete(self, *names: str) -> Tape:
         for name in names:
             self.say(StreamStatus(stream=name, status=Status.COMPLETE), 0.0)
@@ -124,7 +130,8 @@ def connecting() -> Scene:
 
 
 def starting() -> Scene:
-    return _scene(Tape().catalog(*NAMES).start(*NAMES).left("customers", 2000).intend("customers", 2000), 6.0)
+    tape = Tape().catalog(*NAMES).start(*NAMES).left("customers", 2000).intend("customers", 2000)
+    return _scene(tape.spark(), 23.0)
 
 
 def busy(tape: Tape | None = None) -> Scene:

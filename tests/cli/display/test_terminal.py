@@ -67,7 +67,7 @@ def test_a_run_from_start_to_end(shop: Shop) -> None:
     assert terminal.end() == 0
     table = terminal.shown
     assert table[0].split() == ["stream", "state", "rows", "size", "slices", "time", "rows/s", "mark"]
-    assert table[1].split()[:3] == ["orders", "complete", "3,000"]
+    assert table[1].split()[:3] == ["orders", "done", "3,000"]
     assert table[1].endswith("id 3000")
     assert table[2].startswith("shop: complete; 3,000 rows, ")
     assert len(table) == 3, "nothing is left of the picture"
@@ -122,7 +122,7 @@ def test_several_pipelines_leave_a_table_each(shop: Shop) -> None:
     assert terminal.end() == 0
     text = terminal.text
     assert [line.split()[:3] for line in terminal.shown if line.startswith("orders")] == [
-        ["orders", "complete", "3,000"]
+        ["orders", "done", "3,000"]
     ] * 2
     assert text.index("shop: complete; 3,000 rows") < text.index("again: complete; 3,000 rows")
 
@@ -226,7 +226,7 @@ def test_a_stream_that_fails_says_what_to_do_last(shop: Shop) -> None:
     assert shown[-1].startswith("Next: ") or shown[-2].startswith("Next: ")
     assert any(line.startswith("error: shop/items: ") for line in shown)
     assert any(line.startswith("shop: failed: 1 of 2 streams; 3,000 rows") for line in shown)
-    assert [line.split()[:2] for line in shown[1:3]] == [["orders", "complete"], ["items", "failed"]]
+    assert [line.split()[:2] for line in shown[1:3]] == [["orders", "done"], ["items", "failed"]]
 
 
 def test_a_narrow_terminal(shop: Shop) -> None:

@@ -25,6 +25,7 @@ from penstock.cli.display.view import (
     mood,
     run_state,
     share,
+    starting,
     state,
     total_left,
 )
@@ -64,7 +65,7 @@ _COUNTED = {
     Mood.BUSY: "at work",
     Mood.FAILED: "failed",
     Mood.BETWEEN: "waiting",
-    Mood.DONE: "complete",
+    Mood.DONE: "done",
     Mood.SKIPPED: "skipped",
     Mood.UNBEGUN: "not begun",
     Mood.NOTHING_NEW: "with nothing new",
@@ -185,8 +186,6 @@ def _block(view: View, look: Look, mood_: Mood, index: int, name: str, stream: S
         under += _under(stream.error or "it failed", "red", look)
         if stream.next_step:
             under += _under(f"Next: {stream.next_step}", "", look)
-    if mood_ is Mood.BUSY and not view.progress.slices and not view.progress.ended:
-        under += _under("the first slice starts Spark, which takes some seconds", "dim", look, most=1)
     waits = held_back(stream)
     if waits:
         under += _under(waits, "yellow", look, most=1)
@@ -199,7 +198,9 @@ def _row(view: View, look: Look, mood_: Mood, name: str, stream: StreamProgress)
     sign = _SIGNS[mood_][look.ascii]
     cells = {
         "stream": Cell(f"{sign} {clean(name, look)}", colour),
-        "state": Cell(state(stream, ended=view.progress.ended is not None), colour),
+        "state": Cell(
+            state(stream, ended=view.progress.ended is not None, starting=starting(view.progress, view.now)), colour
+        ),
         "rows": Cell(f"{stream.rows:,}"),
         "size": Cell(size(stream.bytes)),
         "slices": Cell(f"{stream.slices:,}"),

@@ -43,8 +43,8 @@ class LiveOutput(Output):
         self._pace = pace.Pace()
         self._stopping = stopping
         #: lines that the picture stands for; printed if there never is one
-        self._kept: list[Line] = []
-        self._closing_lines: list[Line] = []
+        self._kept: list[tuple[Line, datetime | None]] = []
+        self._closing_lines: list[tuple[Line, datetime | None]] = []
         self._terminal = _Terminal(broken)
         self._area: Area | None = None
         self._redirected = ExitStack()
@@ -64,10 +64,10 @@ class LiveOutput(Output):
 
     def _show(self, message: Message) -> None:
         self._pace = pace.apply(self._pace, message)
-        told = self._lines(message)
+        told = [(line, message.ts) for line in self._lines(message)]
         if isinstance(message, Log):
-            for line in told:
-                self._tell(line)
+            for line, at in told:
+                self._tell(line, at)
         elif isinstance(message, Eof):
             self._closing_lines = told
             self._finish()
@@ -87,11 +87,11 @@ class LiveOutput(Output):
             from penstock.cli.display.closing import closing
 
             self._area.last(closing(self._view(), self._terminal.look()))
-            told = [*self._closing_lines, *(line for line in self._kept if line.error)]
+            told = [*self._closing_lines, *(kept for kept in self._kept if kept[0].error)]
             # What to do next comes last.
-            shown = sorted(told, key=lambda line: line.error)
-        for line in shown:
-            self._tell(line)
+            shown = sorted(told, key=lambda kept: kept[0].error)
+        for line, at in shown:
+            self._tell(line, at)
 
     def _view(self) -> View:
         return View(

@@ -67,6 +67,14 @@ LISTED = (Mood.BUSY, Mood.FAILED, Mood.BETWEEN, Mood.DONE)
 _STEPS = {"intend": "moving", "move": "committing", "commit": "advancing"}
 
 
+def starting(progress: Progress, now: datetime) -> str | None:
+    """`starting Spark (23 s)` while it is; None otherwise."""
+    if progress.starting is None:
+        return None
+    seconds = max(0.0, (now - (progress.starting_since or now)).total_seconds())
+    return f"starting {progress.starting} ({clock(seconds)})"
+
+
 def mood(stream: StreamProgress) -> Mood:
     match stream.status:
         case Status.ERROR:
@@ -78,18 +86,20 @@ def mood(stream: StreamProgress) -> Mood:
             return Mood.DONE if stream.slices else Mood.BETWEEN if stream.blocker else Mood.NOTHING_NEW
     if stream.step in _STEPS:
         return Mood.BUSY
+    if stream.slices and stream.left == 0 and stream.left_exact:
+        return Mood.DONE
     return Mood.BETWEEN if stream.slices or stream.step else Mood.UNBEGUN
 
 
-def state(stream: StreamProgress, *, ended: bool = False) -> str:
-    """A stream's state in a word or two."""
+def state(stream: StreamProgress, *, ended: bool = False, starting: str | None = None) -> str:
+    """A stream's state in a word or two; `starting`: what it waits for before its rows move."""
     match mood(stream):
         case Mood.FAILED:
             return "failed"
         case Mood.SKIPPED:
             return "skipped"
         case Mood.DONE:
-            return "complete"
+            return "done"
         case Mood.NOTHING_NEW:
             return "nothing new"
         case Mood.UNBEGUN:
@@ -99,7 +109,9 @@ def state(stream: StreamProgress, *, ended: bool = False) -> str:
                 return "held back"
             return "more to do" if ended else "waiting"
         case Mood.BUSY:
-            return "open" if ended else _STEPS[stream.step or "intend"]
+            if ended:
+                return "open"
+            return starting if starting and stream.step == "intend" else _STEPS[stream.step or "intend"]
 
 
 def run_state(view: View) -> str:
@@ -113,6 +125,8 @@ def run_state(view: View) -> str:
         return "failed"
     if view.stopping:
         return "stopping"
+    if progress.starting:
+        return starting(progress, view.now) or ""
     if not progress.streams:
         return "connecting"
     if all(stream.status in (Status.PENDING, Status.SKIP) for stream in progress.streams.values()):

@@ -33,7 +33,10 @@ class Execution:
 
     @property
     def pipeline(self) -> str:
-        return self.catalog.pipeline if self.catalog else "run"
+        if self.catalog:
+            return self.catalog.pipeline
+        # A run that could not connect has no catalog.
+        return (self.eof and self.eof.request_progress.get("pipeline")) or "run"
 
 
 @dataclass(slots=True)

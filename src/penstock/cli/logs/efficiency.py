@@ -15,6 +15,7 @@ from penstock.core.messages import (
     ConnectionStatus,
     Eof,
     Message,
+    MoverStatus,
     StateChanged,
     Status,
     StepDone,
@@ -24,10 +25,11 @@ from penstock.core.messages import (
 from penstock.core.progress import Progress, fold
 
 #: what time is spent on, in the order of a run
-STEPS = ("look", "plan", "move", "commit", "advance", "close", "other")
+STEPS = ("look", "plan", "start", "move", "commit", "advance", "close", "other")
 _WORDS = {
     "look": "looking for what is new",
     "plan": "planning and recording",
+    "start": "starting Spark",
     "move": "moving",
     "commit": "committing",
     "advance": "advancing the mark and sweeping up",
@@ -80,6 +82,8 @@ def _ended(message: Message, steps: dict[str, tuple[str, int]]) -> str | None:
     match message:
         case Catalog() | ConnectionStatus():
             return "other"
+        case MoverStatus(ready=True):
+            return "start"
         case StepDone():
             return {"intend": "plan"}.get(message.step, message.step if message.step in STEPS else "other")
         case StateChanged() | StreamStatus(status=Status.RANGE_COMPLETE):
@@ -102,7 +106,6 @@ def document(execution: Execution) -> dict[str, Any]:
     spent = stretches(execution.messages)
     eof = execution.eof
     seconds = {step: round(sum(s.seconds for s in spent if s.step == step), 6) for step in STEPS}
-    first = next((stretch for stretch in spent if stretch.step == "move"), None)
     cpu = eof.cpu_seconds if eof else None
     return {
         "pipeline": execution.pipeline,
@@ -123,7 +126,7 @@ def document(execution: Execution) -> dict[str, Any]:
         "gaps": [
             {
                 "seconds": s.seconds,
-                "what": s.what + ("; the first slice starts Spark" if s is first else ""),
+                "what": s.what,
                 "stream": s.stream,
                 "at": stamp(s.began),
             }

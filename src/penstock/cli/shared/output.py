@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO
 
 from penstock.cli.shared.cost import Cost
-from penstock.cli.shared.render import Line, lines
+from penstock.cli.shared.render import Line, dated, lines
 from penstock.cli.shared.report import TRACEBACK, say
 from penstock.cli.shared.silence import PATIENCE, Silence, still
 from penstock.core.messages import ConnectionStatus, Eof, Message, StepDone, StreamStatus, encode
@@ -48,7 +48,7 @@ class Output:
         #: whether the file has other pipelines too, so that next steps must name this one
         self._several = several
         self._as_json = as_json
-        #: whether the totals are of interest
+        #: a run: the totals are of interest, and in a log the time of each line
         self._closing = closing
         #: called when nobody reads our output any more
         self._broken = broken
@@ -86,7 +86,7 @@ class Output:
 
     def _show(self, message: Message) -> None:
         for line in self._lines(message):
-            self._tell(line)
+            self._tell(line, message.ts)
         if self._as_json:
             self._print(encode(message))
 
@@ -96,15 +96,21 @@ class Output:
         debug = bool(os.environ.get(TRACEBACK))
         return lines(message, self._progress, pipeline=self._pipeline, words=self.words, debug=debug)
 
-    def _tell(self, line: Line) -> None:
+    def _tell(self, line: Line, at: datetime | None = None) -> None:
         self._silence.heard()
+        at = at or datetime.now(UTC)
         if line.error:
-            say(line.text)
+            say(self._dated(line.text, at, sys.stderr))
         elif not self._as_json:
-            self._print(line.text)
+            self._print(self._dated(line.text, at, sys.stdout))
 
     def _speak_up(self) -> None:
-        self._print(still(self._progress, datetime.now(UTC), self._began, self._pipeline))
+        now = datetime.now(UTC)
+        self._print(self._dated(still(self._progress, now, self._began, self._pipeline), now, sys.stdout))
+
+    def _dated(self, text: str, at: datetime, stream: TextIO) -> str:
+        """With the time, where a run's lines go into a log; people at a terminal know what time it is."""
+        return dated(text, at) if self._closing and not stream.isatty() else text
 
     def _print(self, text: str) -> None:
         with self._printing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from penstock.core.messages import (
     Catalog,
@@ -71,6 +72,11 @@ def lines(
             return []
 
 
+def dated(text: str, at: datetime) -> str:
+    """A text with the time before each of its lines."""
+    return "\n".join(f"{at:%Y-%m-%dT%H:%M:%SZ} {line}" for line in text.splitlines())
+
+
 def count(number: int, thing: str) -> str:
     """`1 row`, `1,200 rows`."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
@@ -110,18 +116,19 @@ def _catalog(message: Catalog, pipeline: str) -> list[Line]:
 
 
 def _changed(message: StateChanged, words: Callable[[str | None], str]) -> str:
+    place = message.at or words(message.mark)
     if message.reason == "reset":
         return "reset: the next run reads it from the beginning"
     if message.reason in ("rewind", "undo"):
         done = "rewound" if message.reason == "rewind" else "undone"
-        return f"{done}; mark: {words(message.mark)}; the next run reads on from there"
+        return f"{done}; mark: {place}; the next run reads on from there"
     if message.reason == "recover":
         if not message.number:
             return "recovered: the sink holds nothing, so the next run begins at the beginning"
-        return f"recovered: the sink holds slice {message.number}; mark: {words(message.mark)}"
+        return f"recovered: the sink holds slice {message.number}; mark: {place}"
     became = f" ({became_of(message.outcome)})" if message.outcome else ""
     moved = f"{count(message.rows, 'row')}, {size(message.bytes)}{became}"
-    return f"slice {message.number} done: {moved}; mark: {words(message.mark)}"
+    return f"slice {message.number} done: {moved}; mark: {place}"
 
 
 def became_of(outcome: Mapping[str, int]) -> str:
@@ -134,7 +141,7 @@ def _complete(name: str, progress: Progress, pipeline: str) -> list[Line]:
     stream = progress.streams.get(name)
     if stream is None or not (stream.slices or stream.blocker):
         return []  # nothing new: the closing line says so once for all streams
-    done = f"complete: {count(stream.rows, 'row')} in {count(stream.slices, 'slice')}" if stream.slices else ""
+    done = f"done: {count(stream.rows, 'row')} in {count(stream.slices, 'slice')}" if stream.slices else ""
     held = held_back(stream.held_back, stream.blocker)
     return [Line(f"{pipeline}/{name}: {'; '.join(each for each in (done, held) if each)}")]
 

@@ -16,8 +16,11 @@ TRACEBACK = "PENSTOCK_TRACEBACK"
 
 
 @contextmanager
-def reported(file: str, *, as_json: bool = False) -> Iterator[None]:
-    """Turn an error into its text and exit code; with `as_json` an `eof` too: one always comes."""
+def reported(file: str, *, as_json: bool = False, dated: bool = False) -> Iterator[None]:
+    """Turn an error into its text and exit code; with `as_json` an `eof` too: one always comes.
+
+    `dated`: with the time before each line where standard error is no terminal, as the other lines of a run.
+    """
     try:
         yield
     except (typer.Exit, typer.Abort):
@@ -25,7 +28,7 @@ def reported(file: str, *, as_json: bool = False) -> Iterator[None]:
     except PenstockError as error:
         named = error.pipeline if error.pipeline and _has_several(file) else None
         error.next_step = filled(error.next_step, file, named, error.stream)
-        say(f"error: {error}")
+        _say(f"error: {error}", dated)
         code = error.code if isinstance(error, Interrupted) else error.exit_code
         if as_json:
             _eof(error.what, code, error.next_step)
@@ -35,7 +38,7 @@ def reported(file: str, *, as_json: bool = False) -> Iterator[None]:
             raise  # whoever read our output has gone; Typer ends quietly
         what = f"unexpected {type(error).__name__}: {error}"
         next_step = f"this is a defect in penstock: please report it, with the output under {TRACEBACK}=1"
-        say(f"error: {what}\nNothing was lost: a mark moves only after its slice is in.\nNext: {next_step}")
+        _say(f"error: {what}\nNothing was lost: a mark moves only after its slice is in.\nNext: {next_step}", dated)
         if os.environ.get(TRACEBACK):
             import traceback
 
@@ -56,6 +59,15 @@ def _has_several(path: str) -> bool:
         return False  # not a pipeline file: the error that is being reported says so
     pipelines = document.get("pipelines") if isinstance(document, dict) else None
     return isinstance(pipelines, dict) and len(pipelines) > 1
+
+
+def _say(text: str, dated: bool) -> None:
+    if dated and not sys.stderr.isatty():
+        from penstock.cli.shared import render
+        from penstock.wiring import SystemClock
+
+        text = render.dated(text, SystemClock().now())
+    say(text)
 
 
 def say(text: str) -> None:

@@ -43,6 +43,9 @@ class Silence:
 
 def still(progress: Progress, now: datetime, began: datetime, pipeline: str) -> str:
     """What a run is doing and for how long, in a line."""
+    if progress.starting:
+        waited = span((now - (progress.starting_since or began)).total_seconds())
+        return f"{pipeline}: still starting {progress.starting}, {waited} so far"
     waited = span((now - (progress.updated or began)).total_seconds())
     for name, stream in progress.streams.items():
         if mood(stream) is Mood.BUSY:

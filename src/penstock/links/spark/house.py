@@ -29,12 +29,18 @@ Outcome = TypeVar("Outcome")
 class SparkHouse:
     """Holds the session; started lazily, given up by `cancel`, ended by `close`."""
 
-    def __init__(self, options: SparkOptions | None = None, *, begins: Callable[[], object] = lambda: None) -> None:
-        """`begins` is called before the session is started: whoever is to end it learns of it."""
+    def __init__(
+        self,
+        options: SparkOptions | None = None,
+        *,
+        begins: Callable[[], object] = lambda: None,
+        ready: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`begins` is called before the session is started, so that its owner can end it; `ready` once it runs."""
         self.options = options or SparkOptions()
         self._settings: dict[str, str] = dict(self.options.config)
         self._packages: list[str] = []
-        self._begins = begins
+        self._begins, self._ready = begins, ready
         self._session: Any = None
         #: whether the session was there before this house
         self._lent = False
@@ -58,6 +64,7 @@ class SparkHouse:
             self._begins()
             # Beside this thread: Spark, started on the main one, would take over SIGINT.
             self._session = self.wait(self._start)
+            self._ready()
         return self._session
 
     def wait(self, work: Callable[[], Outcome], failed: str = "Spark failed") -> Outcome:
