@@ -17,6 +17,7 @@ from penstock.core.messages import (
     Eof,
     Message,
     MessageRefused,
+    MoverStatus,
     Remaining,
     StateChanged,
     Status,
@@ -277,3 +278,12 @@ def test_a_run_that_is_continued_counts_on_and_nothing_twice() -> None:
 
 def test_nothing_to_continue() -> None:
     assert Progress.continued({}) == Progress()
+
+
+def test_the_start_of_the_mover_ends_when_it_is_ready_or_something_went_wrong() -> None:
+    begun = fold([catalog("s"), MoverStatus(ts=NOON, program="Spark")])
+    assert (begun.starting, begun.starting_since) == ("Spark", NOON)
+    failed = StreamStatus(ts=NOON, stream="s", status=Status.ERROR, reason="no Java")
+    ended = Eof(ts=NOON, status="interrupted", exit_code=130, has_more=True)
+    for message in (MoverStatus(ts=NOON, program="Spark", ready=True), failed, ended):
+        assert (apply(begun, message).starting, apply(begun, message).starting_since) == (None, None)

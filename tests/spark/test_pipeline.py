@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from penstock import wiring
-from penstock.core.messages import Eof, Message, StepDone
+from penstock.core.messages import Eof, Message, MoverStatus, StepDone
 
 # pyspark's own: `collect` leaves the socket it reads the result from to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -51,6 +51,11 @@ def test_postgres_to_files(database: str, tmp_path: Path, monkeypatch: pytest.Mo
     first, said = run(tmp_path)
     assert (first.exit_code, first.has_more, first.request_progress["rows"]) == (0, False, ROWS), first.reason
     assert len([message for message in said if isinstance(message, StepDone) and message.step == "commit"]) > 1
+    # The start of Spark is said, and its end, before a row has moved.
+    starts = [message for message in said if isinstance(message, MoverStatus)]
+    assert [(message.program, message.ready) for message in starts] == [("Spark", False), ("Spark", True)]
+    moved = next(m for m in said if isinstance(m, StepDone) and m.step == "move")
+    assert said.index(starts[0]) < said.index(starts[1]) < said.index(moved)
     seen = ds.dataset(tmp_path / "out" / "orders").to_table().to_pylist()
     assert sorted(row["id"] for row in seen) == list(range(1, ROWS + 1))
     assert {row["id"]: row["amount"] for row in seen}[1234] == Decimal("12.34")
