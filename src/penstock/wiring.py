@@ -184,9 +184,7 @@ def assemble(
     from penstock.engine import Engine, Settings
 
     # Whoever begins with Spark, source, sink or gate: the engine knows, gives it up at a signal and ends it.
-    hands = kept or hands_for(
-        file, begins=lambda: engine.starting("Spark"), ready=lambda: engine.started("Spark")
-    )
+    hands = kept or hands_for(file, begins=lambda: engine.starting("Spark"), ready=lambda: engine.started("Spark"))
     context = context_for(file, pipeline, hands=hands, mover=lambda: engine.mover())
     chosen = file.pipelines[pipeline]
     engine = Engine(
