@@ -185,13 +185,13 @@ def test_the_lines_are_those_that_run_printed(capsys: pytest.CaptureFixture[str]
     tape.failed("items", "broken", "penstock run shop.yaml").complete("orders").eof("failed", 1)
     refused = Tape().say(ConnectionStatus(side="source", connected=False, reason="no route", next_step="look"))
     refused.eof("failed", 3, request_progress={"pipeline": "shop"})  # type: ignore[arg-type]  # as the engine has it
-    for messages in (tape.messages, refused.messages):
+    for said in (tape.messages, refused.messages):
         output = Output("shop.yaml", "shop", as_json=False, broken=lambda: None)
         with output, redirect_stderr(sys.stdout):  # as in `>> penstock.log 2>&1`
-            for message in messages:
+            for message in said:
                 output.emit(message)
         printed = capsys.readouterr().out.splitlines()
-        shown = log(given="".join(encode(message) + "\n" for message in messages)).stdout.splitlines()
+        shown = log(given="".join(encode(message) + "\n" for message in said)).stdout.splitlines()
         assert shown[: len(printed)] == printed
         assert all(re.match(r"2026-11-15T12:00:\d\dZ ", line) for line in printed)
     assert "2026-11-15T12:00:01Z error: shop: source: no route" in printed
