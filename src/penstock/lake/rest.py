@@ -8,7 +8,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from typing import Any
+from http.client import HTTPMessage
+from typing import IO, Any
 
 from penstock.errors import ConnectionFailed
 from penstock.lake.place import Place
@@ -109,9 +110,35 @@ def _token(place: Place) -> tuple[str | None, float]:
 def _ask(place: Place, path: str, headers: Mapping[str, str], form: bytes | None = None) -> dict[str, Any]:
     address = path if path.startswith(("http://", "https://")) else f"{place.uri.rstrip('/')}/{path}"
     request = urllib.request.Request(address, form, {"Accept": "application/json", **headers})
-    with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+    with urllib.request.build_opener(_SameServer).open(request, timeout=_SECONDS) as answer:
         document: dict[str, Any] = json.load(answer)
         return document
+
+
+class _SameServer(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect within one server only: urllib sends every header along, the token too."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        if _server(newurl) != _server(req.full_url):
+            scheme, host, port = _server(newurl)
+            raise OSError(
+                f"it redirects to another server, {scheme}://{host}:{port}, to which no token is sent; if that is the "
+                "catalog, make it the `uri`"
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _server(address: str) -> tuple[str, str | None, int | None]:
+    at = urllib.parse.urlsplit(address)
+    return at.scheme, at.hostname, at.port or {"http": 80, "https": 443}.get(at.scheme)
 
 
 def _unreachable(place: Place, why: str) -> ConnectionFailed:
