@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import tempfile
 import threading
@@ -13,8 +14,8 @@ from tests.engine.lake_world import LakeWorld
 from tests.engine.machine import MEMORY
 from tests.lake.lanes import STREAM, At, Lane, Poller, rows
 
-from penstock.errors import CommitUnclear
-from penstock.lake import landing
+from penstock.errors import CommitUnclear, StreamFailed, StreamStopped
+from penstock.lake import durable, landing, space
 
 
 @pytest.fixture
@@ -179,3 +180,53 @@ def test_killed_before_the_commit_its_files_are_swept(world: LakeWorld, point: s
     assert sorted(place for _, place in world.delivered()) == [1, 2, 3]
     (data,) = {Path(path).parent for path in world.look().files}
     assert {str(path) for path in data.iterdir()} == world.look().files
+
+
+def test_a_landing_does_not_wait_for_others_without_end(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn that does not end: its owner's clock is ahead, or one follows the other."""
+    monkeypatch.setattr(landing, "NAP", 0.001)
+    monkeypatch.setattr(landing, "WAIT_SECONDS", 0.1)
+    lane.deliver(rows(1))
+    landing.take_turn(lane.table, lane.standing, "another", 3600, by="slice 7 of big/orders")
+    with pytest.raises(StreamFailed, match="the turn is that of slice 7 of big/orders, until ") as failed:
+        lane.deliver(rows(2))
+    assert not isinstance(failed.value, StreamStopped)
+    turn = lane.standing.turn()
+    assert turn
+    assert turn.owner == "another"
+    landing.give_turn_back(lane.table)
+    lane.deliver(rows(2))
+    assert lane.ids() == [1, 2]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_disk_that_is_full_under_a_commit_is_said_to_be_full(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    """Manifests and metadata: whether a table is made, or a slice lands in it."""
+    if not first:
+        lane.deliver(rows(1))
+
+    def full(path: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(durable, "sync", full)
+        with pytest.raises(StreamFailed, match=f"no space left for file://{lane.folder}/lake") as failed:
+            lane.deliver(rows(2))
+    assert "free some space" in failed.value.next_step
+    lane.deliver(rows(2))
+    assert lane.ids() == ([2] if first else [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("error", "full"),
+    [
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), True),
+        (RuntimeError("(sqlite3.OperationalError) database or disk is full"), True),
+        (RuntimeError("java.io.IOException: No space left on device"), True),
+        (OSError(errno.EIO, "Input/output error"), False),
+    ],
+)
+def test_a_full_disk_is_known_by_what_everyone_says_of_it(error: Exception, full: bool) -> None:
+    assert space.is_full(error) == full

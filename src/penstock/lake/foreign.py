@@ -83,7 +83,7 @@ class _Stamping:
                 )
             try:
                 if lost == PATIENT:
-                    take_turn(loaded, standing, owner)
+                    take_turn(loaded, standing, owner, by="a reader that numbers rows of other programs")
                     loaded = load(self.place, self.table) or loaded
                     standing = standing_of(loaded)
                 return self._stamped(loaded, standing)

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents import canonical
 from penstock.core.slices import Kind, Slice
-from penstock.errors import CommitUnclear
+from penstock.errors import CommitUnclear, StreamFailed
 from penstock.lake import names
 from penstock.lake.chain import held
 from penstock.lake.place import Place
-from penstock.lake.standing import Link, Standing
+from penstock.lake.space import is_full, no_space
+from penstock.lake.standing import Link, Standing, Turn
 from penstock.lake.tables import LostRace, Planted, Unclear, commit, fixed, load, standing_of, translated
 from penstock.ports import Probe
 
@@ -37,6 +38,8 @@ TURN_SECONDS = 60.0
 TRIES = 40
 #: how long one who waits for another's turn sleeps
 NAP = 0.05
+#: how long a landing waits for the turns of others in all
+WAIT_SECONDS = 600.0
 
 
 @dataclass
@@ -105,18 +108,24 @@ class Landing:
         except LostRace:
             return False
         except Unclear as error:
+            if is_full(error):
+                raise self._no_space() from error
             raise self._unclear(f"the catalog's answer was lost ({error})") from error
         return True
 
     def _ready(self, hurry: bool) -> tuple[Table, Standing]:
         """The table, once it holds the slice before and nobody else has the turn; one in a hurry takes the turn."""
+        began = time.monotonic()
         while True:
             table, standing = self._loaded()
             self.must_follow(standing)
-            if self._others_turn(standing):
+            if other := self._others_turn(standing):
+                if time.monotonic() - began > WAIT_SECONDS:
+                    raise self._waited(other)
                 time.sleep(NAP)
             elif hurry and not self._mine(standing):
-                take_turn(table, standing, self.attempt)
+                by = f"slice {self.slice.number} of {self.slice.pipeline}/{self.slice.stream}"
+                take_turn(table, standing, self.attempt, by=by)
                 self.probe.at("lake.turn_taken", number=self.slice.number)
             else:
                 return table, standing
@@ -183,9 +192,10 @@ class Landing:
         if any(file.spec_id != table.metadata.default_spec_id for file in landed.files):
             raise self._unclear("the table's partitioning was changed since its rows were put aside")
 
-    def _others_turn(self, standing: Standing) -> bool:
+    def _others_turn(self, standing: Standing) -> Turn | None:
         turn = standing.turn()
-        return turn is not None and turn.owner != self.attempt and turn.until > datetime.now(UTC)
+        theirs = turn is not None and turn.owner != self.attempt and turn.until > datetime.now(UTC)
+        return turn if theirs else None
 
     def _mine(self, standing: Standing) -> bool:
         turn = standing.turn()
@@ -197,6 +207,18 @@ class Landing:
         if table is not None and self._mine(standing_of(table)):
             give_turn_back(table)
 
+    def _waited(self, other: Turn) -> StreamFailed:
+        return StreamFailed(
+            f"slice {self.slice.number} waited {WAIT_SECONDS:.0f} seconds for other writers of "
+            f"{self.place.namespace}.{self.table}; the turn is that of {other.by}, until {other.until:%H:%M:%S} UTC",
+            next_step="see whether that writer still runs, and run again; the slice is still open",
+            pipeline=self.slice.pipeline,
+            stream=self.slice.stream,
+        )
+
+    def _no_space(self) -> StreamFailed:
+        return no_space(self.place.warehouse, pipeline=self.slice.pipeline, stream=self.slice.stream)
+
     def _unclear(self, why: str) -> CommitUnclear:
         return CommitUnclear(
             f"slice {self.slice.number} was not committed by this attempt: {why}",
@@ -206,14 +228,19 @@ class Landing:
         )
 
 
-def take_turn(table: Table, standing: Standing, owner: str, seconds: float | None = None) -> None:
-    """Announce that the next commit is ours; an empty snapshot, so that whoever is about to commit looks again."""
+def take_turn(
+    table: Table, standing: Standing, owner: str, seconds: float | None = None, *, by: str = "another writer"
+) -> None:
+    """Announce that the next commit is ours; an empty snapshot, so that every other writer looks again.
+
+    `by` says who we are, for the messages of those that wait.
+    """
     until = (datetime.now(UTC) + timedelta(seconds=TURN_SECONDS if seconds is None else seconds)).isoformat()
     commit(
         table,
         kind="turn",
         head=standing.head,
-        properties=fixed({names.TURN: json.dumps({"owner": owner, "until": until})}),
+        properties=fixed({names.TURN: json.dumps({"owner": owner, "until": until, "by": by})}),
     )
 
 

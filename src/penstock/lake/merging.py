@@ -16,6 +16,7 @@ from penstock.lake import names
 from penstock.lake.durable import sync_metadata
 from penstock.lake.landing import Landed, Landing
 from penstock.lake.merge_statement import MergeStatement
+from penstock.lake.space import is_full, no_space
 from penstock.lake.standing import Standing
 from penstock.lake.tables import LostRace, Planted, commit, load, standing_of, translated, undone
 from penstock.links.spark.failures import telling
@@ -140,6 +141,9 @@ class Merging:
             return LostRace(f"the branch {self.branch} is gone")
         if undone(str(error)):
             return LostRace("others committed while Spark merged")
+        if is_full(error):
+            slice_ = self.landing.slice
+            return no_space(self.landing.place.warehouse, pipeline=slice_.pipeline, stream=slice_.stream)
         return StreamFailed(
             f"the MERGE into {self.landing.table} failed: {telling(str(error)) or type(error).__name__}",
             next_step="run again; the slice is still open",

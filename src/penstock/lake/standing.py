@@ -95,6 +95,8 @@ class Turn:
 
     owner: str
     until: datetime
+    #: who that is, for messages
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +265,7 @@ class Standing:
         if not text:
             return None
         said = json.loads(text)
-        return Turn(said["owner"], datetime.fromisoformat(said["until"]))
+        return Turn(said["owner"], datetime.fromisoformat(said["until"]), said["by"])
 
     @property
     def inspected(self) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import errno
 import pickle
 import uuid
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from penstock.core.slices import Part, Receipt
 from penstock.errors import PenstockError, StreamFailed
 from penstock.lake.fitting import fitting
 from penstock.lake.parquet import OpenFile, Shape, columns_of, local_path, make_folder, remove, sync
+from penstock.lake.space import is_full, no_space
 from penstock.lake.splitting import Values, splitter
 from penstock.ports import Probe, Quiet
 
@@ -121,12 +121,11 @@ def writing(pipeline: str, stream: str, shape: Shape) -> Iterator[None]:
         error.at(pipeline=pipeline, stream=stream)
         raise
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
+        if is_full(error):
+            raise no_space(shape.location, pipeline=pipeline, stream=stream) from error
         raise StreamFailed(
-            f"no space left for {shape.location}" if full else f"cannot write to {shape.location}: {error}",
-            next_step="free some space and run again; the slice is moved again from its start"
-            if full
-            else "check that the warehouse can be reached and written, then run again",
+            f"cannot write to {shape.location}: {error}",
+            next_step="check that the warehouse can be reached and written, then run again",
             pipeline=pipeline,
             stream=stream,
         ) from error

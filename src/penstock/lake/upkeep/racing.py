@@ -65,7 +65,7 @@ def _take(work: Work) -> None:
             time.sleep(NAP)
             continue
         try:
-            take_turn(table, standing, work.owner, TURN_SECONDS)
+            take_turn(table, standing, work.owner, TURN_SECONDS, by="penstock upkeep")
         except LostRace:
             continue
         except Unclear as error:

@@ -154,16 +154,18 @@ class LakeSink:
 
     def _made(self, slice_: Slice) -> Table:
         """The stream's table, such that the slice's rows fit."""
+        from penstock.lake.space import full_disk_named
         from penstock.sinks.lake.making import made
 
-        return made(
-            self.place,
-            self.table(slice_.stream),
-            slice_,
-            self.stream_options(slice_.stream),
-            self.key(slice_.stream),
-            self._admission(slice_.stream, slice_.kind, parse(slice_.content)),
-        )
+        with full_disk_named(self.place.warehouse, pipeline=self.pipeline, stream=slice_.stream):
+            return made(
+                self.place,
+                self.table(slice_.stream),
+                slice_,
+                self.stream_options(slice_.stream),
+                self.key(slice_.stream),
+                self._admission(slice_.stream, slice_.kind, parse(slice_.content)),
+            )
 
     def writer(self, slice_: Slice, attempt: str) -> Writer:
         from penstock.lake.tables import standing_of
