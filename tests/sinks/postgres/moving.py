@@ -43,6 +43,7 @@ class Moving:
         dropped: Sequence[str] = (),
         mover: Callable[[], Mover] = LoopMover,
         probe: Probe = Quiet(),  # noqa: B008 (it holds nothing)
+        slice_bytes: int = 256 << 20,
     ) -> list[str]:
         """One run; what went wrong in it, in words."""
         before = len(self.said)
@@ -58,7 +59,7 @@ class Moving:
                 owner=Owner(f"owner{next(_numbers)}", "here", 1),
                 gone=lambda _: True,
                 emit=self.said.append,
-                settings=Settings(heartbeat=False, dropped={"t": dropped, "orders": dropped}),
+                settings=Settings(heartbeat=False, slice_bytes=slice_bytes, dropped={"t": dropped, "orders": dropped}),
             ).run()
         bad = [m for m in self.said[before:] if isinstance(m, StreamStatus) and m.status in ("error", "skip")]
         return [f"{message.reason}; {message.next_step}" for message in bad]

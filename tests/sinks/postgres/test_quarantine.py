@@ -244,7 +244,7 @@ def test_a_column_with_a_percent_sign(database: str) -> None:
 def test_what_the_driver_itself_refuses_is_no_lost_connection(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     orders = Landed(database, QUARANTINE)
 
-    def refuses(*_: object) -> None:
+    def refuses(*_: object, **__: object) -> None:
         raise psycopg.ProgrammingError("the query has 0 placeholders but 1 parameters were passed")
 
     monkeypatch.setattr(Ledger, "note", refuses)

@@ -10,6 +10,7 @@ from penstock.core.drift import absent, columns_of
 from penstock.core.slices import Kind
 from penstock.errors import StreamRefused
 from penstock.links.postgres.literals import TableName, plain, written
+from penstock.links.postgres.types import bare
 from penstock.ports import StreamInfo
 from penstock.sinks.postgres.fitting import CHANGE, described, fits, put_aside, readable
 from penstock.sinks.postgres.merging import Rules
@@ -20,6 +21,25 @@ from penstock.sinks.postgres.target import Target
 
 #: the longest name that Postgres keeps, in bytes
 LONGEST = 63
+
+
+#: types that are compared as text, Postgres' and Arrow's
+TEXTS = ("text", "character varying", "character", "string", "large_string")
+
+DELETES_WITHOUT_KEY = (
+    "the stream brings deletes, and without a key none of them can find its row: each would be added as a row of NULLs"
+)
+#: what becomes of deletes where there is no key
+RENDER_DELETES = (
+    "set `mode: upsert` and `key` on the stream; or leave deletes out with `deletes: ignore`; or add a row for each, "
+    "marked in a column of its own, with `deletes: soft` and `deleted_at`"
+)
+
+
+def deletes_without_key(content: Document, rules: Rules) -> bool:
+    """Whether deletes would be added as if they were rows."""
+    brings = any(name == CHANGE for name, _ in put_aside(content))
+    return brings and not rules.key and rules.deletes == "hard"
 
 
 #: what to do if a table that is to be replaced has rows of another
@@ -137,6 +157,7 @@ class Checks:
             )
         if options.mode == "upsert" and not rules.key:
             raise self._refused("`mode: upsert` needs a key", "set `key` on the stream")
+        self._cursor_is_shipped()
         named = {"key": rules.key, "guard": rules.guard, "volatile": rules.volatile}
         named["newer_than"] = (rules.newer_than,) if rules.newer_than else ()
         for option, names in named.items():
@@ -155,8 +176,20 @@ class Checks:
                     f"`{option}` names the column {name}, which is gone at the source",
                     f"bring the column back, or change `{option}` on the stream",
                 )
+        if deletes_without_key(self.content, rules):
+            raise self._refused(DELETES_WITHOUT_KEY, RENDER_DELETES)
         if options.deletes == "soft" and not options.deleted_at:
             raise self._refused("`deletes: soft` needs the column that marks them", "set `deleted_at` on the stream")
+
+    def _cursor_is_shipped(self) -> None:
+        """Several rows of the source can share the key: what tells the newest of them must come with every row."""
+        name = self.rules.newer_than
+        if self.options.newer_than is None and name is not None and name not in self.columns:
+            raise self._refused(
+                f"the key ({', '.join(self.rules.key)}) does not contain the primary key, so several rows of the "
+                f"source can share it, and the cursor {name}, which tells the newest of them, is not shipped",
+                f"ship {name}, or name another column with `newer_than`",
+            )
 
     def _table(self, target: Target) -> None:
         if self.stream.kind is Kind.REFRESH and self.others:
@@ -213,6 +246,12 @@ class Checks:
                 raise self._refused(
                     f"column {name} is {words} and would not be exact in {self.table}, where it is {column.type}",
                     "cast it with `shape` on the stream, or change the column's type",
+                )
+            elif name == self.rules.newer_than and column.free in TEXTS and bare(words) not in TEXTS:
+                raise self._refused(
+                    f"`newer_than` compares by column {name}, which is {column.type} in {self.table} and {words} at "
+                    "the source: as text, 9 is newer than 10",
+                    f"make it {words} in {self.table}, or name another column with `newer_than`",
                 )
         given = [name for name in self.columns if name not in absent(self.content)]
         needed = [c.name for c in target.columns if c.not_null and not c.filled and c.name not in given]

@@ -35,6 +35,11 @@ def _remarks(table: str, stream: StreamInfo, rules: Rules, options: StreamOption
     else:
         yield Remark("guarantee", f"lands in {table}: each row is added once, each slice in one transaction")
         yield Remark("advice", "a row that changes is added again; with `key`, it takes the place of the one before")
+    if rules.newer_than and not options.newer_than:
+        yield Remark(
+            "guarantee",
+            f"of source rows that share the key, the one with the highest {rules.newer_than} (the cursor) stays",
+        )
     if rules.key and not rules.newer_than and stream.kind is Kind.ROWS:
         yield Remark("gap", "if others write the table too, the last write stays; `newer_than` would refuse older rows")
     if rules.newer_than and options.deletes == "hard":

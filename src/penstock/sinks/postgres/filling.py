@@ -46,7 +46,7 @@ class Filling:
 
     def _append(self, merge: Merge, rows: int) -> Outcome:
         added = merge.append(self.connection)
-        kept_out = keeps_out(self.connection, self.target, rows - added.created, rows) if added.created < rows else None
+        kept_out = keeps_out(self.connection, self.target, rows - added.rows, rows) if added.rows < rows else None
         if kept_out is not None:
             raise kept_out
         return added

@@ -17,7 +17,15 @@ from penstock.errors import CommitUnclear, ConnectionFailed, SliceRefused, Strea
 from penstock.links.postgres.literals import TableName, written
 from penstock.ports import Probe
 from penstock.sinks.postgres.binding import Named
-from penstock.sinks.postgres.checks import ANOTHERS, owned_by_another, replacing, written_over
+from penstock.sinks.postgres.checks import (
+    ANOTHERS,
+    DELETES_WITHOUT_KEY,
+    RENDER_DELETES,
+    deletes_without_key,
+    owned_by_another,
+    replacing,
+    written_over,
+)
 from penstock.sinks.postgres.creating import Making
 from penstock.sinks.postgres.filling import Filling
 from penstock.sinks.postgres.fitting import CHANGE, fitted, lacking, put_aside
@@ -147,6 +155,8 @@ class Landing:
                 raise self._not_taken(written_over(self.table), replacing(self.table))
 
     def _merged(self, connection: psycopg.Connection[Any], rows: int, bad: Sequence[Bad]) -> Outcome:
+        if deletes_without_key(parse(self.slice.content), self.rules):
+            raise self._not_taken(DELETES_WITHOUT_KEY, RENDER_DELETES)
         filling, merge = self.filling(connection)
         aside = Outcome()
         if bad and merge is not None:
@@ -154,7 +164,10 @@ class Landing:
             left_out(connection, merge.staging, [row.place for row in bad])
             aside = Outcome(quarantined=len(bad))
         with still(connection, filling.target, on=self.triggers):
-            return aside + filling.fill(merge, rows - len(bad), anew=self.anew)
+            outcome = aside + filling.fill(merge, rows - len(bad), anew=self.anew)
+        if self.anew and outcome.folded and not self.rules.newer_than:
+            raise self._shared_key(outcome.folded)
+        return outcome
 
     @property
     def anew(self) -> bool:
@@ -245,6 +258,15 @@ class Landing:
         return StreamFailed(
             f"the table {self.table} is not there",
             next_step="create it, or set `create: true` on the stream, then run again",
+            pipeline=self.pipeline,
+            stream=self.slice.stream,
+        )
+
+    def _shared_key(self, rows: int) -> StreamFailed:
+        many = "1 row of the full refresh shares its" if rows == 1 else f"{rows} rows of the full refresh share their"
+        return StreamFailed(
+            f"{many} key ({', '.join(self.rules.key)}) with another row, and nothing says which of them is the newest",
+            next_step="set `newer_than` on the stream, or a `key` that identifies a row, then run again",
             pipeline=self.pipeline,
             stream=self.slice.stream,
         )

@@ -139,10 +139,28 @@ class Merge:
     # ------------------------------------------------------------ what is added
 
     def append(self, connection: psycopg.Connection[Any]) -> Outcome:
-        query = sql.SQL("INSERT INTO {} ({}) {}SELECT {} FROM {} s").format(
-            self.target.name.sql, self._names, self._overriding, self._listed("s"), self.rows()
+        """Add every row. A delete is left out, or added as a row that is marked."""
+        names, values = self._names, self._listed("s")
+        which: sql.Composable = sql.SQL("true")
+        if self.changes and self._marks:
+            marked = sql.SQL("CASE WHEN s.{} = 'delete' THEN now() END").format(sql.Identifier(CHANGE))
+            names += sql.SQL(", ") + sql.Identifier(self._marks)
+            values += sql.SQL(", ") + marked
+        elif self.changes:
+            which = self._alive
+        query = sql.SQL("INSERT INTO {} ({}) {}SELECT {} FROM {} s WHERE {}").format(
+            self.target.name.sql, names, self._overriding, values, self.rows(), which
         )
-        return Outcome(created=connection.execute(query).rowcount)
+        added = connection.execute(query).rowcount
+        deletes = self._deletes(connection) if self.changes else 0
+        if self._marks:
+            return Outcome(created=added - deletes, deleted=deletes)
+        return Outcome(created=added, ignored=deletes)
+
+    def _deletes(self, connection: psycopg.Connection[Any]) -> int:
+        query = sql.SQL("SELECT count(*) FROM {} s WHERE NOT {}").format(self.rows(), self._alive)
+        row = connection.execute(query).fetchone()
+        return int(row[0]) if row else 0
 
     # ------------------------------------------------------------ what is merged
 
@@ -170,8 +188,7 @@ class Merge:
         self._pass(connection, self.newest())
 
     def _pass(self, connection: psycopg.Connection[Any], relation: sql.Composed) -> Outcome:
-        alive = sql.SQL("s.{} IS DISTINCT FROM 'delete'").format(sql.Identifier(CHANGE))
-        there = alive if self.changes else sql.SQL("true")
+        there = self._alive if self.changes else sql.SQL("true")
         updated = self._update(connection, relation, there)
         created = self._insert(connection, relation, there)
         deletes = self.changes and self.rules.deletes != "ignore"
@@ -281,6 +298,11 @@ class Merge:
         return Outcome(**counts), again
 
     # ------------------------------------------------------------ pieces of SQL
+
+    @property
+    def _alive(self) -> sql.Composed:
+        """Whether a row that came is no delete. Never NULL."""
+        return sql.SQL("(s.{} IS DISTINCT FROM 'delete')").format(sql.Identifier(CHANGE))
 
     @property
     def _settable(self) -> tuple[Fitted, ...]:

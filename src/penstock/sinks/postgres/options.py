@@ -52,8 +52,8 @@ class StreamOptions(BaseModel):
     )
     newer_than: str | None = Field(
         default=None,
-        description="a row is taken only if it is newer, by this column, than what the table has; default: the last "
-        "one that comes is taken",
+        description="a row is taken only if it is newer, by this column, than what the table has; default: the "
+        "stream's cursor if `key` does not contain the primary key, else the last one that comes is taken",
         examples=["updated_at"],
     )
     guard: tuple[str, ...] = Field(
@@ -68,7 +68,8 @@ class StreamOptions(BaseModel):
     )
     deletes: Literal["ignore", "soft", "hard"] = Field(
         default="hard",
-        description="rows that the source says are deleted: `ignore` them, mark them (`soft`), or delete them (`hard`)",
+        description="rows that the source says are deleted: `ignore` them, mark them (`soft`), or delete them "
+        "(`hard`); without a key `soft` adds a row that is marked, and `hard` is refused",
     )
     deleted_at: str | None = Field(
         default=None,

@@ -77,7 +77,7 @@ class PostgresSink:
         key = () if options.mode == "append" else options.key or stream.primary_key
         return Rules(
             key=key,
-            newer_than=options.newer_than,
+            newer_than=options.newer_than or stream.newest_by(key),
             guard=options.guard,
             volatile=options.volatile,
             deletes=options.deletes,

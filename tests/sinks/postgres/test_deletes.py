@@ -1,0 +1,55 @@
+"""Deletes in a table without a key: refused, unless the stream says what becomes of them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from tests.sinks.postgres.landed import STREAM, Landed, content_of
+
+from penstock.core.marks import Mark
+from penstock.core.outcome import Outcome
+from penstock.core.slices import Kind, following
+from penstock.errors import StreamRefused
+from penstock.testing.contracts.delivery import put_aside
+
+ROWS = pa.table({"id": [1, 2, 1], "note": ["a", "b", None], "_change": ["upsert", "upsert", "delete"]})
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "append"}, {"mode": "append", "deletes": "hard"}])
+def test_deletes_that_would_be_added_as_rows(database: str, options: dict[str, str]) -> None:
+    orders = Landed(database, options)
+    with pytest.raises(StreamRefused, match="brings deletes") as refused:
+        orders.deliver(ROWS)
+    assert "`deletes: ignore`" in refused.value.next_step
+    assert "`deletes: soft`" in refused.value.next_step
+    assert orders.rows("SELECT to_regclass('public.orders')") == [(None,)]
+
+
+def test_an_open_slice_with_deletes_is_refused_too(database: str) -> None:
+    """It is not checked again: the configuration may have changed since it was begun."""
+    orders = Landed(database, {"mode": "append"})
+    content = content_of(ROWS.schema)
+    slice_ = following(None, pipeline="shop", stream=STREAM, upto=Mark.of({}), content=content, kind=Kind.ROWS)
+    sink = orders.sink
+    try:
+        with pytest.raises(StreamRefused, match="brings deletes"):
+            sink.commit(slice_, "a1", put_aside(sink, slice_, ROWS))
+    finally:
+        sink.close()
+    assert orders.rows("SELECT count(*) FROM orders") == [(0,)]
+
+
+def test_deletes_that_are_ignored(database: str) -> None:
+    orders = Landed(database, {"mode": "append", "deletes": "ignore"})
+    assert orders.deliver(ROWS) == Outcome(created=2, ignored=1)
+    assert orders.rows() == [(1, "a"), (2, "b")]
+
+
+def test_deletes_that_are_added_as_marked_rows(database: str) -> None:
+    orders = Landed(database, {"mode": "append", "deletes": "soft", "deleted_at": "gone"})
+    assert orders.deliver(ROWS) == Outcome(created=2, deleted=1)
+    assert orders.rows("SELECT id, note, gone IS NOT NULL FROM orders ORDER BY 1, 3") == [
+        (1, "a", False),
+        (1, None, True),
+        (2, "b", False),
+    ]
