@@ -637,6 +637,10 @@ class NoSpark:
         raise RuntimeError("there is no Spark here")
 
 
+def say_nothing(stream: str, text: str) -> None:
+    """Where nobody listens."""
+
+
 def no_mover() -> Mover:
     """Where nothing is moved by the source or sink itself."""
     raise RuntimeError("there is no mover here")
@@ -660,6 +664,8 @@ class Context:
     spark: Spark = field(default_factory=NoSpark)
     #: for rows that a source or sink must rewrite itself: a lake's rows without a place in the order
     mover: Callable[[], Mover] = no_mover
+    #: print a line about a stream at once: for work that takes long
+    say: Callable[[str, str], None] = say_nothing
 
 
 class Mover(Protocol):

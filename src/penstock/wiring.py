@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.ports import Context, Mover, Owner, Probe, Quiet, Reader, Sink, Source, Store, Writer
+from penstock.ports import Context, Mover, Owner, Probe, Quiet, Reader, Sink, Source, Store, Writer, say_nothing
 
 if TYPE_CHECKING:
     from penstock.config import File
@@ -130,6 +130,7 @@ def context_for(
     hands: Hands | None = None,
     mover: Callable[[], Mover] | None = None,
     probe: Probe | None = None,
+    say: Callable[[str, str], None] = say_nothing,
 ) -> Context:
     """What a pipeline's source and sink are built with. Without hands they get some that only they know of."""
     chosen = hands or hands_for(file)
@@ -139,6 +140,7 @@ def context_for(
         probe=probe or make_probe(),
         spark=chosen.spark,
         mover=mover or (lambda: chosen),
+        say=say,
     )
 
 
@@ -185,7 +187,13 @@ def assemble(
 
     # Whoever begins with Spark, source, sink or gate: the engine knows, gives it up at a signal and ends it.
     hands = kept or hands_for(file, begins=lambda: engine.starting("Spark"), ready=lambda: engine.started("Spark"))
-    context = context_for(file, pipeline, hands=hands, mover=lambda: engine.mover())
+    context = context_for(
+        file,
+        pipeline,
+        hands=hands,
+        mover=lambda: engine.mover(),
+        say=lambda stream, text: engine.note(stream, text),
+    )
     chosen = file.pipelines[pipeline]
     engine = Engine(
         pipeline,

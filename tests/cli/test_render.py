@@ -169,6 +169,9 @@ def test_a_signal() -> None:
 
 def test_reset_rewind_undo_and_recover() -> None:
     nothing = StateChanged(stream="a", version=9, number=0, slice_id="", mark=None, reason="recover")
+    assert texts(moved(1, rows=0, reason="begin")) == [
+        "shop/orders: begins here; mark: <m1>; rows from before it are not delivered"
+    ]
     assert texts(moved(2, rows=0, reason="rewind")) == [
         "shop/orders: rewound; mark: <m2>; the next run reads on from there"
     ]

@@ -52,11 +52,15 @@ class Lane:
     mode: str = "append"
     spark: Spark = field(default_factory=NoSpark)
     attempts: int = 0
+    said: list[str] = field(default_factory=list)
 
     def sink(self, probe: Probe | None = None) -> LakeSink:
         merge = StreamOptions(mode="merge", key=("id",)) if self.mode == "merge" else StreamOptions()
-        context = Context(self.pipeline, str(self.folder), probe or Quiet(), self.spark)
+        context = Context(self.pipeline, str(self.folder), probe or Quiet(), self.spark, say=self.say)
         return build(Options(namespace=self.namespace), {STREAM: merge}, context)
+
+    def say(self, stream: str, text: str) -> None:
+        self.said.append(f"{stream}: {text}")
 
     @property
     def place(self) -> Place:

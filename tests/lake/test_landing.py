@@ -186,11 +186,13 @@ def test_a_landing_does_not_wait_for_others_without_end(lane: Lane, monkeypatch:
     """A turn that does not end: its owner's clock is ahead, or one follows the other."""
     monkeypatch.setattr(landing, "NAP", 0.001)
     monkeypatch.setattr(landing, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(landing, "SILENT_SECONDS", 0.01)
     lane.deliver(rows(1))
     landing.take_turn(lane.table, lane.standing, "another", 3600, by="slice 7 of big/orders")
     with pytest.raises(StreamFailed, match="the turn is that of slice 7 of big/orders, until ") as failed:
         lane.deliver(rows(2))
     assert not isinstance(failed.value, StreamStopped)
+    assert lane.said == ["orders: slice 2 waits for slice 7 of big/orders, which writes the table n.orders"]
     turn = lane.standing.turn()
     assert turn
     assert turn.owner == "another"

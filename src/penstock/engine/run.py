@@ -482,6 +482,10 @@ class Engine:
         """The program that the mover has started is ready."""
         self._voice.say(MoverStatus(program=program, ready=True))
 
+    def note(self, stream: str, text: str) -> None:
+        """A source or sink says what it is doing."""
+        self._voice.say(Log(level="info", stream=stream, text=text))
+
     def _on_lost(self) -> None:
         self._lost = True
         if self._mover is not None:

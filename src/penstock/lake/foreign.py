@@ -41,12 +41,21 @@ class _Job:
     all: bool = False
 
 
-def stamp(place: Place, table: str, mover: Callable[[], Mover], probe: Probe) -> list[str]:
-    """Give every row its place; what was done, in words. Asks the metadata alone when there is nothing to do."""
+def stamp(
+    place: Place,
+    table: str,
+    mover: Callable[[], Mover],
+    probe: Probe,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[str]:
+    """Give every row its place; what was done, in words. Asks the metadata alone when there is nothing to do.
+
+    `say` prints at once how far it is.
+    """
     standing = peek(place, table)
     if standing is None or not standing.ours or _clean(standing):
         return []
-    return _Stamping(place, table, mover, probe).run()
+    return _Stamping(place, table, mover, probe, say).run()
 
 
 def _clean(standing: Standing) -> bool:
@@ -59,6 +68,7 @@ class _Stamping:
     table: str
     mover: Callable[[], Mover]
     probe: Probe
+    say: Callable[[str], None]
 
     @property
     def _name(self) -> str:
@@ -98,7 +108,7 @@ class _Stamping:
         from penstock.lake.landing import inspected
         from penstock.lake.parquet import Shape
         from penstock.lake.planning import NAME_MAPPING
-        from penstock.lake.stamping import Stamper, WholeFiles, remove_files, tally
+        from penstock.lake.stamping import Stamper, WholeFiles, move_in_steps, remove_files, tally
         from penstock.lake.tables import LostRace, commit
         from penstock.lake.writing import decode
 
@@ -117,7 +127,7 @@ class _Stamping:
                 places={i: (job.task.file.partition, job.task.file.spec_id) for i, job in enumerate(jobs)},
             )
             reader = WholeFiles(table.io, table.schema(), table.properties.get(NAME_MAPPING))
-            receipts = self.mover().move(reader, writer, parts)
+            receipts = move_in_steps(self.mover(), reader, writer, parts, self._say_progress)
             added = [file for receipt in receipts for file in decode(receipt)]
             count, last = tally(receipts)
             head = max(head, last)
@@ -139,6 +149,9 @@ class _Stamping:
         if count:
             said.append(f"gave {count} rows that others had put into {self._name} their place in the order")
         return said
+
+    def _say_progress(self, done: int, of: int) -> None:
+        self.say(f"{self._name}: {done} of {of} files rewritten, with numbers for the rows of other programs")
 
     def _jobs(self, table: Table, standing: Standing) -> tuple[list[_Job], Sequence[Overwrite]]:
         """The files that hold rows without a place of their own; and what others changed or deleted."""

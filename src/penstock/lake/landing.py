@@ -40,6 +40,8 @@ TRIES = 40
 NAP = 0.05
 #: how long a landing waits for the turns of others in all
 WAIT_SECONDS = 600.0
+#: how long it waits before it says so
+SILENT_SECONDS = 2.0
 
 
 @dataclass
@@ -74,6 +76,8 @@ class Landing:
     slice: Slice
     attempt: str
     probe: Probe
+    #: prints a line at once
+    say: Callable[[str], None] = lambda _: None
 
     def land(self, landed: Landed, put: Callable[[Table, Standing, Landed], Planted] | None = None) -> None:
         """Commit the slice after the one before it. CommitUnclear: it was not this attempt, or nobody knows yet.
@@ -115,13 +119,17 @@ class Landing:
 
     def _ready(self, hurry: bool) -> tuple[Table, Standing]:
         """The table, once it holds the slice before and nobody else has the turn; one in a hurry takes the turn."""
-        began = time.monotonic()
+        began, said = time.monotonic(), ""
         while True:
             table, standing = self._loaded()
             self.must_follow(standing)
             if other := self._others_turn(standing):
-                if time.monotonic() - began > WAIT_SECONDS:
+                waited = time.monotonic() - began
+                if waited > WAIT_SECONDS:
                     raise self._waited(other)
+                if waited > SILENT_SECONDS and said != other.owner:
+                    said = other.owner
+                    self.say(f"slice {self.slice.number} waits for {other.by}, which writes the table {self._name}")
                 time.sleep(NAP)
             elif hurry and not self._mine(standing):
                 by = f"slice {self.slice.number} of {self.slice.pipeline}/{self.slice.stream}"
@@ -207,10 +215,14 @@ class Landing:
         if table is not None and self._mine(standing_of(table)):
             give_turn_back(table)
 
+    @property
+    def _name(self) -> str:
+        return f"{self.place.namespace}.{self.table}"
+
     def _waited(self, other: Turn) -> StreamFailed:
         return StreamFailed(
-            f"slice {self.slice.number} waited {WAIT_SECONDS:.0f} seconds for other writers of "
-            f"{self.place.namespace}.{self.table}; the turn is that of {other.by}, until {other.until:%H:%M:%S} UTC",
+            f"slice {self.slice.number} waited {WAIT_SECONDS:.0f} seconds for other writers of {self._name}; the turn "
+            f"is that of {other.by}, until {other.until:%H:%M:%S} UTC",
             next_step="see whether that writer still runs, and run again; the slice is still open",
             pipeline=self.slice.pipeline,
             stream=self.slice.stream,

@@ -6,7 +6,7 @@ Reader and Writer of this module are two ends of the same pipe; each part is one
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,10 @@ from penstock.lake.pieces import Piece
 from penstock.lake.projection import Projection, arrow_type, names_of
 from penstock.lake.shelf import Shelf, reading
 from penstock.lake.writing import packed, writing
+from penstock.ports import Mover, Reader, Writer
+
+#: how often it is said how far a rewrite is
+STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,19 @@ def _uuid_bytes(texts: pa.Array, plain: pa.DataType) -> pa.Array:
     raw = bytes.fromhex("".join(digits.to_pylist()))
     made = pa.FixedSizeBinaryArray.from_buffers(plain, len(texts), [None, pa.py_buffer(raw)])
     return pc.if_else(texts.is_valid(), made, pa.scalar(None, plain))
+
+
+def move_in_steps(
+    mover: Mover, reader: Reader, writer: Writer, parts: Sequence[Part], progress: Callable[[int, int], None]
+) -> list[Receipt]:
+    """Move the parts, at most ten times one group after the other, so that it can be said how far it is."""
+    step = max(mover.workers, -(-len(parts) // STEPS))
+    receipts: list[Receipt] = []
+    for begin in range(0, len(parts), step):
+        receipts += mover.move(reader, writer, parts[begin : begin + step])
+        if len(parts) > step:
+            progress(min(begin + step, len(parts)), len(parts))
+    return receipts
 
 
 def tally(receipts: Sequence[Receipt]) -> tuple[int, int]:

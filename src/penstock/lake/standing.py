@@ -149,6 +149,13 @@ class Standing:
         return self.main is None or self.main.summary.get("total-records") == "0"
 
     @property
+    def size(self) -> str:
+        """The files and rows that main shows, for people, as its summary tells."""
+        summary = self.main.summary if self.main else {}
+        files, rows = summary.get("total-data-files", "its"), summary.get("total-records", "all")
+        return f"{files} files with {rows} rows"
+
+    @property
     def head(self) -> int:
         return int(self.properties.get(names.HEAD, "0"))
 

@@ -50,13 +50,18 @@ class Lake:
     #: for keyed tables
     spark: Spark = field(default_factory=NoSpark)
     _last: dict[str, Position] = field(default_factory=dict)
+    #: what sources and sinks said at once
+    said: list[str] = field(default_factory=list)
 
     @property
     def place(self) -> Place:
         return Place.of(LakeOptions(namespace=self.namespace), folder=str(self.folder), pipeline="in")
 
     def context(self, pipeline: str, probe: Probe | None = None) -> Context:
-        return Context(pipeline, str(self.folder), probe or Quiet(), spark=self.spark, mover=LoopMover)
+        def say(stream: str, text: str) -> None:
+            self.said.append(f"{stream}: {text}")
+
+        return Context(pipeline, str(self.folder), probe or Quiet(), spark=self.spark, mover=LoopMover, say=say)
 
     # ------------------------------------------------------------ rows come in
 

@@ -71,7 +71,9 @@ def test_from_now_into_another_table(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.land(orders(1, 100))
     (tmp_path / "out.yaml").write_text((FILE % "{type: lake}").replace("{}", "{from: now}"))
-    run(tmp_path)
+    said, _, _ = run(tmp_path)
+    assert "out/orders: begins here; mark: " in said
+    assert "rewound" not in said
     lake.land(orders(101, 103))
     run(tmp_path)
     rows = lake.catalog().load_table("out.orders").scan().to_arrow()

@@ -194,3 +194,30 @@ def test_partitioned_tables_keep_their_partitions(tmp_path: Path) -> None:
     assert sorted(reader.ids()) == list(range(1, 21))
     assert {str(task.file.partition) for task in lake.table().scan().plan_files()} == before
     assert lake.table().scan("colour = 'red'").to_arrow().num_rows == 10
+
+
+def test_an_adoption_says_that_it_rewrites_the_table_and_how_far_it_is(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.make(orders(1, 1))
+    for id_ in range(1, 13):
+        lake.append(orders(id_, id_))
+    reader = lake.reader(adopt=True)
+    [remark] = [
+        r.text for r in reader.source().explain("orders", reader.source().content("orders")) if r.kind == "advice"
+    ]
+    assert remark == "the first run adds the column _ingest_seq and rewrites 12 files with 12 rows once"
+    assert sorted(reader.ids()) == list(range(1, 13))
+    assert lake.said[0] == "orders: adopts shop.orders: 12 files with 12 rows are rewritten once, with numbers"
+    done = "orders: shop.orders: {} of 12 files rewritten, with numbers for the rows of other programs"
+    assert lake.said[1:] == [done.format(n) for n in (2, 4, 6, 8, 10, 12)]
+
+
+def test_a_sink_says_that_it_adopts_a_table(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.make(orders(1, 1))
+    lake.append(orders(1, 3))
+    lake.land(orders(4, 5), into_existing=True)
+    assert lake.said == [
+        "orders: adopted shop.orders: it has the column _ingest_seq now; its rows get their numbers, and its files are "
+        "rewritten for it, when it is first read"
+    ]

@@ -119,6 +119,8 @@ def _changed(message: StateChanged, words: Callable[[str | None], str]) -> str:
     place = message.at or words(message.mark)
     if message.reason == "reset":
         return "reset: the next run reads it from the beginning"
+    if message.reason == "begin":
+        return f"begins here; mark: {place}; rows from before it are not delivered"
     if message.reason in ("rewind", "undo"):
         done = "rewound" if message.reason == "rewind" else "undone"
         return f"{done}; mark: {place}; the next run reads on from there"

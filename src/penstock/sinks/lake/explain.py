@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from penstock.core.slices import Kind
 from penstock.lake.place import Place
+from penstock.lake.standing import Standing
 from penstock.ports import Remark, StreamInfo
 
 
@@ -18,8 +19,29 @@ def remarks(
     *,
     newer_than: str | None,
     gone: Sequence[str],
+    adopts: Standing | None = None,
 ) -> Sequence[Remark]:
-    """Where it lands comes first. `gone`: columns of the table that the source no longer has."""
+    """Where it lands comes first. `gone`: columns of the table that the source no longer has.
+
+    `adopts`: a table that penstock did not make.
+    """
+    found = _remarks(place, table, mode, key, stream, newer_than=newer_than, gone=gone)
+    if adopts is None:
+        return found
+    what = "the table is not penstock's: the first slice adds the column _ingest_seq"
+    return [*found, Remark("gap", f"{what}; when it is first read, {adopts.size} are rewritten once")]
+
+
+def _remarks(
+    place: Place,
+    table: str,
+    mode: str,
+    key: Sequence[str],
+    stream: StreamInfo,
+    *,
+    newer_than: str | None,
+    gone: Sequence[str],
+) -> Sequence[Remark]:
     where = f"lands in the table {place.namespace}.{table} of {place.warehouse}"
     if stream.kind is Kind.REFRESH:
         return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -50,7 +50,13 @@ def check_schema(place: Place, table: str, content: Document, options: StreamOpt
 
 
 def made(
-    place: Place, table: str, slice_: Slice, options: StreamOptions, key: Sequence[str], admission: Admission
+    place: Place,
+    table: str,
+    slice_: Slice,
+    options: StreamOptions,
+    key: Sequence[str],
+    admission: Admission,
+    say: Callable[[str], None],
 ) -> Table:
     """The table, such that the slice's rows fit. StreamRefused if a stream's first slice must not go into it."""
     content = cast(Document, json.loads(slice_.content))
@@ -71,7 +77,8 @@ def made(
             else {k: v for k, v in properties.items() if k != names.KEY},
         )
     elif not standing_of(loaded).ours:
-        adopt(place, table, mode=options.mode, key=key)
+        for line in adopt(place, table, mode=options.mode, key=key):
+            say(f"{line}; its rows get their numbers, and its files are rewritten for it, when it is first read")
     loaded = load(place, table)
     if loaded is not None and evolve(loaded, schema):
         loaded = load(place, table)

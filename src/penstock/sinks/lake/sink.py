@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import Document, parse
@@ -19,6 +20,7 @@ from penstock.lake import names
 from penstock.lake.options import NAME
 from penstock.lake.peek import peek
 from penstock.lake.place import Place
+from penstock.lake.standing import Standing
 from penstock.ports import Context, Held, Remark, StreamInfo, Writer
 from penstock.sinks.lake.admission import Admission
 from penstock.sinks.lake.checks import Checks, newer_than
@@ -142,7 +144,13 @@ class LakeSink:
             stream,
             newer_than=newer_than(options, stream),
             gone=absent(content),
+            adopts=self._adopts(stream.name),
         )
+
+    def _adopts(self, stream: str) -> Standing | None:
+        """A table that penstock did not make, and that the stream's first slice adopts."""
+        standing = peek(self.place, self.table(stream))
+        return standing if standing is not None and not standing.ours else None
 
     def held(self, stream: str) -> Held | None:
         from penstock.lake.chain import held
@@ -165,6 +173,7 @@ class LakeSink:
                 self.stream_options(slice_.stream),
                 self.key(slice_.stream),
                 self._admission(slice_.stream, slice_.kind, parse(slice_.content)),
+                partial(self.context.say, slice_.stream),
             )
 
     def writer(self, slice_: Slice, attempt: str) -> Writer:
@@ -195,7 +204,8 @@ class LakeSink:
         if not slice_.previous and not landed.files and attempt not in self._aside:
             # A stream that begins without rows: nobody has asked for a writer, which makes the table.
             self._made(slice_)
-        landing = Landing(self.place, self.table(slice_.stream), slice_, attempt, self.context.probe)
+        say = partial(self.context.say, slice_.stream)
+        landing = Landing(self.place, self.table(slice_.stream), slice_, attempt, self.context.probe, say)
         if self.stream_options(slice_.stream).mode == "merge" and landed.files:
             from penstock.lake.merging import Merging
 

@@ -73,7 +73,7 @@ def remarks(content: Content, standing: Standing) -> Sequence[Remark]:
     if standing.ours and not standing.orderly:
         found.append(Remark("advice", "others have written to the table: the next run gives their rows numbers first"))
     if not standing.ours:
-        found.append(Remark("advice", "the first run adds the column _ingest_seq and rewrites the table's files once"))
+        found.append(Remark("advice", f"the first run adds the column _ingest_seq and rewrites {standing.size} once"))
     return found
 
 

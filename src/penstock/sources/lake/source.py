@@ -6,6 +6,7 @@ import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import Document
@@ -187,8 +188,9 @@ class LakeSource:
 
             read_filter(read.where, self._loaded(stream).schema())
         if not standing.ours:
+            self.context.say(stream, f"adopts {self._name(stream)}: {standing.size} are rewritten once, with numbers")
             lines += adopt(self.place, table)
-        lines += stamp(self.place, table, self.context.mover, self.context.probe)
+        lines += stamp(self.place, table, self.context.mover, self.context.probe, partial(self.context.say, stream))
         standing = self._standing(stream)
         lost = standing.lost(self.pipeline, stream)
         if lost and not (last and last.mark):
