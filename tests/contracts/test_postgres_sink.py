@@ -57,10 +57,18 @@ class Database:
         for sink in self.opened:
             sink.close()
 
-    def rows(self, stream: str) -> list[int]:
+    def occupy(self, stream: str, *ids: int) -> None:
+        with psycopg.connect(self.url) as db:
+            name = self._name(stream)
+            db.execute(sql.SQL("CREATE TABLE {} (id bigint PRIMARY KEY, text text)").format(name))
+            for id_ in ids:
+                db.execute(sql.SQL("INSERT INTO {} VALUES (%s, 'theirs')").format(name), [id_])
+
+    def rows(self, stream: str, column: str = "id") -> list[int]:
         with psycopg.connect(self.url) as db:
             try:
-                found = db.execute(sql.SQL("SELECT id FROM {} ORDER BY ctid").format(self._name(stream)))
+                query = sql.SQL("SELECT {} FROM {} ORDER BY ctid")
+                found = db.execute(query.format(sql.Identifier(column), self._name(stream)))
             except psycopg.errors.UndefinedTable:
                 return []
             return [id_ for (id_,) in found.fetchall()]
@@ -83,7 +91,7 @@ class Database:
 
 
 class TestAppend(SinkContract):
-    OPTIONS: ClassVar[dict[str, Any]] = {}
+    OPTIONS: ClassVar[dict[str, Any]] = {"mode": "append"}
 
     @pytest.fixture
     def destination(self, database: str) -> Iterator[Database]:
@@ -108,6 +116,9 @@ class TestAppend(SinkContract):
 
 class TestUpsert(TestAppend):
     """One row for each key."""
+
+    KEYED: ClassVar[bool] = True
+    AFTER_A_DELETE: ClassVar[list[int] | None] = [2]
 
     OPTIONS: ClassVar[dict[str, Any]] = {"mode": "upsert", "key": ("id",)}
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
 
 from penstock.core.slices import Kind
 from penstock.errors import StreamRefused
 from penstock.lake import tables
-from penstock.lake.names import of_file
+from penstock.lake.names import DELETED, SEQ, of_file
 from penstock.lake.options import LakeOptions
 from penstock.lake.place import Place
 from penstock.links.spark import SparkHouse
@@ -48,15 +51,25 @@ class Folder:
         options = Options(directory="out", format=self.format)
         return build(options, {}, Context(pipeline=pipeline, folder=str(self.folder), probe=probe))
 
-    def rows(self, stream: str) -> list[int]:
+    def rows(self, stream: str, column: str = "id") -> list[int]:
         data = self.folder / "out" / safe(stream)
         if (data / "current").is_symlink():
             data = data / "current"
         if not data.exists():
             return []
         files = ds.dataset(data, format="json" if self.format == "ndjson" else self.format)
-        ids: list[int] = files.to_table(columns=["id"]).column("id").to_pylist() if files.files else []
+        ids: list[int] = files.to_table(columns=[column]).column(column).to_pylist() if files.files else []
         return ids
+
+    def occupy(self, stream: str, *ids: int) -> None:
+        data = self.folder / "out" / safe(stream)
+        data.mkdir(parents=True)
+        lines = {"csv": ["id,text", *(f"{id_},theirs" for id_ in ids)]}
+        lines["ndjson"] = [json.dumps({"id": id_, "text": "theirs"}) for id_ in ids]
+        if self.format == "parquet":
+            pq.write_table(table(*ids), data / "theirs.parquet")
+        else:
+            (data / f"theirs.{self.format}").write_text("".join(f"{line}\n" for line in lines[self.format]))
 
     def aside(self) -> int:
         meta = self.folder / "out" / "_penstock"
@@ -67,19 +80,25 @@ class Folder:
         os.unlink(newest)
 
 
-class TestParquetFiles(SinkContract):
+class Files(SinkContract):
+    """A delete is a row of its own, told by `_change`."""
+
+    AFTER_A_DELETE: ClassVar[list[int] | None] = [1, 1, 2]
+
+
+class TestParquetFiles(Files):
     @pytest.fixture
     def destination(self, tmp_path: Path) -> Folder:
         return Folder(tmp_path, "parquet")
 
 
-class TestCsvFiles(SinkContract):
+class TestCsvFiles(Files):
     @pytest.fixture
     def destination(self, tmp_path: Path) -> Folder:
         return Folder(tmp_path, "csv")
 
 
-class TestNdjsonFiles(SinkContract):
+class TestNdjsonFiles(Files):
     @pytest.fixture
     def destination(self, tmp_path: Path) -> Folder:
         return Folder(tmp_path, "ndjson")
@@ -114,14 +133,26 @@ class Lake:
     def table(self, stream: str) -> Table | None:
         return tables.load(self.place, self.open(Quiet()).table(stream))
 
-    def rows(self, stream: str) -> list[int]:
+    def occupy(self, stream: str, *ids: int) -> None:
+        name = self.open(Quiet()).table(stream)
+        theirs = table(*ids)
+        self.place.catalog().create_namespace_if_not_exists(self.namespace)
+        made = self.place.catalog().create_table((self.namespace, name), theirs.schema)
+        made.append(theirs)
+
+    def rows(self, stream: str, column: str = "id") -> list[int]:
         table = self.table(stream)
         if table is None:
             return []
         seen = table.scan().to_arrow()
+        if SEQ not in seen.column_names:
+            theirs: list[int] = seen.column(column).to_pylist()
+            return theirs
+        if DELETED in seen.column_names:
+            seen = seen.filter(pc.fill_null(pc.invert(seen.column(DELETED)), True))
         numbers = seen.column("_ingest_seq").to_pylist()
         assert len(numbers) == len(set(numbers))
-        ids: list[int] = seen.sort_by("_ingest_seq").column("id").to_pylist()
+        ids: list[int] = seen.sort_by("_ingest_seq").column(column).to_pylist()
         return ids
 
     def aside(self) -> int:
@@ -144,6 +175,11 @@ class Lake:
 
 
 class TestLakeLog(SinkContract):
+    """A delete is a row that readers leave out; the version before it stays."""
+
+    REFUSED_BESIDE_OTHERS: ClassVar[frozenset[Kind]] = frozenset({Kind.ROWS, Kind.REFRESH})
+    AFTER_A_DELETE: ClassVar[list[int] | None] = [1, 2]
+
     @pytest.fixture
     def destination(self, tmp_path: Path) -> Lake:
         return Lake(tmp_path)
@@ -182,6 +218,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 class TestLakeKeyed(TestLakeLog):
     """A keyed table shows each id once, and takes no refresh."""
+
+    KEYED: ClassVar[bool] = True
+    AFTER_A_DELETE: ClassVar[list[int] | None] = [2]
 
     @pytest.fixture
     def destination(self, folder: Path, house: SparkHouse) -> Lake:

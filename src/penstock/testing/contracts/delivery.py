@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 PIPELINE, STREAM = "contract", "orders"
 CONTENT: Document = {"columns": [{"name": "id", "arrow": "int64"}, {"name": "text", "arrow": "string"}]}
+#: the same of a source that sees deletes
+CHANGES: Document = {**CONTENT, "changes": True}
+#: a row of the source has a key of its own, `row`; rows that share an `id` follow each other by `at`
+VERSIONS: Document = {"columns": [{"name": name, "arrow": "int64"} for name in ("row", "id", "at")]}
 
 
 class Destination(Protocol):
@@ -26,8 +30,12 @@ class Destination(Protocol):
         """Another sink on the same place, built from the same configuration."""
         ...
 
-    def rows(self, stream: str) -> list[int]:
-        """The ids that readers of a stream see now, each as often as they see it."""
+    def rows(self, stream: str, column: str = "id") -> list[int]:
+        """The ids, or another column, that readers of a stream see now, each as often as they see it."""
+        ...
+
+    def occupy(self, stream: str, *ids: int) -> None:
+        """Put rows of others there, by another tool, before the stream's first slice."""
         ...
 
     def aside(self) -> int:
@@ -66,11 +74,27 @@ def table(*ids: int) -> pa.Table:
     return pa.table({"id": list(ids), "text": [f"row {each}" for each in ids]}, schema=schema)
 
 
+def changes(*rows: tuple[int, str]) -> pa.Table:
+    """Ids, each with what happened to its row; a delete has nothing but its key."""
+    ids, said = [id_ for id_, _ in rows], [change for _, change in rows]
+    texts = [None if change == "delete" else f"row {id_}" for id_, change in rows]
+    return table(*ids).set_column(1, "text", [texts]).append_column("_change", [said])
+
+
+def versions(*rows: tuple[int, int, int]) -> pa.Table:
+    """(row, id, at) of each."""
+    import pyarrow as pa
+
+    columns = list(zip(*rows, strict=True))
+    return pa.table([pa.array(column, pa.int64()) for column in columns], names=["row", "id", "at"])
+
+
 def after(last: Position | None, *, stream: str = STREAM, pipeline: str = PIPELINE, **more: Any) -> Slice:
     """The slice that comes after `last`; by default one with rows."""
     number = last.number + 1 if last else 1
     upto = more.pop("upto", Mark.of({"key": [str(number)]}))
-    return following(last, pipeline=pipeline, stream=stream, upto=upto, content=CONTENT, **more)
+    content = more.pop("content", CONTENT)
+    return following(last, pipeline=pipeline, stream=stream, upto=upto, content=content, **more)
 
 
 def put_aside(sink: Sink, slice_: Slice, *parts: pa.Table, attempt: str = "a1", first_part: int = 0) -> list[Receipt]:

@@ -7,25 +7,29 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
 from penstock.core.marks import Mark
 from penstock.core.slices import Kind, Part, Receipt, Slice
-from penstock.errors import CommitUnclear, SliceRefused, StreamStopped
+from penstock.errors import CommitUnclear, SliceRefused, StreamRefused, StreamStopped
 from penstock.ports import Probe, Quiet, Sink, StreamInfo
 from penstock.testing.contracts.delivery import (
+    CHANGES,
     CONTENT,
     STREAM,
+    VERSIONS,
     Crash,
     Crashing,
     Destination,
     after,
+    changes,
     deliver,
     position,
     put_aside,
     table,
+    versions,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +37,13 @@ if TYPE_CHECKING:
 
 
 class SinkContract:
+    #: whether the sink under test keeps one row for each id
+    KEYED: ClassVar[bool] = False
+    #: what is refused where there are rows of others
+    REFUSED_BESIDE_OTHERS: ClassVar[frozenset[Kind]] = frozenset({Kind.REFRESH})
+    #: the ids that readers see after 1 and 2 came and 1 was deleted; None: such a stream is refused
+    AFTER_A_DELETE: ClassVar[list[int] | None] = None
+
     @pytest.fixture
     def destination(self) -> Destination:
         """An empty place."""
@@ -518,6 +529,53 @@ class SinkContract:
                 destination.open(Crashing(at_call=call)).commit(slice_, "a1", receipts)
             assert list(sink.recover(stream)) == []
             assert destination.rows(stream) == ([1] if position(sink, stream) else [])
+
+    # ------------------------------------------------------------ what was there, and what rows mean
+
+    @pytest.mark.parametrize("kind", [Kind.ROWS, Kind.REFRESH])
+    def test_rows_of_others_stay_unless_the_user_agrees(self, sink: Sink, destination: Destination, kind: Kind) -> None:
+        """They stay beside those of the stream, or the stream is refused before anything is written."""
+        destination.occupy(STREAM, 91, 92)
+        info = StreamInfo(STREAM, kind, ("id",), ("id",) if kind is Kind.ROWS else ())
+        sink.expect([info])
+        if kind in self.REFUSED_BESIDE_OTHERS:
+            with pytest.raises(StreamRefused) as refused:
+                sink.check(info, CONTENT)
+            assert refused.value.next_step
+            assert sink.held(STREAM) is None
+            assert sorted(destination.rows(STREAM)) == [91, 92]
+            return
+        sink.check(info, CONTENT)
+        deliver(sink, after(None, kind=kind), table(1))
+        assert sorted(destination.rows(STREAM)) == [1, 91, 92]
+
+    def test_a_delete_is_rendered_or_refused(self, sink: Sink, destination: Destination) -> None:
+        """Never as a row that looks like any other."""
+        info = StreamInfo(STREAM, Kind.ROWS, ("id",), ("place",), in_order=True)
+        sink.expect([info])
+        if self.AFTER_A_DELETE is None:
+            with pytest.raises(StreamRefused) as refused:
+                sink.check(info, CHANGES)
+            assert refused.value.next_step
+            assert destination.rows(STREAM) == []
+            return
+        sink.check(info, CHANGES)
+        first = deliver(sink, after(None, content=CHANGES), changes((1, "upsert"), (2, "upsert")))
+        last = deliver(sink, after(first, content=CHANGES), changes((1, "delete")))
+        assert sorted(destination.rows(STREAM)) == self.AFTER_A_DELETE
+        assert position(sink) == last
+
+    def test_of_rows_that_share_a_key_the_newest_stays(self, sink: Sink, destination: Destination) -> None:
+        """Neither the rows of a slice nor the slices of a first load come in the order of the cursor."""
+        info = StreamInfo(STREAM, Kind.ROWS, ("row",), ("at", "row"))
+        sink.expect([info])
+        sink.check(info, VERSIONS)
+        first = versions((1, 1, 20), (2, 2, 11), (3, 2, 10))
+        second = versions((4, 1, 19), (5, 2, 12), (6, 3, 5))
+        last = deliver(sink, after(None, content=VERSIONS), first)
+        deliver(sink, after(last, content=VERSIONS), second)
+        newest = [5, 12, 20] if self.KEYED else [5, 10, 11, 12, 19, 20]
+        assert sorted(destination.rows(STREAM, "at")) == newest
 
     # ------------------------------------------------------------ neighbours
 
