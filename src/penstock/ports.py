@@ -104,8 +104,10 @@ class Planned:
     kind: Kind = Kind.ROWS
     #: how it is cut and what to expect; kept with the intent, not part of its id
     plan: Document = field(default_factory=dict)
-    #: rows to expect, exact or estimated
+    #: rows to expect; None: not known
     rows: int | None = None
+    #: whether the rows were counted, not estimated
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -673,6 +675,10 @@ class Mover(Protocol):
 
     #: how many parts move at the same time
     workers: int
+
+    def warm(self) -> None:
+        """Start what takes long, before something is held for `move`: a snapshot, a lock. Idempotent."""
+        ...
 
     def move(self, reader: Reader, writer: Writer, parts: Sequence[Part]) -> Sequence[Receipt]:
         """Move every part; one receipt per part. Failed parts are tried again here, within reason.

@@ -82,6 +82,9 @@ class Hands:
         self.workers = spark.options.workers
         self._mover: Mover | None = None
 
+    def warm(self) -> None:
+        self._made().warm()
+
     def move(self, reader: Reader, writer: Writer, parts: Sequence[Part]) -> Sequence[Receipt]:
         return self._made().move(reader, writer, parts)
 

@@ -383,6 +383,28 @@ def test_a_refresh_that_drops_by_more_than_half_asks_first(one: Pipeline, keep: 
         assert current(one) == [1, 2, 3, 4, 5][:keep]
 
 
+def test_a_refresh_is_opened_only_once_the_mover_is_ready(one: Pipeline) -> None:
+    """A snapshot and a lock are held from then on, and Spark takes its time to start."""
+    steps: list[str] = []
+
+    class Slow(LoopMover):
+        def warm(self) -> None:
+            steps.append("started")
+
+        def move(self, reader: Any, writer: Any, parts: Any) -> Sequence[Receipt]:
+            steps.append("moved")
+            return super().move(reader, writer, parts)
+
+    class Noted(Refreshing):
+        def reading(self, slice_: Any) -> Any:
+            steps.append("opened")
+            return super().reading(slice_)
+
+    one.source = Noted(one.rows)
+    assert one.open(mover=Slow).run().exit_code == 0
+    assert steps == ["started", "opened", "moved"]
+
+
 def test_each_run_refreshes_once(one: Pipeline) -> None:
     one.source = Refreshing(one.rows)
     for number in range(1, 4):

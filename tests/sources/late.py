@@ -12,7 +12,7 @@ from tests.sources.tables import source
 
 from penstock.core.documents import Document, canonical
 from penstock.core.marks import Position
-from penstock.core.slices import following
+from penstock.core.slices import Slice, following
 from penstock.ports import Budget, Left
 from penstock.sources.postgres import PostgresSource
 
@@ -76,29 +76,36 @@ class Reads:
         left = origin.left("t", content, mark, ceiling) if ceiling else None
         found = Run([], ceiling, left, 0)
         while ceiling is not None:
-            mark = self.last.mark if self.last else None
-            planned = origin.plan("t", content, mark, ceiling, Budget(bytes=1 << 30, workers=2))
-            if planned is None:
+            slice_ = self.planned(origin, content, ceiling)
+            if slice_ is None:
                 break
-            slice_ = following(
-                self.last,
-                pipeline="shop",
-                stream="t",
-                upto=planned.upto,
-                content=content,
-                kind=planned.kind,
-                plan=planned.plan,
-            )
             with origin.reading(slice_) as reading:
                 for part in reading.parts:
                     with reading.reader.open(part) as batches:
                         found.ids += batches.read_all()["id"].to_pylist()
-            assert planned.upto.text == canonical(planned.upto.document)
+            assert slice_.upto
+            assert slice_.upto.text == canonical(slice_.upto.document)
             self.last = slice_.position
             found.slices += 1
             assert found.slices < 10, "the run does not end"
         self.delivered += found.ids
         return found
+
+    def planned(self, origin: PostgresSource, content: Document, ceiling: Document) -> Slice | None:
+        """The next slice, which is not read yet."""
+        mark = self.last.mark if self.last else None
+        planned = origin.plan("t", content, mark, ceiling, Budget(bytes=1 << 30, workers=2))
+        if planned is None:
+            return None
+        return following(
+            self.last,
+            pipeline="shop",
+            stream="t",
+            upto=planned.upto,
+            content=content,
+            kind=planned.kind,
+            plan=planned.plan,
+        )
 
     @property
     def mark(self) -> Any:

@@ -52,6 +52,17 @@ def test_at_most_so_many_rows(table: str) -> None:
     assert max(sum(map(len, parts)) for parts in load.parts) <= 600
 
 
+def test_a_limit_of_rows_takes_as_many_blocks_as_it_allows(table: str) -> None:
+    """Thirty blocks of thirty rows: not one block a slice."""
+    execute(table, "ANALYZE t")
+    for most in (100, 400):
+        load = by_blocks(table, 10**6, most=most).run()
+        assert sorted(load.rows) == numbers(table)
+        slices = [sum(map(len, parts)) for parts in load.parts]
+        assert max(slices) <= most
+        assert len(slices) <= 1000 / most * 1.5 + 1
+
+
 def test_rows_that_move_to_other_blocks_meanwhile(table: str) -> None:
     """Updated rows leave their blocks, for blocks that were read too; new ones come at the end, or into gaps."""
     turn = iter(range(100))

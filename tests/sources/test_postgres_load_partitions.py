@@ -252,6 +252,57 @@ class TestPermissions:
         grow(table, "3001, 3100", region="7", at="now()")
         assert sorted(load.run().rows) == numbers(table)
 
+    def test_old_rows_of_a_leaf_that_may_not_be_read_are_not_passed_over(self, table: str, reader: str) -> None:
+        load = by_leaf(reader, 10**6, first_load="auto").run()
+        older(table, "t7", "2001, 2400", 7)
+        attach(table, "t7", 7)
+        with pytest.raises(StreamRefused) as refused:
+            load.begin().plan()
+        name = table.rpartition("/")[2]
+        assert refused.value.what == (
+            f"the partition public.t7 was attached to public.t with rows from below the mark, and user {name} may not "
+            "read it by its own name, which loading them needs"
+        )
+        grant = f"GRANT SELECT ON public.t7 TO {name};"
+        step = f"{grant} or set `hidden_partitions: skip` on the stream to leave these rows out"
+        assert refused.value.next_step == step
+        execute(table, grant)
+        assert sorted(load.run().rows) == numbers(table)
+
+    def test_unless_they_are_left_out_knowingly(self, table: str, reader: str) -> None:
+        load = by_leaf(reader, 10**6, first_load="auto", hidden_partitions="skip").run()
+        older(table, "t7", "2001, 2400", 7)
+        attach(table, "t7", 7)
+        name = table.rpartition("/")[2]
+        assert load.begin().ceiling
+        assert load.last
+        assert load.ceiling
+        left = load.open().left("t", load.content, load.last.mark, load.ceiling)
+        assert left.warning == (
+            f"rows from below the mark are left out (`hidden_partitions: skip`): user {name} may not read public.t7, "
+            "attached since, by its own name"
+        )
+        assert load.ceiling["held"], "a run says it although nothing moves"
+        grow(table, "3001, 3100", region="7", at="now()")
+        assert sorted(load.run().rows) == [n for n in numbers(table) if not 2001 <= n <= 2400]
+
+    def test_check_says_what_becomes_of_them(self, table: str, reader: str) -> None:
+        def said() -> list[str]:
+            load = by_leaf(reader, 10**6, first_load="auto").begin()
+            return [remark.text for remark in load.open().explain("t", load.content) if "partition" in remark.text]
+
+        name = table.rpartition("/")[2]
+        assert said() == [
+            f"user {name} may not read partitions by their own names (public.t1, public.t2_low, public.t2_high and 2 "
+            "more): one that is attached with rows from below the mark stops the stream, or its rows are left out with "
+            "`hidden_partitions: skip`. Grant SELECT on each, and by ALTER DEFAULT PRIVILEGES on those to come"
+        ]
+        execute(table, f"REVOKE SELECT ON t FROM {name}; GRANT SELECT (n, id, region, c) ON t TO {name}")
+        assert said() == [
+            "a partition that is attached with rows from below the mark is not noticed: user "
+            f"{name} may read columns alone on public.t"
+        ]
+
     def test_columns_alone_do_not_tell_leaves_apart(self, table: str, reader: str) -> None:
         name = table.rpartition("/")[2]
         execute(table, f"REVOKE SELECT ON t FROM {name}; GRANT SELECT (n, id, region, c) ON t TO {name}")

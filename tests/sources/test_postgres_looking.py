@@ -73,6 +73,54 @@ class TestWhatIsLeft:
             content = origin.content(stream)
             assert origin.left(stream, content, None, {"run": "one"}) == Left(MANY)
 
+    @pytest.mark.parametrize("options", [KEYSET, {}], ids=["keyset", "refresh"])
+    def test_a_condition_is_counted(self, database: str, options: dict[str, Any]) -> None:
+        execute(database, ORDERS, FILL.replace(str(MANY), "900"))
+        origin = source(database, {"orders": {**options, "where": "id % 3 = 0 -- every third"}})
+        content = origin.content("orders")
+        ceiling = origin.ceiling("orders", content, "run")
+        assert ceiling is not None
+        left = origin.left("orders", content, None, ceiling)
+        assert (left.rows, left.exact) == (300, True)
+        planned = origin.plan("orders", content, None, ceiling, Budget(1 << 30))
+        assert planned
+        assert (planned.rows, planned.exact) == (None, False)
+        execute(database, FILL, "ANALYZE orders")
+        if options:
+            ceiling = origin.ceiling("orders", content, "another run")
+            assert ceiling is not None
+        left = origin.left("orders", content, None, ceiling)
+        assert not left.exact
+        assert left.rows is not None
+        assert left.rows < MANY / 2
+
+    def test_a_slice_that_is_cut_by_statistics_is_not_called_exact(
+        self, database: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        execute(database, ORDERS, FILL, "ANALYZE orders")
+        for far, exact in ((100_000, True), (10_000, False)):
+            monkeypatch.setattr("penstock.sources.postgres.keyset.FAR", far)
+            origin = source(database, {"orders": {"cursor": "id", "unique": True}})
+            content = origin.content("orders")
+            ceiling = origin.ceiling("orders", content, "run")
+            assert ceiling is not None
+            planned = origin.plan("orders", content, None, ceiling, Budget(64 * 90_000, row_bytes=64))
+            assert planned
+            assert planned.exact == exact
+            assert planned.rows == pytest.approx(MANY, abs=0 if exact else MANY * 0.02)
+            assert planned.rows is not None
+            assert planned.rows <= MANY, "no more than the table has"
+
+    def test_numbers_that_a_double_cannot_hold(self, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("penstock.sources.postgres.remaining.COUNTED", 10)
+        execute(
+            database,
+            "CREATE TABLE orders (id numeric PRIMARY KEY)",
+            "INSERT INTO orders SELECT ('1e' || n)::numeric FROM generate_series(1, 400) n",
+        )
+        left, *_ = self.asked(database, 350, cursor="id", unique=True)
+        assert (left.rows, left.exact) == (None, False)
+
     def test_a_small_table_that_nobody_has_analyzed_is_counted(self, database: str) -> None:
         execute(database, "CREATE TABLE kinds (name text PRIMARY KEY)", "INSERT INTO kinds VALUES ('a'), ('b')")
         origin = source(database, {"kinds": {}})

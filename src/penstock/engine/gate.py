@@ -334,6 +334,9 @@ class Gate:
     def move(self, state: StreamState, slice_: Slice, attempt: str) -> Sequence[Receipt]:
         if not slice_.kind.moves:
             return ()
+        if slice_.kind is Kind.REFRESH:
+            # It is read in one snapshot, under a lock on its table: neither is held while Spark starts.
+            self.mover().warm()
         with self.source.reading(slice_) as reading:
             self.tell(drifting.otherwise(slice_, reading.changed, self.drift))
             # A slice that only takes note of something has no parts, and needs nobody to move them.

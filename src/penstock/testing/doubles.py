@@ -41,6 +41,9 @@ class LoopMover:
     def __init__(self) -> None:
         self.cancelled = False
 
+    def warm(self) -> None:
+        return None
+
     def move(self, reader: Reader, writer: Writer, parts: Sequence[Part]) -> Sequence[Receipt]:
         receipts = []
         for part in parts:
@@ -143,7 +146,7 @@ class MemorySource:
         at, top = _place(after), ceiling["place"]
         assert isinstance(top, int)
         upto = min(top, at + self.most, at + (budget.rows if budget.rows is not None else self.most))
-        return Planned(Mark.of({"place": upto}), rows=upto - at) if upto > at else None
+        return Planned(Mark.of({"place": upto}), rows=upto - at, exact=True) if upto > at else None
 
     def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
         top = ceiling["place"]

@@ -88,6 +88,7 @@ def _open(at: Look, seen: Seen) -> dict[str, Any] | None:
         "after": at.source.describe(intent.after),
         "upto": at.source.describe(intent.upto),
         "rows": rows,
+        "exact": bool(plan.get("exact")),
         "bytes": _bytes(seen, rows, plan),
     }
 
@@ -107,6 +108,7 @@ def _ahead(at: Look, seen: Seen, content: Document, most: int, found: dict[str, 
             break
         number += 1
         found["slices"].append(_slice(at, seen, number, after, next_))
+        next_plan = next_.plan
         after = next_.upto
         row_bytes = next_.plan.get("row_bytes")
         if isinstance(row_bytes, int):
@@ -125,8 +127,12 @@ def _ahead(at: Look, seen: Seen, content: Document, most: int, found: dict[str, 
         }
     if found["slices"]:
         first = found["slices"][0]
-        if first["rows"] is None and not found["more"] and len(found["slices"]) == 1:
-            first |= {"rows": left.rows, "bytes": _bytes(seen, left.rows, {})}
+        if not first["exact"] and not found["more"] and len(found["slices"]) == 1:
+            first |= {
+                "rows": left.rows,
+                "exact": left.exact and not found["whole"],
+                "bytes": _bytes(seen, left.rows, next_plan),
+            }
     elif at.source.plan(name, content, start, ceiling, GLANCE) is not None:
         found["note"] = "the run puts the source in order first, and then knows what is new; see `penstock check`"
 
@@ -143,7 +149,7 @@ def _slice(at: Look, seen: Seen, number: int, after: Mark | None, next_: Planned
         "after": at.source.describe(after),
         "upto": "the whole table" if whole else at.source.describe(next_.upto),
         "rows": next_.rows,
-        "exact": next_.rows is not None and not whole,
+        "exact": next_.exact,
         "bytes": _bytes(seen, next_.rows, next_.plan),
     }
 

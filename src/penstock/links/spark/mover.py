@@ -30,6 +30,9 @@ class SparkMover:
         self.house = house
         self.workers = house.options.workers
 
+    def warm(self) -> None:
+        self.house.session()
+
     def move(self, reader: Reader, writer: Writer, parts: Sequence[Part]) -> Sequence[Receipt]:
         if not parts:
             return []

@@ -251,7 +251,9 @@ class LakeSource:
         with shelf_of(table) as shelf:
             upto = cut(shelf, found, seq, head, budget=budget.bytes, rows=budget.rows, row_bytes=budget.row_bytes)
         rows = sum(piece.rows for piece in found if piece.within(seq, upto))
-        return Planned(mark_of(uuid, upto, at, began=began), plan=_plan(budget), rows=rows if upto == head else None)
+        known, exact = rows if upto == head else None, read.where is None
+        place = mark_of(uuid, upto, at, began=began)
+        return Planned(place, plan=_plan(budget), rows=known, exact=exact and known is not None)
 
     def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
         """From the files' own counts; a filter of the user's is not taken into account."""

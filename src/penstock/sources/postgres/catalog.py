@@ -10,6 +10,7 @@ from psycopg import sql
 
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import TableName, statement
+from penstock.sources.postgres.identity import TableIdentity
 
 ROOM = "penstock.sources.postgres"
 
@@ -62,6 +63,7 @@ class Table:
     inherited: bool
     columns: tuple[Column, ...]
     indexes: tuple[Index, ...]
+    identity: TableIdentity
 
     @property
     def primary_key(self) -> tuple[str, ...]:
@@ -95,20 +97,19 @@ def describe(session: Session, name: TableName, key: Iterable[str], *, stream: s
         **{
             field: said[field]
             for field in (
-                *(
-                    "oid",
-                    "kind",
-                    "blocks",
-                    "rows",
-                    "may_use_schema",
-                    "may_select",
-                    "row_security",
-                    "inherited",
-                ),
+                "oid",
+                "kind",
+                "blocks",
+                "rows",
+                "may_use_schema",
+                "may_select",
+                "row_security",
+                "inherited",
             )
         },
         columns=tuple(Column(**column) for column in said["columns"]),
         indexes=tuple(Index(**{**index, "columns": tuple(index["columns"])}) for index in said["indexes"]),
+        identity=TableIdentity.read(said),
     )
 
 

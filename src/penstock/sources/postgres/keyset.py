@@ -39,8 +39,14 @@ def next_slice(
         return None
     return Planned(
         upto=replace(upto, key=found.upto or upto.key).mark(),
-        plan={"cuts": [list(key) for key in found.cuts], "rows": found.rows, "row_bytes": row_bytes},
+        plan={
+            "cuts": [list(key) for key in found.cuts],
+            "rows": found.rows,
+            "exact": found.exact,
+            "row_bytes": row_bytes,
+        },
         rows=found.rows,
+        exact=found.exact,
     )
 
 

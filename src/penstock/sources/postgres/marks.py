@@ -19,6 +19,7 @@ from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import row, typed
 from penstock.links.postgres.types import bare
 from penstock.sources.postgres.content import Content, KeyColumn, names
+from penstock.sources.postgres.identity import TableIdentity
 
 #: types whose order and text do not differ: a column may change from one to another under a mark
 _ALIKE = ({"smallint", "integer", "bigint"}, {"text", "character varying"})
@@ -40,6 +41,10 @@ class KeysetMark:
     leaves: tuple[str, ...] = ()
     #: where the server was in its log when it was made; None where the server did not tell
     lsn: str | None = None
+    #: the table that it was made in; None: not noted yet
+    table: TableIdentity | None = None
+    #: rows that shared its cursor value when it was made, up to its key; None: not counted
+    ties: int | None = None
 
     def mark(self) -> Mark:
         return Mark.of(self.document())
@@ -53,8 +58,13 @@ class KeysetMark:
             "timeline": self.timeline,
             "proof": self.proof,
         }
-        leaves: Document = {"leaves": list(self.leaves)} if self.leaves else {}
-        return {**said, **leaves, **({"lsn": self.lsn} if self.lsn else {})}
+        noted: Document = {
+            "leaves": list(self.leaves) or None,
+            "lsn": self.lsn,
+            "table": self.table.document() if self.table else None,
+            "ties": self.ties,
+        }
+        return {**said, **{name: value for name, value in noted.items() if value is not None}}
 
     def words(self) -> str:
         if self.key is None:
@@ -134,8 +144,10 @@ def _keyset(document: Any) -> KeysetMark:
     columns = _columns(document)
     if not isinstance(document["unique"], bool) or (key is not None and len(key) != len(columns)):
         raise TypeError
-    timeline, proof, lsn = (document.get(name) for name in ("timeline", "proof", "lsn"))
-    return KeysetMark(key, columns, document["unique"], timeline, proof, _texts(document.get("leaves", [])), lsn)
+    timeline, proof, lsn, ties = (document.get(name) for name in ("timeline", "proof", "lsn", "ties"))
+    leaves, table = _texts(document.get("leaves", [])), document.get("table")
+    table = TableIdentity.read(table) if table else None
+    return KeysetMark(key, columns, document["unique"], timeline, proof, leaves, lsn, table, ties)
 
 
 def _load(load: Any, then: Any) -> LoadMark:
@@ -163,14 +175,22 @@ def describe(mark: Mark | None) -> str:
     return f"read whole by run {ours.run[:8]}" if isinstance(ours, RefreshMark) else ours.words()
 
 
-def made_at(mark: Mark, timeline: int | None, lsn: str | None) -> Mark:
-    """The same mark, as one that was made while the server was there."""
+def noted(mark: Mark, **said: Any) -> Mark:
+    """The same mark with fields of its keyset (where the server was, which table it is) as they are now."""
     ours = read(mark)
     if isinstance(ours, RefreshMark):
         return mark
     if isinstance(ours, LoadMark):
-        return replace(ours, then=replace(ours.then, timeline=timeline, lsn=lsn)).mark()
-    return replace(ours, timeline=timeline, lsn=lsn).mark()
+        return replace(ours, then=replace(ours.then, **said)).mark()
+    return replace(ours, **said).mark()
+
+
+def along_the_cursor(mark: Mark | None) -> KeysetMark | None:
+    """Where a mark goes on along the cursor: itself, or what follows a first load; None: it has no cursor."""
+    ours = read(mark) if mark else None
+    if isinstance(ours, LoadMark):
+        return ours.then
+    return ours if isinstance(ours, KeysetMark) else None
 
 
 def accept(session: Session, stream: str, last: Position, now: Content) -> None:

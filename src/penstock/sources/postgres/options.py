@@ -145,6 +145,11 @@ class StreamOptions(BaseModel):
         default="refuse",
         description="if row-level security hides rows from us: `refuse` the stream, or `accept` what we see",
     )
+    hidden_partitions: Literal["refuse", "skip"] = Field(
+        default="refuse",
+        description="if a partition is attached later with rows from below the mark, and the user may not read it by "
+        "its own name: `refuse` the stream, or `skip` these rows and warn",
+    )
     where: str | None = Field(
         default=None,
         min_length=1,
@@ -169,6 +174,13 @@ class StreamOptions(BaseModel):
     )
     horizon: Horizon | None = Field(
         default=None, description="as `horizon` of the source, for this stream alone; default: the source's"
+    )
+    continues: str | None = Field(
+        default=None,
+        pattern=r"^\d+/\d+/\d+$",
+        description="confirms, after the table was replaced or its sequence restarted, that no row below the mark is "
+        "new; the message of the stop names the value; default: such a change stops the stream",
+        examples=["16412/16412/16420"],
     )
     accept_drop: bool = Field(
         default=False,

@@ -116,6 +116,8 @@ class Reach:
     upto: Key | None
     #: rows to expect
     rows: int
+    #: whether they were counted
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,9 @@ def walk_on(session: Session, stream: str, content: Content, whole: Range, walk:
     rows = (cuts[-1].rows if cuts else 0) + rest
     # Fewer rows than wanted: then these are all that the range has.
     upto = None if rows < walk.most else cuts[-1].key
-    return Reach(tuple(cut.key for cut in walk.chosen(cuts, rows) if cut.key != upto), upto, rows)
+    # What `where` leaves out is walked over too.
+    exact = content.where is None
+    return Reach(tuple(cut.key for cut in walk.chosen(cuts, rows) if cut.key != upto), upto, rows, exact)
 
 
 def walked(session: Session, stream: str, content: Content, whole: Range, walk: Walk) -> tuple[list[Cut], int]:

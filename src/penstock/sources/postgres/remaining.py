@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from psycopg import sql
 
 from penstock.core.documents import Document
@@ -15,25 +17,11 @@ from penstock.sources.postgres.content import Content
 from penstock.sources.postgres.horizon import horizons
 from penstock.sources.postgres.marks import KeysetMark, bound
 from penstock.sources.postgres.plan import key_range
-
-#: up to here rows are counted
-COUNTED = 10_000
+from penstock.sources.postgres.spread import COUNTED, NUMBERS, expected
+from penstock.sources.postgres.statements import matched
 
 #: tables and what is stored like one: beginning to read them costs little
 _HEAPS = ("r", "p", "m")
-
-#: how a cursor becomes a number that grows with it, by type
-_NUMBERS = {
-    "smallint": "({0})::float8",
-    "integer": "({0})::float8",
-    "bigint": "({0})::float8",
-    "numeric": "({0})::float8",
-    "real": "({0})::float8",
-    "double precision": "({0})::float8",
-    "date": "(({0}) - date '2000-01-01')::float8",
-    "timestamp without time zone": "extract(epoch FROM {0})::float8",
-    "timestamp with time zone": "extract(epoch FROM {0})::float8",
-}
 
 
 def of_keyset(session: Session, stream: str, content: Content, after: KeysetMark | None, ceiling: Document) -> Left:
@@ -63,9 +51,10 @@ def of_range(session: Session, stream: str, content: Content, range_: Range) -> 
         most=sql.Literal(COUNTED),
         cursor=sql.Literal(content.key[0].column),
         name=sql.Literal(written(content.table.sql)),
+        matched=matched(content),
     )
-    [(count, known)] = session.rows(query, table=str(content.table), stream=stream)
-    if count < COUNTED:
+    [(passed, count, known)] = session.rows(query, table=str(content.table), stream=stream)
+    if passed < COUNTED:
         return Left(count, exact=True)
     if range_.after is None or range_.upto is None:
         found: int | None = expected(session, stream, content, _filled(content))
@@ -83,24 +72,18 @@ def of_table(session: Session, stream: str, content: Content) -> Left:
     """
     table = describe(session, content.table, (), stream=stream)
     if table is not None and table.rows is None and table.kind in _HEAPS:
-        query = sql.SQL("SELECT count(*) FROM (SELECT FROM {} LIMIT {}) x").format(
-            content.table.sql, sql.Literal(COUNTED)
-        )
-        [[count]] = session.rows(query, table=str(content.table), stream=stream)
-        if count < COUNTED:
+        query = sql.SQL(
+            "SELECT count(*), count(*) FILTER (WHERE x.matched) FROM (SELECT {} FROM {} AS t LIMIT {}) x"
+        ).format(sql.SQL("({}) AS matched").format(matched(content)), content.table.sql, sql.Literal(COUNTED))
+        [(passed, count)] = session.rows(query, table=str(content.table), stream=stream)
+        if passed < COUNTED:
             return Left(count, exact=True)
-    return Left(expected(session, stream, content, sql.SQL("true")))
-
-
-def expected(session: Session, stream: str, content: Content, where: sql.Composed | sql.SQL) -> int:
-    """Rows for which something is true, as the server's planner expects them."""
-    query = sql.SQL("EXPLAIN (FORMAT JSON) SELECT 1 FROM {} AS t WHERE {}").format(content.table.sql, where)
-    [[said]] = session.rows(query, table=str(content.table), stream=stream)
-    return int(said[0]["Plan"]["Plan Rows"])
+    return Left(expected(session, stream, content, matched(content)))
 
 
 def _filled(content: Content) -> sql.Composed:
-    return sql.SQL("{} IS NOT NULL").format(sql.Identifier("t", content.key[0].column))
+    """Rows that have a cursor and that `where` lets through."""
+    return sql.SQL("{} IS NOT NULL AND {}").format(sql.Identifier("t", content.key[0].column), matched(content))
 
 
 def _by_statistics(session: Session, stream: str, content: Content, after: Key, upto: Key) -> int:
@@ -110,28 +93,30 @@ def _by_statistics(session: Session, stream: str, content: Content, after: Key, 
     """
     cursor = sql.Identifier("t", content.key[0].column)
     low, *ties = bound(content.key, after)
-    above = sql.SQL("{0} > {1} AND {0} <= {2}").format(cursor, low, bound(content.key, upto)[0])
+    above = sql.SQL("{0} > {1} AND {0} <= {2} AND {3}").format(
+        cursor, low, bound(content.key, upto)[0], matched(content)
+    )
     rows = expected(session, stream, content, above)
     if ties:
         members = [sql.Identifier("t", column.column) for column in content.key[1:]]
-        beside = sql.SQL("{} = {} AND {} > {}").format(cursor, low, row(members), row(ties))
+        beside = sql.SQL("{} = {} AND {} > {} AND {}").format(cursor, low, row(members), row(ties), matched(content))
         rows += expected(session, stream, content, beside)
     return rows
 
 
 def _by_place(session: Session, stream: str, content: Content, after: Key, upto: Key) -> int | None:
     """As if the cursor were spread evenly, for a table that nobody has analyzed; None if it has no numbers."""
-    spelling = _NUMBERS.get(bare(content.key[0].type))
+    spelling = NUMBERS.get(bare(content.key[0].type))
     if spelling is None:
         return None
     cursor = sql.Identifier("t", content.key[0].column)
     low, high = (sql.SQL(spelling).format(bound(content.key, key)[0]) for key in (after, upto))
     lowest = sql.SQL("(SELECT {} FROM {} AS t WHERE {} ORDER BY {} LIMIT 1)").format(
-        sql.SQL(spelling).format(cursor), content.table.sql, _filled(content), cursor
+        sql.SQL(spelling).format(cursor), content.table.sql, sql.SQL("{} IS NOT NULL").format(cursor), cursor
     )
     query = sql.SQL("SELECT ({1} - {0}) / nullif({1} - {2}, 0)").format(low, high, lowest)
     [[share]] = session.rows(query, table=str(content.table), stream=stream)
-    if share is None:
+    if share is None or not math.isfinite(share):
         return None
     rows = expected(session, stream, content, _filled(content))
     return int(min(1.0, max(0.0, float(share))) * rows)

@@ -41,7 +41,7 @@ def place(session: Session, stream: str, content: Content, at: Mark | None, to: 
             f"its mark, {mark.words()}, is not there yet, and rows would be left out",
             f"name a value of {cursor.column} that lies behind the mark",
         )
-    return replace(mark, key=below).mark()
+    return (mark if below == mark.key else replace(mark, key=below, ties=None)).mark()
 
 
 def _below(session: Session, stream: str, content: Content, value: sql.Composed) -> Key | None:

@@ -23,6 +23,8 @@ class Leaf:
     #: whether it can be read by its own name, and then shows what its parent shows
     may_select: bool
     blocks: int
+    #: of a new one, the condition that its rows meet, as SQL; None: nobody asked, or it has none
+    bounds: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def look(session: Session, name: TableName, *, stream: str, known: Sequence[str]
         return Shape("0", "", False, False, None, None, 0, (), ())
     said = rows[0][0]
     leaves = tuple(
-        Leaf(leaf["oid"], TableName(leaf["schema"], leaf["name"]), leaf["may_select"], leaf["blocks"])
+        Leaf(leaf["oid"], TableName(leaf["schema"], leaf["name"]), leaf["may_select"], leaf["blocks"], leaf["bounds"])
         for leaf in said["leaves"]
     )
     size = said["bytes"] if said["bytes"] is not None else sum(leaf.blocks for leaf in leaves) * BLOCK_BYTES

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 from penstock.core.documents import Document, parse
 from penstock.core.marks import Mark, Position
@@ -12,20 +14,23 @@ from penstock.errors import InputError, StreamRefused
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import TableName
 from penstock.ports import Budget, Context, Left, Offered, Planned, Reading, Remark, StreamInfo
-from penstock.sources.postgres import catalog, keyset, marks, refresh
+from penstock.sources.postgres import catalog, keyset, marks, missed, refresh
 from penstock.sources.postgres.altered import as_now, refused
 from penstock.sources.postgres.catalog import Found, Table
-from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.content import Content, names
+from penstock.sources.postgres.horizon import horizons
 from penstock.sources.postgres.horizon.horizons import Horizons
+from penstock.sources.postgres.identity import TableIdentity
 from penstock.sources.postgres.load import loading
 from penstock.sources.postgres.load.pieces import Stream
-from penstock.sources.postgres.marks import LoadMark, RefreshMark
+from penstock.sources.postgres.marks import KeysetMark, LoadMark, RefreshMark
 from penstock.sources.postgres.options import Horizon, Options, StreamOptions
 from penstock.sources.postgres.plan import parts_for
 from penstock.sources.postgres.reader import PostgresReader
+from penstock.sources.postgres.replaced import check_open, doubt, stopped
 from penstock.sources.postgres.server import servers
 from penstock.sources.postgres.server.access import Access
-from penstock.sources.postgres.validate import key_names, table_name, validate
+from penstock.sources.postgres.validate import key_names, missing_table, table_name, validate_table
 
 
 class PostgresSource:
@@ -37,6 +42,8 @@ class PostgresSource:
         self._context = context
         self._access = Access(options, context)
         self._horizons = Horizons(self._horizon)
+        #: as each stream's table was when it was last validated
+        self._identities: dict[str, TableIdentity] = {}
 
     # ------------------------------------------------------------ reaching the database
 
@@ -130,7 +137,7 @@ class PostgresSource:
 
     def content(self, stream: str) -> Document:
         options = self._options_of(stream)
-        content = validate(self._session, stream, options, self._options.default_schema)
+        content, self._identities[stream] = validate_table(self._session, stream, options, self._options.default_schema)
         if content.mode == "keyset":
             loading.check(self._keyset(stream, content))
         return content.document()
@@ -149,7 +156,12 @@ class PostgresSource:
         read = Content.read(content)
         if read.mode == "refresh":
             return {"run": run}
-        return self._horizons.ceiling(self._session, stream, read, run, after)
+        found = self._horizons.ceiling(self._session, stream, read, run, after)
+        if found is None or after is None:
+            return found
+        return horizons.with_warnings(
+            found, missed.warnings(self._keyset(stream, read), after, self._identity(stream, read))
+        )
 
     def _horizon(self, stream: str) -> Horizon:
         return self._options_of(stream).horizon or self._options.horizon
@@ -157,12 +169,55 @@ class PostgresSource:
     def plan(
         self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
+        read = Content.read(content)
+        # Known before anything is planned: a table that is replaced from here on is not the one of the next mark.
+        identity = self._identity(stream, read) if read.mode == "keyset" else None
         # Not with `accept`: a stream that must not go on from its mark can still be rewound.
         if after:
             self._access.follows(stream, after)
+            self._same_table(stream, read, after)
         planned = self._planned(stream, content, after, ceiling, budget)
+        if planned is None:
+            return None
+        if identity:
+            upto = marks.noted(planned.upto, table=identity)
+            planned = replace(
+                planned, upto=upto if budget.look else self._with_ties(stream, read, after, upto, ceiling)
+            )
         # Looked at last: where the server is now, it has all that was seen for the ceiling and the plan.
-        return servers.placed(planned, self._session.look()) if planned else None
+        return servers.placed(planned, self._session.look())
+
+    def _with_ties(self, stream: str, content: Content, after: Mark | None, upto: Mark, ceiling: Document) -> Mark:
+        """A mark with how many rows share its cursor value, where one with a lower tiebreaker could come later."""
+        mark, before = marks.read(upto), marks.along_the_cursor(after)
+        proof: Any = ceiling.get("proof")
+        cheap = self._options_of(stream).index == "required"
+        if not isinstance(mark, KeysetMark) or mark.key is None or not cheap or (proof and proof["proven"]):
+            return upto
+        if before and before.key == mark.key:
+            return marks.noted(upto, ties=before.ties)
+        return marks.noted(upto, ties=missed.ties(self._session, stream, content, mark.key))
+
+    def _same_table(self, stream: str, content: Content, after: Mark) -> None:
+        """StreamRefused if the table is not the one that the mark was made in, or its sequence was restarted."""
+        mark, continues = marks.along_the_cursor(after), self._options_of(stream).continues
+        if mark is None or doubt(mark, content, self._identity(stream, content), continues) is None:
+            return
+        # What was seen when the stream was validated may be older than the mark.
+        del self._identities[stream]
+        now = self._identity(stream, content)
+        found = doubt(mark, content, now, continues)
+        if found:
+            raise stopped(stream, found, now)
+
+    def _identity(self, stream: str, content: Content) -> TableIdentity:
+        """Which table a stream reads; StreamRefused if it is gone."""
+        if stream not in self._identities:
+            table = catalog.describe(self._session, content.table, names(content.key), stream=stream)
+            if table is None:
+                raise missing_table(self._session, stream, content.table)
+            self._identities[stream] = table.identity
+        return self._identities[stream]
 
     def _planned(
         self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
@@ -174,16 +229,18 @@ class PostgresSource:
         if after == upto:
             return None
         table = catalog.describe(self._session, read.table, (), stream=stream)
+        rows = table.rows if table and read.where is None else None
         # One more holds the snapshot that they join.
         connections = self._options.connections
         parts = parts_for(budget.workers, max(1, connections - 1) if connections else None)
-        return Planned(upto=upto, kind=Kind.REFRESH, plan={"parts": parts}, rows=table.rows if table else None)
+        return Planned(upto=upto, kind=Kind.REFRESH, plan={"parts": parts}, rows=rows)
 
     def _keyset(self, stream: str, content: Content) -> Stream:
         """A keyset stream, for those who plan and read it."""
         first_load = self._options_of(stream).first_load
         waits = self._horizon(stream).method != "off"
-        return Stream(self._session, stream, content, first_load, self._options.connections, waits)
+        skips = self._options_of(stream).hidden_partitions == "skip"
+        return Stream(self._session, stream, content, first_load, self._options.connections, waits, skips)
 
     def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
         from penstock.sources.postgres import remaining
@@ -203,8 +260,13 @@ class PostgresSource:
     def rewound(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
         from penstock.sources.postgres.rewinding import place
 
-        at = last.mark if last else None
-        return servers.led(place(self._session, stream, Content.read(content), at, to), at, self._session.server)
+        at, read = last.mark if last else None, Content.read(content)
+        found = place(self._session, stream, read, at, to)
+        identity = self._identity(stream, read)
+        if found and not identity.same(_table_of(found)):
+            # A place that a user names in the table as it is now.
+            found = marks.noted(found, table=identity, ties=None)
+        return servers.led(found, at, self._session.server)
 
     def describe(self, mark: Mark | None) -> str:
         return marks.describe(mark)
@@ -261,4 +323,10 @@ class PostgresSource:
         table = catalog.describe(self._session, content.table, (), stream=stream)
         if table is None:
             raise refused(stream, f"it reads table {content.table}, which is gone", "bring the table back")
+        check_open(slice_, content, table.identity, self._options_of(stream).continues)
         return table
+
+
+def _table_of(mark: Mark) -> TableIdentity | None:
+    ours = marks.along_the_cursor(mark)
+    return ours.table if ours else None

@@ -38,7 +38,7 @@ _NUMERIC = "CASE WHEN {0} = 0 OR abs({0}) BETWEEN 1e-300 AND 1e300 THEN ({0})::f
 _SINCE = "extract(epoch FROM {0})::float8"
 _BITS = "('x' || left(replace(({0})::text, '-', ''), 13))::bit(52)::bigint::float8"
 #: how a value becomes a number that grows with it, by type
-_NUMBERS = {
+NUMBERS = {
     **dict.fromkeys(("smallint", "integer", "bigint", "real", "double precision"), _NUMBER),
     **dict.fromkeys(("date", "timestamp without time zone", "timestamp with time zone"), _SINCE),
     "numeric": _NUMERIC,
@@ -76,6 +76,8 @@ class Spread:
     steps: tuple[Step, ...]
     #: whether a place inside a step can be named
     divisible: bool
+    #: rows of the whole table, as the planner expects them
+    table: float = 0.0
 
     @property
     def rows(self) -> float:
@@ -105,7 +107,8 @@ def reach(session: Session, stream: str, content: Content, whole: Range, walk: W
         wanted.pop()
     found = _probed(session, stream, content, whole, list(spread.places(wanted))) if wanted else []
     if slices == 1:
-        return Reach(tuple(found), None, round(each))
+        # What came since the statistics were made is taken for too much; the table does not hold more than it has.
+        return Reach(tuple(found), None, round(min(each, spread.table)))
     # Not one row lies so low: there may be any number above.
     return Reach(tuple(found[:-1]), found[-1], round(each)) if found else None
 
@@ -144,17 +147,17 @@ def _spread(session: Session, stream: str, content: Content, whole: Range, walk:
         # Numbers that are told apart are no more than there are from the lowest to the last.
         share = _share(said["first_number"], said["last_number"], span)
         rows = min(rows, span + 1) * (share or 1.0)
-        return Spread((Step(said["first"], said["last"], rows),), divisible=True)
+        return Spread((Step(said["first"], said["last"], rows),), divisible=True, table=rows)
     if (said["most_common"] or 0.0) * rows > walk.most * COMMON or (said["common"] or 0.0) > MOSTLY:
         return None
-    spread = Spread(tuple(_steps(said, rows)), divisible=type_ in _NUMBERS)
+    spread = Spread(tuple(_steps(said, rows)), divisible=type_ in NUMBERS, table=rows)
     coarse = not spread.divisible and max(step.rows for step in spread.steps) > walk.most
     return None if coarse else spread
 
 
 def _said(session: Session, stream: str, content: Content, whole: Range) -> dict[str, Any]:
     lead, keys = content.key[0], [sql.Identifier("t", column.column) for column in content.key]
-    number = sql.SQL(_NUMBERS.get(bare(lead.type), "NULL::float8"))
+    number = sql.SQL(NUMBERS.get(bare(lead.type), "NULL::float8"))
     query = statement(ROOM, "spread").format(
         lead=keys[0],
         table=content.table.sql,

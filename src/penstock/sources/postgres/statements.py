@@ -31,6 +31,11 @@ def filtered(content: Content) -> list[sql.Composed]:
     return [sql.SQL("(\n{}\n)").format(sql.SQL(content.where))] if content.where else []
 
 
+def matched(content: Content) -> sql.Composed:
+    """What is true of the rows that the user's condition lets through: all of them if there is none."""
+    return sql.SQL(" AND ").join(filtered(content)) if content.where else sql.SQL("{}").format(sql.SQL("true"))
+
+
 def of_part(content: Content, part: Part) -> Content:
     """The content as a part reads it: from a partition, where it names one."""
     table = parse(part.terms).get("table")

@@ -14,6 +14,7 @@ from penstock.links.postgres.literals import TableName, plain
 from penstock.links.postgres.types import form
 from penstock.sources.postgres.catalog import Column, Table, describe, similar
 from penstock.sources.postgres.content import ColumnRead, Content, KeyColumn
+from penstock.sources.postgres.identity import TableIdentity
 from penstock.sources.postgres.options import StreamOptions
 
 #: a column that says upsert or delete in every batch; see Reader in ports.py
@@ -24,6 +25,13 @@ MOST_NULLS = 1000
 
 def validate(session: Session, stream: str, options: StreamOptions, default_schema: str) -> Content:
     """The stream as it would be read now; StreamRefused if it cannot be read safely as it is configured."""
+    return validate_table(session, stream, options, default_schema)[0]
+
+
+def validate_table(
+    session: Session, stream: str, options: StreamOptions, default_schema: str
+) -> tuple[Content, TableIdentity]:
+    """The same, with which table it is."""
     check_options(stream, options)
     key = key_names(options)
     name = table_name(stream, options, default_schema)
@@ -44,7 +52,7 @@ def validate(session: Session, stream: str, options: StreamOptions, default_sche
     rules.condition_is_one(session)
     if options.cursor and options.nulls == "fail":
         rules.no_cursor_is_null(session)
-    return Content(
+    content = Content(
         mode="keyset" if options.cursor else "refresh",
         table=name,
         columns=tuple(column_read(column, options) for column in rules.columns),
@@ -57,6 +65,7 @@ def validate(session: Session, stream: str, options: StreamOptions, default_sche
         where=options.where,
         unfit=options.unfit,
     )
+    return content, table.identity
 
 
 def column_read(column: Column, options: StreamOptions) -> ColumnRead:

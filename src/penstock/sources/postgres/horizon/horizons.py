@@ -8,7 +8,7 @@ people, and `held` says that a transaction keeps rows back.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -113,6 +113,16 @@ def noted(left: Left, ceiling: Document, held_back: int | None) -> Left:
         horizon=told["words"],
         proven=told["proven"],
     )
+
+
+def with_warnings(ceiling: Document, found: Iterable[str]) -> Document:
+    """A ceiling with more for an operator to look at: a run says it even if it has nothing to move."""
+    said = list(found)
+    if not said:
+        return ceiling
+    told: Any = ceiling.get("horizon") or dict.fromkeys(("words", "proven", "top", "blocker", "warning"))
+    warning = "; ".join([*([told["warning"]] if told["warning"] else []), *said])
+    return {**ceiling, "held": True, "horizon": {**told, "warning": warning}}
 
 
 # ---------------------------------------------------------------- documents

@@ -40,9 +40,11 @@ class Blocker:
     gid: str | None
     #: how long it has been open, as far as anyone knows
     seconds: float | None
+    #: it does not show its beginning: the seconds count from when it was first met
+    at_least: bool = False
 
     def words(self) -> str:
-        age = f" for {span(self.seconds)}" if self.seconds is not None else ""
+        age = f" for {span(self.seconds)}" if self.seconds is not None and not self.at_least else ""
         if self.gid is not None:
             owner = f" (owner {self.user})" if self.user else ""
             return f"the prepared transaction {self.gid!r}{owner}, waiting{age}"
@@ -52,7 +54,9 @@ class Blocker:
         who = ", ".join(each for each in about if each)
         process = f"process {self.pid}" + (f" ({who})" if who else "")
         if self.state is None or self.state == "disabled":
-            return f"{process}, in a transaction{age} that the server does not show"
+            met = self.seconds if self.at_least else None
+            lasting = f", open for at least {span(met)}" if met is not None and met >= 1 else ""
+            return f"{process}, in a transaction{age} that the server does not show{lasting}"
         doing = f"idle in a transaction{age}, last with" if self.state.startswith("idle") else f"in a transaction{age}:"
         query = one_line(self.query or "")
         return f"{process}, {doing} {query}" if query else f"{process}, {doing.rstrip(':').removesuffix(', last with')}"

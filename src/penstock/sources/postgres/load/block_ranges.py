@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -42,7 +43,7 @@ def next_slice(stream: Stream, load: LoadMark, shape: Shape, budget: Budget) -> 
     at, end = load.after or BEGINNING, _place(_blocks(load))
     dense = max(1.0, spread.expected(stream.session, stream.name, stream.content) / max(1, shape.blocks or 1))
     if budget.rows is not None or walk.most < ROWS_OF_A_BLOCK:
-        upto = _exactly(stream, at, walk.most)
+        upto = _exactly(stream, at, _place(int(at[0]) + max(1, math.ceil(walk.most / dense))), walk.most)
     else:
         most = (keyset.long_walk(walk, budget) or walk).most
         upto = _place(int(at[0]) + max(1, int(most / dense)))
@@ -118,22 +119,14 @@ def _still_there(stream: Stream, load: LoadMark, shape: Shape) -> None:
         )
 
 
-def _exactly(stream: Stream, at: Key, most: int) -> Key:
-    """A place up to which there are at most so many rows: some blocks on, or inside of the block at hand."""
-    block = int(at[0])
-    if most >= ROWS_OF_A_BLOCK:
-        return _place(block + most // ROWS_OF_A_BLOCK)
+def _exactly(stream: Stream, at: Key, end: Key, most: int) -> Key:
+    """A place up to which there are at most `most` rows: the end, or inside of a block before it."""
     query = sql.SQL(
         "SELECT t.ctid::text FROM {} AS t WHERE t.ctid >= {}::tid AND t.ctid < {}::tid "
         "ORDER BY t.ctid OFFSET {} LIMIT 1"
-    ).format(
-        stream.content.table.sql,
-        _tid(at),
-        _tid(_place(block + 1)),
-        sql.Literal(most),
-    )
+    ).format(stream.content.table.sql, _tid(at), _tid(end), sql.Literal(most))
     found = stream.session.rows(query, table=str(stream.content.table), stream=stream.name)
-    return tuple(found[0][0].strip("()").split(",")) if found else _place(block + 1)
+    return tuple(found[0][0].strip("()").split(",")) if found else end
 
 
 def _tid(place: Key) -> sql.Literal:

@@ -30,6 +30,8 @@ class Stream:
     connections: int | None = None
     #: whether nothing is read that an open transaction could still come before
     waits: bool = True
+    #: whether rows below the mark of a partition that may not be read are left out knowingly
+    skips_hidden: bool = False
 
     def along(self, columns: tuple[KeyColumn, ...], leaf: Leaf | None) -> Content:
         """The content as if these columns were its key, of one partition if it is given."""

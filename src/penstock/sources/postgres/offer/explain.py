@@ -15,6 +15,10 @@ from penstock.sources.postgres.horizon.watching import span
 from penstock.sources.postgres.offer.proposals import SMALL, precision
 from penstock.sources.postgres.options import Horizon
 from penstock.sources.postgres.relations import Relation, relations
+from penstock.sources.postgres.shape import look
+
+#: names that a remark lists
+SHOWN = 3
 
 
 def remarks(session: Session, stream: str, content: Content, horizon: Horizon) -> list[Remark]:
@@ -24,7 +28,11 @@ def remarks(session: Session, stream: str, content: Content, horizon: Horizon) -
     relation = found[0] if found else None
     if content.mode == "keyset":
         proof = prove(session, stream, content)
-        said = [*_keyset(content, table, proof, horizon), *_late(session, content, proof, horizon)]
+        said = [
+            *_keyset(content, table, proof, horizon),
+            *_late(session, content, proof, horizon),
+            *_partitions(session, stream, content),
+        ]
     else:
         said = list(_refresh(relation))
     if content.row_security == "accept" and table and table.row_security:
@@ -62,6 +70,7 @@ def _late(session: Session, content: Content, proof: Proof, horizon: Horizon) ->
     """What becomes of rows whose transaction commits late."""
     if horizon.method == "off":
         yield Remark("gap", "a row whose transaction commits late, below the mark, is lost (`horizon: {method: off}`)")
+        yield from _ties(content)
         return
     cursor = content.key[0].column
     if proof.proven:
@@ -71,11 +80,46 @@ def _late(session: Session, content: Content, proof: Proof, horizon: Horizon) ->
     if proof.assumptions:
         assumed = "; that ".join(proof.assumptions)
         yield Remark("gap", f"a row that commits late is not lost, provided that {assumed}{lag}")
+        yield from _ties(content)
     if proof.would_raise:
         yield Remark("advice", f"so that this is proven: {proof.would_raise}")
     if proof.method == "activity" and not proof.sees_all:
         grant = f"GRANT pg_read_all_stats TO {plain(session.user)};"
         yield Remark("advice", f"so that the server shows since when others are at work: {grant}")
+
+
+def _partitions(session: Session, stream: str, content: Content) -> Iterator[Remark]:
+    """What becomes of partitions that are attached later with rows from below the mark."""
+    shape = look(session, content.table, stream=stream)
+    if shape.kind != "p":
+        return
+    if not shape.told_apart and shape.leaves:
+        why = "row-level security applies" if shape.row_security else f"user {session.user} may read columns alone"
+        yield Remark(
+            "gap",
+            f"a partition that is attached with rows from below the mark is not noticed: {why} on {content.table}",
+        )
+        return
+    hidden = [str(leaf.name) for leaf in shape.leaves if not leaf.may_select]
+    if hidden:
+        some = ", ".join(hidden[:SHOWN]) + (f" and {len(hidden) - SHOWN} more" if len(hidden) > SHOWN else "")
+        yield Remark(
+            "advice",
+            f"user {session.user} may not read partitions by their own names ({some}): one that is attached with rows "
+            "from below the mark stops the stream, or its rows are left out with `hidden_partitions: skip`. Grant "
+            "SELECT on each, and by ALTER DEFAULT PRIVILEGES on those to come",
+        )
+
+
+def _ties(content: Content) -> Iterator[Remark]:
+    """What becomes of rows that take a cursor value which was delivered already."""
+    cursor, *tiebreaker = names(content.key)
+    if tiebreaker:
+        yield Remark(
+            "gap",
+            f"a row that commits later with the {cursor} of the mark and a lower {', '.join(tiebreaker)} is missed; "
+            "each run counts such rows at its mark and warns of them",
+        )
 
 
 def _indexed(table: Table, key: tuple[str, ...]) -> bool:

@@ -19,7 +19,7 @@ from penstock.errors import PenstockError, StreamFailed, StreamRefused
 from penstock.links.postgres.connection import Identity, Server, Session, Tells
 from penstock.links.postgres.failures import lost
 from penstock.ports import Planned, Remark
-from penstock.sources.postgres.marks import KeysetMark, LoadMark, made_at, read
+from penstock.sources.postgres.marks import along_the_cursor, noted
 
 _DOUBT = "Rows that were read may not be there any more, and others may have taken their place"
 
@@ -111,7 +111,7 @@ class Needs:
 def placed(planned: Planned, server: Server) -> Planned:
     """A plan, and its mark, with the place in the server's log where it was made."""
     there: Document = {"timeline": server.timeline, "lsn": server.lsn}
-    return replace(planned, upto=made_at(planned.upto, server.timeline, server.lsn), plan={**planned.plan, **there})
+    return replace(planned, upto=noted(planned.upto, **there), plan={**planned.plan, **there})
 
 
 def remarks(tells: Tells) -> Iterator[Remark]:
@@ -134,7 +134,7 @@ def led(to: Mark | None, at: Mark | None, server: Server) -> Mark | None:
     """A mark that a user goes back to, as made on this server; `at` itself if that is where it is."""
     if to is None or (to == at and Made.mark(at).timeline == server.timeline):
         return to
-    return made_at(to, server.timeline, server.lsn)
+    return noted(to, timeline=server.timeline, lsn=server.lsn)
 
 
 def follows(session: Session, stream: str, made: Made, *, allowed: int | None) -> str | None:
@@ -179,10 +179,8 @@ class Made:
 
     @classmethod
     def mark(cls, mark: Mark) -> Made:
-        ours = read(mark)
-        if isinstance(ours, LoadMark):
-            ours = ours.then
-        return cls("the mark", *((ours.timeline, ours.lsn) if isinstance(ours, KeysetMark) else (None, None)))
+        ours = along_the_cursor(mark)
+        return cls("the mark", *((ours.timeline, ours.lsn) if ours else (None, None)))
 
     @classmethod
     def slice(cls, slice_: Slice) -> Made:

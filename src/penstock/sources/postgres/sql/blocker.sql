@@ -1,7 +1,8 @@
 -- Of processes and prepared transactions, the one that has been at it longest; some fields may be hidden from us.
 SELECT json_build_object(
     'pid', x.pid, 'user', x.owner, 'application', x.application_name, 'state', x.state, 'query', x.query, 'gid', x.gid,
-    'seconds', extract(epoch FROM clock_timestamp() - coalesce(x.since, {since}))
+    'seconds', extract(epoch FROM clock_timestamp() - coalesce(x.since, {since})),
+    'at_least', x.since IS NULL
 )
 FROM (
     SELECT a.pid, pg_get_userbyid(a.usesysid)::text AS owner, a.application_name, a.state, a.query, NULL AS gid,

@@ -1,5 +1,6 @@
--- Rows of a range, counted along the index, up to a limit; and whether the planner knows how its cursor is spread.
-SELECT (SELECT count(*) FROM (SELECT FROM {table} AS t WHERE {whole} ORDER BY {key} LIMIT {most}) x),
+-- Rows of a range, counted along the index up to a limit, and how many of them the user's condition lets through; and
+-- whether the planner knows how its cursor is spread.
+SELECT x.passed, x.matched,
        EXISTS (
            SELECT FROM pg_stats s
            JOIN pg_namespace n ON n.nspname = s.schemaname
@@ -7,3 +8,7 @@ SELECT (SELECT count(*) FROM (SELECT FROM {table} AS t WHERE {whole} ORDER BY {k
            WHERE s.attname = {cursor} AND (
                c.oid = {name}::regclass OR c.oid IN (SELECT relid FROM pg_partition_tree({name}::regclass)))
        )
+FROM (
+    SELECT count(*) AS passed, count(*) FILTER (WHERE t.matched) AS matched
+    FROM (SELECT ({matched}) AS matched FROM {table} AS t WHERE {whole} ORDER BY {key} LIMIT {most}) t
+) x

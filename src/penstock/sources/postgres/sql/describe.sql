@@ -8,6 +8,26 @@ SELECT json_build_object(
     'may_use_schema', has_schema_privilege(n.oid, 'USAGE'),
     'may_select', has_table_privilege(c.oid, 'SELECT'),
     'row_security', row_security_active(c.oid),
+    'file', pg_relation_filenode(c.oid)::text,
+    -- The sequence that numbers the first column of the key: its identity, its default, or the one that it owns.
+    'sequence', (
+        SELECT json_build_object(
+            'name', s.seqrelid::regclass::text,
+            'file', pg_relation_filenode(s.seqrelid)::text,
+            'last', CASE WHEN s.seqincrement > 0 AND has_sequence_privilege(s.seqrelid, 'SELECT, USAGE')
+                         THEN pg_sequence_last_value(s.seqrelid)::text END
+        )
+        FROM (
+            SELECT x.refobjid AS oid, 1 AS rank FROM pg_attrdef d JOIN pg_depend x ON x.objid = d.oid
+            WHERE d.adrelid = c.oid AND d.adnum = a.attnum
+            AND x.classid = 'pg_attrdef'::regclass AND x.refclassid = 'pg_class'::regclass
+            UNION ALL
+            SELECT x.objid, 2 FROM pg_depend x
+            WHERE x.classid = 'pg_class'::regclass AND x.refclassid = 'pg_class'::regclass
+            AND x.refobjid = c.oid AND x.refobjsubid = a.attnum AND x.deptype IN ('i', 'a')
+        ) found JOIN pg_sequence s ON s.seqrelid = found.oid
+        ORDER BY found.rank LIMIT 1
+    ),
     'inherited', c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
     'columns', (
         SELECT coalesce(json_agg(json_build_object(
@@ -92,4 +112,5 @@ SELECT json_build_object(
     )
 )
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = ({key}::text[])[1] AND NOT a.attisdropped
 WHERE n.nspname = {schema} AND c.relname = {name} AND c.relkind IN ('r', 'p', 'v', 'm', 'f')

@@ -16,6 +16,9 @@ SELECT json_build_object(
             'name', l.relname,
             'may_select', has_table_privilege(l.oid, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE')
                 AND NOT row_security_active(l.oid),
+            -- Of one that is new: what its rows have in common, so that they can be found by way of the table.
+            'bounds', CASE WHEN cardinality({known}::oid[]) > 0 AND NOT l.oid = ANY ({known}::oid[])
+                           THEN pg_get_partition_constraintdef(l.oid) END,
             'blocks', pg_relation_size(l.oid) / current_setting('block_size')::int
         ) ORDER BY l.oid), '[]')
         FROM pg_partition_tree(CASE WHEN c.relkind = 'p' THEN c.oid END) p
