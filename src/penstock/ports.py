@@ -380,6 +380,15 @@ class Quarantining(Protocol):
 
 
 @runtime_checkable
+class Noticing(Protocol):
+    """A sink that can tell what becomes of its rows after they have landed."""
+
+    def notices(self, stream: str) -> Sequence[str]:
+        """What the operator of a pipeline that writes should know; empty: nothing. Asked once a run, so it is cheap."""
+        ...
+
+
+@runtime_checkable
 class Archiving(Protocol):
     """A sink that can move what it holds for a stream out of the way, so that the stream can begin again."""
 

@@ -41,6 +41,14 @@ def upkeep(
             help="First declare a reader abandoned: it holds nothing back any more. May be repeated.",
         ),
     ] = None,
+    accept_foreign: Annotated[
+        bool,
+        typer.Option(
+            "--accept-foreign",
+            help="Only this: let readers go on where nobody can see any more which rows other programs brought. "
+            "Asks first.",
+        ),
+    ] = False,
     force: Annotated[
         bool,
         typer.Option("--force", help="Pass readers that are behind, and take orphans younger than a day. Asks first."),
@@ -59,14 +67,20 @@ def upkeep(
       penstock upkeep shop.yaml shop --table orders --only compaction,expiry
       penstock upkeep shop.yaml --dry-run
       penstock upkeep shop.yaml --abandon export/orders
+      penstock upkeep export.yaml --table orders --accept-foreign
 
     Runs beside writers and readers, as often as you like; needs no lease, and starts Spark only where files
     must be rewritten. Never removes a row that a registered reader has not read, unless forced: then it says
     first how many rows each reader loses. How long things are kept is said under `upkeep` of the lake sink.
 
+    With `--accept-foreign` nothing else is done, and tables that the pipelines only read count too. Rows of
+    unknown origin keep their numbers, it says which readers may miss some of them, and the table remembers it.
+
     The exit code is 1 if a step failed; the other steps and tables went on.
     """
     with reported(file, as_json=as_json):
+        if accept_foreign:
+            raise typer.Exit(_accept(file, set_ or [], pipelines, table, dry_run, yes, as_json))
         raise typer.Exit(_upkeep(file, set_ or [], pipelines, table, only, abandon, force, dry_run, yes, as_json))
 
 
@@ -102,6 +116,51 @@ def _upkeep(
         if force and not dry_run:
             _ask(file, targets, steps, yes, as_json)
         _each(file, targets, lambda work: report.keep(work, steps), force=force, dry_run=dry_run)
+        return report.end()
+
+
+def _accept(
+    path: str,
+    sets: list[str],
+    pipelines: list[str] | None,
+    tables: list[str] | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Say what is accepted, ask, and let readers go on."""
+    from penstock import wiring
+    from penstock.cli.keeping.report import Report
+    from penstock.cli.keeping.targets import narrowed, targets_of
+    from penstock.cli.shared.asking import agreed
+    from penstock.cli.shared.signals import Signals
+    from penstock.config.choosing import chosen
+    from penstock.lake.foreign import accept
+    from penstock.lake.upkeep.work import Done
+
+    with Signals():
+        file = wiring.load(path, sets)
+        targets = narrowed(file, targets_of(file, chosen(file, pipelines), read=True), tables)
+        report = Report(file, as_json=as_json)
+
+        def told(work: Work) -> list[str]:
+            return accept(work.place, work.table, work.mover, work.probe, dry_run=dry_run)
+
+        if not dry_run:
+            lines: list[str] = []
+
+            def foretell(work: Work) -> None:
+                found = accept(work.place, work.table, work.mover, work.probe, dry_run=True)
+                lines.extend(f"{work.name}: {line}" for line in found)
+
+            _each(file, targets, foretell, force=False, dry_run=True)
+            agreed(lines, yes=yes, to_stderr=as_json)
+
+        def act(work: Work) -> None:
+            for line in told(work):
+                report.done(work.name, Done("accepted" if not dry_run else "would accept", line))
+
+        _each(file, targets, act, force=False, dry_run=dry_run)
         return report.end()
 
 

@@ -27,6 +27,7 @@ from penstock.ports import (
     Held,
     Lease,
     Mover,
+    Noticing,
     Planned,
     Probe,
     Sink,
@@ -226,6 +227,8 @@ class Gate:
         """Let the source put in order what reading on from `at` needs. Only under the lease: it may write."""
         for line in self.source.settle(self.stream, content, at):
             self.say(Log(level="info", stream=self.stream, text=line))
+        for line in self.sink.notices(self.stream) if isinstance(self.sink, Noticing) else ():
+            self.say(Log(level="warning", stream=self.stream, text=line))
         self.probe.at("gate.settled")
         self.settled = True
         # What was seen before, in the look without the lease too, may have changed by it.

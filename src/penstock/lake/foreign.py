@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import Document, Json, canonical
@@ -18,12 +19,13 @@ from penstock.errors import StreamFailed, StreamStopped
 from penstock.lake import names
 from penstock.lake.peek import peek
 from penstock.lake.place import Place
-from penstock.lake.standing import UNNUMBERED, Standing
+from penstock.lake.standing import GAP, UNNUMBERED, Standing
 from penstock.ports import Mover, Probe
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
 
+    from penstock.lake.accepting import Doubt
     from penstock.lake.origins import Overwrite
 
 #: races lost before the turn is taken, and before it is left to the next run
@@ -53,13 +55,23 @@ def stamp(
     `say` prints at once how far it is.
     """
     standing = peek(place, table)
-    if standing is None or not standing.ours or _clean(standing):
+    if standing is None or not standing.ours or standing.orderly:
         return []
     return _Stamping(place, table, mover, probe, say).run()
 
 
-def _clean(standing: Standing) -> bool:
-    return standing.orderly
+def accept(place: Place, table: str, mover: Callable[[], Mover], probe: Probe, *, dry_run: bool = False) -> list[str]:
+    """On the operator's word: the same, where it can no longer be seen which rows others brought.
+
+    Returns what was accepted, and which readers may miss rows by it. With `dry_run` nothing is changed.
+    """
+    standing = peek(place, table)
+    if standing is None or not standing.ours or standing.orderly:
+        return [f"nothing to accept: every row of {place.namespace}.{table} has its place in the order"]
+    from penstock.lake.upkeep.expiry import must_be_whole
+
+    must_be_whole(f"{place.namespace}.{table}", standing)
+    return _Stamping(place, table, mover, probe, lambda _: None, accepting=True, dry_run=dry_run).run()
 
 
 @dataclass(frozen=True)
@@ -69,6 +81,9 @@ class _Stamping:
     mover: Callable[[], Mover]
     probe: Probe
     say: Callable[[str], None]
+    #: rows whose origin nobody can see keep their numbers; else they stop
+    accepting: bool = False
+    dry_run: bool = False
 
     @property
     def _name(self) -> str:
@@ -84,13 +99,10 @@ class _Stamping:
             if loaded is None:
                 return []
             standing = standing_of(loaded)
-            if _clean(standing):
+            if standing.orderly:
                 return []
-            if standing.gap:
-                raise self._stopped(
-                    "snapshots that others made were expired before it could be seen what rows they brought",
-                    "see what wrote and expired them; `penstock upkeep` expires only what it has looked at",
-                )
+            if standing.gap and not self.accepting:
+                raise self._untraceable(GAP)
             try:
                 if lost == PATIENT:
                     take_turn(loaded, standing, owner, by="a reader that numbers rows of other programs")
@@ -112,8 +124,12 @@ class _Stamping:
         from penstock.lake.tables import LostRace, commit
         from penstock.lake.writing import decode
 
-        jobs, overwrites = self._jobs(table, standing)
+        jobs, overwrites, doubt = self._jobs(table, standing)
         said = [_reported(overwrite) for overwrite in overwrites]
+        if doubt is not None:
+            said += doubt.lines(self._name, standing)
+        if self.dry_run:
+            return said
         added = []
         head, count = standing.head, 0
         if jobs:
@@ -135,12 +151,15 @@ class _Stamping:
         try:
             commit(
                 table,
-                kind="stamp",
+                kind="accept" if self.accepting else "stamp",
                 head=head,
                 added=added,
                 removed=[job.task.file for job in jobs],
-                properties=lambda planted: {names.INSPECTED: inspected(planted)},
-                unset=[name for name in (names.TURN, UNNUMBERED) if name in standing.properties],
+                properties=lambda planted: {
+                    names.INSPECTED: inspected(planted),
+                    **(doubt.remembered(standing, _now()) if doubt is not None else {}),
+                },
+                unset=[name for name in (names.TURN, names.STOPPED, UNNUMBERED) if name in standing.properties],
             )
         except LostRace:
             remove_files(table.io, added)
@@ -153,9 +172,10 @@ class _Stamping:
     def _say_progress(self, done: int, of: int) -> None:
         self.say(f"{self._name}: {done} of {of} files rewritten, with numbers for the rows of other programs")
 
-    def _jobs(self, table: Table, standing: Standing) -> tuple[list[_Job], Sequence[Overwrite]]:
-        """The files that hold rows without a place of their own; and what others changed or deleted."""
-        from penstock.lake.origins import Untraceable, strange_ranges, trace
+    def _jobs(self, table: Table, standing: Standing) -> tuple[list[_Job], Sequence[Overwrite], Doubt | None]:
+        """The files that hold rows without a place of their own; what others changed or deleted; what is accepted."""
+        from penstock.lake.accepting import doubt_about
+        from penstock.lake.origins import Origins, Untraceable, strange_ranges, trace
         from penstock.lake.planning import piece_of, shelf_of, tasks_of
 
         current, seq = table.metadata.current_snapshot_id, table.schema().find_field(names.SEQ).field_id
@@ -165,7 +185,9 @@ class _Stamping:
             try:
                 origins = trace(table, standing, shelf)
             except Untraceable as error:
-                raise self._stopped(str(error), "see what wrote and expired them") from error
+                if not self.accepting:
+                    raise self._untraceable(str(error)) from error
+                origins = Origins()
             for task in tasks_of(table, current) if current is not None else ():
                 strange = origins.strange.get(task.file.file_path)
                 if strange is not None and strange.all():
@@ -186,7 +208,20 @@ class _Stamping:
                 )
         # As they came in: of two versions of a row the later one gets the higher number.
         jobs.sort(key=lambda job: (since[job.task.file.file_path], job.task.file.file_path))
-        return jobs, origins.overwrites
+        doubt = doubt_about(table, standing, origins.strange) if self.accepting else None
+        return jobs, origins.overwrites, doubt
+
+    def _untraceable(self, why: str) -> StreamStopped:
+        """Said in the table too, so that those who write to it learn that nobody can read on."""
+        from penstock.lake.readers import say_stopped
+
+        say_stopped(self.place, self.table, why)
+        return self._stopped(
+            why,
+            f"put the table back as it was before; or go on from what is there: `penstock upkeep FILE --table "
+            f"{self.table} --accept-foreign` says which rows readers may not be given. `penstock upkeep` itself "
+            "expires only what it has looked at",
+        )
 
     def _stopped(self, what: str, step: str) -> StreamStopped:
         return StreamStopped(
@@ -236,6 +271,10 @@ def _parts(table: Table, jobs: Sequence[_Job], head: int) -> list[Part]:
         parts.append(Part(index, canonical(terms)))
         start += job.task.file.record_count
     return parts
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _reported(overwrite: Overwrite) -> str:

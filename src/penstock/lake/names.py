@@ -18,6 +18,10 @@ HEAD = "penstock.head"
 FLOOR = "penstock.floor"
 TURN = "penstock.turn"
 INSPECTED = "penstock.inspected"
+#: what readers went on without knowing, on the operator's word
+ACCEPTED = "penstock.accepted"
+#: why no reader can go on, as the last one that tried has found
+STOPPED = "penstock.stopped"
 MODE = "penstock.mode"
 #: someone else had made the table
 ADOPTED = "penstock.adopted"

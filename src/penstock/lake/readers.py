@@ -6,6 +6,7 @@ property alone: one that is late only keeps more.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from penstock.lake import names
 from penstock.lake.landing import inspected
 from penstock.lake.place import Place
 from penstock.lake.standing import ReaderMark, Standing
-from penstock.lake.tables import Additions, LostRace, commit, fixed, load, standing_of, translated
+from penstock.lake.tables import Additions, LostRace, Unclear, commit, fixed, load, standing_of, translated
 
 TRIES = 40
 
@@ -92,3 +93,12 @@ def abandon(place: Place, table: str, pipeline: str, stream: str) -> str:
             continue
         return f"{pipeline}/{stream} (at {known.mark}) no longer holds back the retention of {table}"
     raise InputError(f"other writers of {table} came first {TRIES} times", next_step="try again")
+
+
+def say_stopped(place: Place, table: str, why: str) -> None:
+    """Write into the table why its readers stop; one that cannot, because others commit, leaves it to the next."""
+    loaded = load(place, table)
+    if loaded is None or standing_of(loaded).properties.get(names.STOPPED) == why:
+        return
+    with contextlib.suppress(LostRace, Unclear), translated():
+        loaded.transaction().set_properties({names.STOPPED: why}).commit_transaction()

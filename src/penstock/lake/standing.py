@@ -18,6 +18,8 @@ from penstock.lake import names
 
 #: a property of an adopted table, as long as rows from before are without a number
 UNNUMBERED = "penstock.unnumbered"
+#: why readers stop where history is not there any more
+GAP = "snapshots that others made were expired before it could be seen what rows they brought"
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +299,11 @@ class Standing:
         # The walk ended with history itself. That its last one names no parent says nothing: PyIceberg takes the name
         # away when it expires the parent. Only the next sequence number has nothing before it that was not seen.
         return seen[-1].sequence > self.inspected + 1
+
+    @property
+    def stopped(self) -> str | None:
+        """Why no reader of the table can go on; None: nothing is known that would keep them."""
+        return GAP if self.gap else self.properties.get(names.STOPPED)
 
     @property
     def unnumbered(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,38 @@ def test_a_rolled_back_table_stops_with_the_next_step(shop: Rows) -> None:
     said = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(each["type"], each.get("step")) for each in said] == [("upkeep", "stopped"), ("eof", None)]
     assert said[-1]["exit_code"] == 1
+
+
+READER = """\
+pipelines:
+  out:
+    source: {type: lake, namespace: shop}
+    sink: {type: files, directory: out}
+"""
+
+
+def test_accept_foreign_asks_and_lets_a_reader_go_on(shop: Rows) -> None:
+    """With the reader's own pipeline file, which does not keep the table."""
+    Path("reader.yaml").write_text(READER)
+    table = load(place(), "s")
+    assert table is not None
+    rows = table.scan().to_arrow()
+    with warnings.catch_warnings(action="ignore"):
+        for _ in range(3):
+            table.append(rows)
+    last = table.metadata.current_snapshot_id
+    gone = [each.snapshot_id for each in table.metadata.snapshots if each.snapshot_id != last]
+    table.maintenance.expire_snapshots().by_ids(gone).commit()
+    words = ("upkeep", "reader.yaml", "--table", "s", "--accept-foreign")
+    asked = penstock(*words)
+    assert asked.exit_code == 2
+    assert "12 rows in 2 files of shop.s (numbers " in asked.stdout
+    assert standing().gap
+    done = penstock(*words, "--yes")
+    assert done.exit_code == 0, done.stderr
+    assert "shop.s: accepted: " in done.stdout
+    assert standing().orderly
+    assert "nothing to accept" in penstock(*words, "--yes").stdout
 
 
 def test_a_table_can_be_chosen(shop: Rows) -> None:

@@ -45,10 +45,13 @@ def steps_of(only: str | None) -> list[str]:
     return [step for step in STEPS if step in named]
 
 
-def targets_of(file: File, names: Sequence[str]) -> list[Target]:
-    """The tables that pipelines land in; then those that they read and have adopted. Each once, lake by lake."""
+def targets_of(file: File, names: Sequence[str], *, read: bool = False) -> list[Target]:
+    """The tables that pipelines land in; then those that they read and have adopted. Each once, lake by lake.
+
+    `read`: all that they read.
+    """
     found = [target for name in names for target in _written(file, name)]
-    found += [target for name in names for target in _adopted(file, name)]
+    found += [target for name in names for target in _read(file, name, adopted=not read)]
     if not found:
         raise InputError(
             f"no pipeline among {', '.join(names)} has landed in a lake",
@@ -89,15 +92,18 @@ def _written(file: File, name: str) -> list[Target]:
     return [Target(sink.place, table, sink.options.upkeep) for table in tables]
 
 
-def _adopted(file: File, name: str) -> list[Target]:
+def _read(file: File, name: str, *, adopted: bool) -> list[Target]:
     from penstock.sources.lake import LakeSource
 
     if file.pipelines[name].source_type != "lake":
         return []
     source = wiring.bare_source(file, name)
     assert isinstance(source, LakeSource)
-    adopted = {source.table(stream) for stream, options in source.streams.items() if options.adopt}
-    return [Target(source.place, table, UpkeepOptions()) for table in tables_in(source.place) if table in adopted]
+    there = tables_in(source.place)
+    wanted = {source.table(stream) for stream, options in source.streams.items() if options.adopt or not adopted}
+    if not source.streams and not adopted:
+        wanted = set(there)
+    return [Target(source.place, table, UpkeepOptions()) for table in there if table in wanted]
 
 
 def _key(place: Place) -> tuple[str, ...]:

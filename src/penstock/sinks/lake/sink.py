@@ -136,7 +136,7 @@ class LakeSink:
         from penstock.sinks.lake.explain import remarks
 
         options = self.stream_options(stream.name)
-        return remarks(
+        found = remarks(
             self.place,
             self.table(stream.name),
             options.mode,
@@ -146,6 +146,13 @@ class LakeSink:
             gone=absent(content),
             adopts=self._adopts(stream.name),
         )
+        return [*found, *(Remark("gap", line) for line in self.notices(stream.name))]
+
+    def notices(self, stream: str) -> Sequence[str]:
+        from penstock.lake.notices import notices
+
+        table = self.table(stream)
+        return notices(peek(self.place, table), f"{self.place.namespace}.{table}")
 
     def _adopts(self, stream: str) -> Standing | None:
         """A table that penstock did not make, and that the stream's first slice adopts."""
