@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
 from penstock.core.outcome import Delivered, Outcome
+from penstock.core.reports import DayOfRuns, Failure, LastLook, RunReport
 from penstock.core.slices import Kind, Part, Receipt, Slice
 
 if TYPE_CHECKING:
@@ -498,6 +499,8 @@ class RunRecord:
     totals: str
     #: by stream, its progress as a JSON text: of the streams of which no later run had anything to report
     streams: Mapping[str, str] = field(default_factory=dict)
+    #: run; or reset, rewind, undo, recover, migrate: an operator's command, which moves no rows of its own
+    verb: str = "run"
 
 
 class Store(Protocol):
@@ -575,8 +578,11 @@ class Store(Protocol):
         """Changes of the mark, newest first, without a gap between them."""
         ...
 
-    def start_run(self, lease: Lease, run: str, *, now: datetime) -> RunRecord:
-        """Begin a run; it continues the last one if that ended with more to do, or never ended."""
+    def start_run(self, lease: Lease, run: str, *, now: datetime, verb: str = "run") -> RunRecord:
+        """Begin a run; it continues the last one if that ended with more to do, or never ended.
+
+        An operator's command continues nothing, and nothing continues it.
+        """
         ...
 
     def note_run(self, lease: Lease, run: str, *, totals: str, streams: Mapping[str, str]) -> None:
@@ -605,6 +611,25 @@ class Store(Protocol):
 
     def runs(self, pipeline: str, *, most: int = 20) -> Sequence[RunRecord]:
         """Runs of a pipeline, newest first."""
+        ...
+
+    def keep_report(self, pipeline: str, report: RunReport) -> None:
+        """Keep how an execution ended. Without the lease: no mark rests on it, and several may do so at once.
+
+        Its cost does not depend on how many streams there are, but for those that failed or had failed before.
+        """
+        ...
+
+    def failures(self, pipeline: str) -> Mapping[str, Failure]:
+        """The last error of each stream that ever failed, and of the pipeline itself under WHOLE_RUN."""
+        ...
+
+    def last_looks(self, pipeline: str) -> Sequence[LastLook]:
+        """The last look at all streams, and at each selection of streams, newest first."""
+        ...
+
+    def days(self, pipeline: str, *, most: int = 14) -> Sequence[DayOfRuns]:
+        """Days on which the pipeline was run, newest first."""
         ...
 
     def close(self) -> None: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from penstock.core.documents import Document
@@ -18,7 +18,7 @@ from penstock.errors import StreamFailed
 from penstock.ports import Budget, Context, Mover, Owner, Planned, Probe, Quiet, Sink, Store, StreamState
 from penstock.sinks.files import FilesSink, Options, build
 from penstock.testing.doubles import Clock, LoopMover, MemorySource, Rows
-from penstock.testing.memory_store import MemoryStore
+from penstock.testing.memory_store import Contents, MemoryStore
 
 PIPELINE = "shop"
 M = TypeVar("M", bound=Message)
@@ -95,6 +95,10 @@ class Pipeline:
 
     def state(self, stream: str = "a") -> StreamState:
         return self.store.state(PIPELINE, stream)
+
+    def kept(self) -> Contents:
+        """All that the store holds, apart from the reports of runs."""
+        return replace(self.store.copy(), failures={}, looks={}, days={})
 
     def delivered(self, stream: str = "a") -> list[int]:
         """The places that readers see."""

@@ -105,11 +105,11 @@ def test_once_it_is_over_nothing_of_it_is_left(one: Pipeline) -> None:
 def test_nothing_new_asks_nothing_and_records_nothing(one: Pipeline) -> None:
     source = one.source = Holding(one.rows, 9)
     one.run()
-    asked, store = source.asked, one.store.copy()
+    asked, store = source.asked, one.kept()
     assert one.run().exit_code == 0
     assert one.heard(Remaining) == []
     assert source.asked == asked
-    assert one.store.copy() == store
+    assert one.kept() == store
 
 
 def test_a_warning_is_said_once_in_a_run(one: Pipeline) -> None:

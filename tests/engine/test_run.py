@@ -98,7 +98,7 @@ def test_a_skipped_stream_is_said_and_left_alone(three: Pipeline) -> None:
 
 def test_nothing_new_writes_nothing(one: Pipeline, tmp_path: Path) -> None:
     one.run()
-    disk, store = one.disk(), one.store.copy()
+    disk, store = one.disk(), one.kept()
     made: list[LoopMover] = []
 
     def mover() -> LoopMover:
@@ -108,17 +108,17 @@ def test_nothing_new_writes_nothing(one: Pipeline, tmp_path: Path) -> None:
     eof = one.open(mover=mover).run()
     assert (eof.status, eof.exit_code, eof.has_more) == ("complete", 0, False)
     assert one.disk() == disk
-    assert one.store.copy() == store
+    assert one.kept() == store
     assert made == []
     assert one.statuses("a") == ["complete"]
 
 
 def test_nothing_at_all_writes_nothing(tmp_path: Path) -> None:
     pipeline = Pipeline(str(tmp_path), {"a": rows(0)})
-    store = pipeline.store.copy()
+    store = pipeline.kept()
     assert pipeline.run().exit_code == 0
     assert pipeline.disk().keys() == {str(tmp_path)}
-    assert pipeline.store.copy() == store
+    assert pipeline.kept() == store
 
 
 def test_nothing_new_takes_no_lease_even_where_another_holds_it(one: Pipeline) -> None:

@@ -52,19 +52,19 @@ def run(folder: Path, url: str) -> tuple[str, list[str]]:
     return said, json.loads(heavy)
 
 
-def test_nothing_new_imports_nothing_heavy_and_writes_nothing(tmp_path: Path, database: str) -> None:
+def test_nothing_new_imports_nothing_heavy_and_writes_its_report_alone(tmp_path: Path, database: str) -> None:
     orders.make_orders(database, 1000)
     orders.write_pipeline(tmp_path)
     _, heavy = run(tmp_path, database)
     assert "pyarrow" in heavy, "rows have moved, so its absence below means something"
     assert "alembic" not in heavy, "a new store is not migrated"
     assert orders.rows_in(tmp_path / "out") == 1000
-    tops = (tmp_path / "out", tmp_path / ".penstock")
-    before = noop.tree(*tops)
+    out, store = tmp_path / "out", tmp_path / ".penstock" / "store.db"
+    before = noop.tree(out), noop.store_rows(store)
     said, heavy = run(tmp_path, database)
     assert "nothing new" in said
     assert heavy == []
-    assert noop.tree(*tops) == before
+    assert (noop.tree(out), noop.store_rows(store)) == before
 
 
 def test_help_imports_little() -> None:

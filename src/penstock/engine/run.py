@@ -27,6 +27,7 @@ from penstock.core.messages import (
 from penstock.engine import order, undoing
 from penstock.engine.gate import Gate, Turn
 from penstock.engine.lease import Heartbeat
+from penstock.engine.reporting import report_of
 from penstock.engine.voice import Ending, Voice
 from penstock.errors import (
     UNTOUCHED,
@@ -95,32 +96,36 @@ class Engine:
         self._failures: list[PenstockError] = []
         self._ahead: order.Ahead = {}
         self._ending = Ending("failed", 1)
+        self._verb = "run"
+        #: the streams to work on, and those that were asked for; None: not yet reached, all
+        self._chosen: list[str] | None = None
+        self._only: tuple[str, ...] | None = None
 
     # ------------------------------------------------------------ what one may ask
 
     def run(self, limits: Limits | None = None, only: Sequence[str] | None = None) -> Eof:
         """Move what is new, up to the limits."""
-        return self._guarded(lambda: self._run_all(limits or Limits(), only))
+        return self._guarded("run", lambda: self._run_all(limits or Limits(), only))
 
     def reset(self, streams: Sequence[str]) -> Eof:
         """Set streams back to their beginning: open slices are finished first, then an empty slice says so."""
-        return self._guarded(lambda: self._reset_all(streams))
+        return self._guarded("reset", lambda: self._reset_all(streams))
 
     def rewind(self, streams: Sequence[str] | None, to: str) -> Eof:
         """Set streams back to a place that the source knows: what comes after it is delivered again."""
-        return self._guarded(lambda: self._lead_all(streams, lambda gate: partial(gate.rewind, to)))
+        return self._guarded("rewind", lambda: self._lead_all(streams, lambda gate: partial(gate.rewind, to)))
 
     def undo(self, streams: Sequence[str] | None, version: int | None = None) -> Eof:
         """Take marks back to where they were before their last change, or at a version of their history."""
-        return self._guarded(lambda: self._lead_all(streams, lambda gate: self._undo(gate, version)))
+        return self._guarded("undo", lambda: self._lead_all(streams, lambda gate: self._undo(gate, version)))
 
     def recover(self, streams: Sequence[str] | None = None) -> Eof:
         """Set the store to what the sink holds; withdraws from the sink what cannot be made whole."""
-        return self._guarded(lambda: self._recover_all(streams))
+        return self._guarded("recover", lambda: self._recover_all(streams))
 
     def migrate(self, streams: Sequence[str]) -> Eof:
         """Begin streams again in a new place, as they are configured now; what was delivered is kept elsewhere."""
-        return self._guarded(lambda: self._migrate_all(streams))
+        return self._guarded("migrate", lambda: self._migrate_all(streams))
 
     def stop(self, signal_number: int) -> None:
         """Ask the run to end soon, from a signal handler: a move is given up, its slice stays open."""
@@ -361,20 +366,45 @@ class Engine:
 
     # ------------------------------------------------------------ around a run
 
-    def _guarded(self, work: Callable[[], Ending]) -> Eof:
-        """Known errors become the run's last message."""
+    def _guarded(self, verb: str, work: Callable[[], Ending]) -> Eof:
+        """Known errors become the run's last message, and its report what people find who ask later."""
+        self._verb = verb
         try:
             ending = work()
+            self._keep_report(ending)
         except LeaseLost:
+            # The other process reports what becomes of the pipeline.
             ending = Ending.of(self._replaced())
         except PenstockError as error:
             ending = Ending.of(error.at(pipeline=self.pipeline))
+            self._keep_report(ending, error)
         finally:
             if self._mover is not None:
                 self._mover.close()
             self.source.close()
             self.sink.close()
         return self._voice.close(ending)
+
+    def _keep_report(self, ending: Ending, error: PenstockError | None = None) -> None:
+        """Keep how it ended in the store. A store that cannot take it changes nothing about how it ended."""
+        if isinstance(error, PipelineHeld):
+            return  # whoever holds the pipeline reports
+        report = report_of(
+            ending,
+            self._voice.request,
+            at=self.clock.now(),
+            is_run=self._verb == "run",
+            looked=self._chosen,
+            only=self._only,
+            failures=self._failures,
+            error=error,
+        )
+        try:
+            self.store.keep_report(self.pipeline, report)
+        except PenstockError as refused:
+            if not ending.exit_code:
+                what = f"`penstock status` will not show this run: {refused.what}"
+                self._voice.say(Log(level="warning", text=what))
 
     def _connect(self, only: Sequence[str] | None) -> list[StreamInfo]:
         """Reach both sides, say the catalog, and give the streams to work on."""
@@ -412,6 +442,7 @@ class Engine:
         )
         streams = [info for info in chosen if info.skipped is None]
         self._ahead = self.sink.expect(streams)
+        self._chosen, self._only = [info.name for info in streams], tuple(sorted(only)) if only else None
         return streams
 
     @contextmanager
@@ -420,7 +451,7 @@ class Engine:
         now, ttl = self.clock.now(), self.settings.lease_seconds
         lease = self.store.acquire(self.pipeline, self.owner, now=now, ttl=ttl, gone=self.gone)
         self.probe.at("engine.leased")
-        record = self.store.start_run(lease, self._run, now=self.clock.now())
+        record = self.store.start_run(lease, self._run, now=self.clock.now(), verb=self._verb)
         self._voice.continues(record)
         try:
             if self.settings.heartbeat:

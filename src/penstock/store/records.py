@@ -147,6 +147,7 @@ def run_of(row: Row[Any], streams: Mapping[str, str]) -> RunRecord:
         continues=row.continues,
         totals=row.totals,
         streams=streams,
+        verb=row.verb,
     )
 
 

@@ -24,10 +24,10 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeDecorator
 
 #: every revision, oldest first; kept here because reading it from Alembic would cost its import at each start
-REVISIONS = ("0003",)
+REVISIONS = ("0004",)
 HEAD = REVISIONS[-1]
 #: revisions of penstock before its first release, from which no migration leads here
-ABANDONED = ("0001", "0002")
+ABANDONED = ("0001", "0002", "0003")
 #: Alembic's version table; not its default name, which a database of another program may well have
 REVISION_TABLE = "revision"
 #: the schema that holds the tables in Postgres
@@ -182,6 +182,7 @@ runs = Table(
     Column("has_more", Boolean, nullable=False),
     Column("continues", Text),
     Column("totals", Text, nullable=False),  # a JSON text
+    Column("verb", Text, nullable=False),  # run, reset, rewind, undo, recover, migrate
     PrimaryKeyConstraint("pipeline", "number"),
     UniqueConstraint("pipeline", "id"),
     _of_pipeline(),
@@ -199,3 +200,46 @@ progress = Table(
     _of_pipeline(),
 )
 Index(None, progress.c.pipeline, progress.c.run)
+
+# The next three are for people who ask later. They are written without the lease, also by runs that never took it, so
+# they refer to no other table.
+
+#: the last error of each stream; of the pipeline as a whole where `stream` is empty
+failures = Table(
+    "failures",
+    metadata,
+    Column("pipeline", Text, nullable=False),
+    Column("stream", Text, nullable=False),
+    Column("what", Text, nullable=False),
+    Column("safe", Text, nullable=False),
+    Column("next_step", Text, nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("since", Instant, nullable=False),
+    Column("times", BigInteger, nullable=False),  # since its last success
+    PrimaryKeyConstraint("pipeline", "stream"),
+)
+
+#: when a run last looked at all streams, or at those that it was asked for
+looks = Table(
+    "looks",
+    metadata,
+    Column("pipeline", Text, nullable=False),
+    Column("streams", Text, nullable=False),  # a JSON list; empty: all
+    Column("at", Instant, nullable=False),
+    PrimaryKeyConstraint("pipeline", "streams"),
+)
+
+#: runs by day in UTC
+days = Table(
+    "days",
+    metadata,
+    Column("pipeline", Text, nullable=False),
+    Column("day", Text, nullable=False),  # YYYY-MM-DD
+    Column("runs", BigInteger, nullable=False),
+    Column("idle", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("last", Instant, nullable=False),
+    PrimaryKeyConstraint("pipeline", "day"),
+)

@@ -17,9 +17,10 @@ from sqlalchemy.exc import IntegrityError
 from penstock.core.history import HistoryLimits
 from penstock.core.marks import Position
 from penstock.core.outcome import Delivered, Outcome
+from penstock.core.reports import DayOfRuns, Failure, LastLook, RunReport
 from penstock.core.slices import Kind, Slice
 from penstock.ports import Change, Holder, Lease, Owner, RunRecord, StreamState
-from penstock.store import past, refusals
+from penstock.store import past, refusals, reports
 from penstock.store.places import Place, faults
 from penstock.store.records import (
     CHANGES,
@@ -35,7 +36,7 @@ from penstock.store.records import (
     text_of,
     total_values,
 )
-from penstock.store.schema import history, intents, leases, progress, runs, streams
+from penstock.store.schema import days, failures, history, intents, leases, looks, progress, runs, streams
 
 
 class SqlStore:
@@ -254,11 +255,11 @@ class SqlStore:
 
     # ------------------------------------------------------------ the runs
 
-    def start_run(self, lease: Lease, run: str, *, now: datetime) -> RunRecord:
+    def start_run(self, lease: Lease, run: str, *, now: datetime, verb: str = "run") -> RunRecord:
         newest = select(runs).where(runs.c.pipeline == lease.pipeline).order_by(runs.c.number.desc())
         with self._write(lease) as connection:
             last = connection.execute(newest.limit(1)).first()
-            goes_on = last is not None and (last.has_more or last.status == "running")
+            goes_on = last is not None and last.verb == verb == "run" and (last.has_more or last.status == "running")
             if last is not None and last.status == "running":
                 this = and_(runs.c.pipeline == lease.pipeline, runs.c.number == last.number)
                 connection.execute(update(runs).where(this).values(status="lost"))
@@ -279,8 +280,10 @@ class SqlStore:
                 continues=continues,
                 totals=totals,
                 streams=noted,
+                verb=verb,
             )
             about = {"started": now, "status": "running", "has_more": False, "continues": continues, "totals": totals}
+            about["verb"] = verb
             connection.execute(insert(runs).values(pipeline=lease.pipeline, number=number, id=run, **about))
             past.forget_old_runs(connection, lease.pipeline, number, now=now, limits=self._limits)
             return record
@@ -319,6 +322,34 @@ class SqlStore:
             rows = list(connection.execute(query))
         by_run = past.progress_by_run(row for row in rows if row.run is not None)
         return [run_of(row, by_run.get(row.id, {})) for row in {row.id: row for row in rows}.values()]
+
+    # ------------------------------------------------------------ how runs ended
+
+    def keep_report(self, pipeline: str, report: RunReport) -> None:
+        # Another process may be faster with a new row of each table; after that the row is only updated.
+        for tables_left in range(len(reports.TABLES), -1, -1):
+            try:
+                with self._write() as connection:
+                    reports.keep(connection, pipeline, report)
+            except IntegrityError:
+                if not tables_left:
+                    raise
+            else:
+                return
+
+    def failures(self, pipeline: str) -> Mapping[str, Failure]:
+        with self._read() as connection:
+            return reports.failures_of(connection.execute(select(failures).where(failures.c.pipeline == pipeline)))
+
+    def last_looks(self, pipeline: str) -> Sequence[LastLook]:
+        newest = select(looks).where(looks.c.pipeline == pipeline).order_by(looks.c.at.desc())
+        with self._read() as connection:
+            return reports.looks_of(connection.execute(newest))
+
+    def days(self, pipeline: str, *, most: int = 14) -> Sequence[DayOfRuns]:
+        newest = select(days).where(days.c.pipeline == pipeline).order_by(days.c.day.desc())
+        with self._read() as connection:
+            return reports.days_of(connection.execute(newest.limit(most)))
 
     # ------------------------------------------------------------ transactions
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from penstock.core.history import HistoryLimits
 from penstock.core.marks import Position
 from penstock.core.outcome import Delivered, Outcome
+from penstock.core.reports import DAYS_KEPT, DayOfRuns, Failure, LastLook, RunReport
 from penstock.core.slices import Kind, Slice
 from penstock.ports import Change, Holder, Lease, Owner, RunRecord, StreamState
 from penstock.store import refusals
@@ -30,6 +31,11 @@ class Contents:
     runs: dict[str, tuple[RunRecord, ...]] = field(default_factory=dict)
     #: by pipeline and stream: the run that last reported it, and its progress
     progress: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    #: by pipeline and stream
+    failures: dict[tuple[str, str], Failure] = field(default_factory=dict)
+    #: by pipeline and selection
+    looks: dict[tuple[str, tuple[str, ...] | None], LastLook] = field(default_factory=dict)
+    days: dict[tuple[str, date], DayOfRuns] = field(default_factory=dict)
 
     def copy(self) -> Contents:
         return Contents(*(dict(getattr(self, each.name)) for each in fields(self)))
@@ -159,12 +165,13 @@ class MemoryStore:
 
     # ------------------------------------------------------------ the runs
 
-    def start_run(self, lease: Lease, run: str, *, now: datetime) -> RunRecord:
+    def start_run(self, lease: Lease, run: str, *, now: datetime, verb: str = "run") -> RunRecord:
         with self._lock:
             self._hold(lease)
             earlier = self._has.runs.get(lease.pipeline, ())
             last = earlier[-1] if earlier else None
-            goes_on = last if last and (last.has_more or last.status == "running") else None
+            runs_on = last is not None and last.verb == verb == "run"
+            goes_on = last if last and runs_on and (last.has_more or last.status == "running") else None
             if last and last.status == "running":
                 earlier = (*earlier[:-1], replace(last, status="lost"))
             record = RunRecord(
@@ -176,6 +183,7 @@ class MemoryStore:
                 has_more=False,
                 continues=goes_on.id if goes_on else None,
                 totals=goes_on.totals if goes_on else "{}",
+                verb=verb,
             )
             if goes_on:
                 noted = self._noted(lease.pipeline, goes_on.id)
@@ -225,6 +233,56 @@ class MemoryStore:
         with self._lock:
             newest = self._has.runs.get(pipeline, ())[::-1][:most]
             return [replace(record, streams=self._noted(pipeline, record.id)) for record in newest]
+
+    # ------------------------------------------------------------ how runs ended
+
+    def keep_report(self, pipeline: str, report: RunReport) -> None:
+        with self._lock:
+            if report.is_run:
+                self._count(pipeline, report)
+                if report.looked:
+                    self._has.looks[pipeline, report.streams] = LastLook(report.streams, report.at)
+            known = self._has.failures
+            for stream in report.succeeded:
+                if (pipeline, stream) in known:
+                    known[pipeline, stream] = replace(known[pipeline, stream], times=0)
+            for stream, problem in report.problems.items():
+                before = known.get((pipeline, stream))
+                going_on = before if before and before.times else None
+                since, times = (going_on.since, going_on.times) if going_on else (report.at, 0)
+                known[pipeline, stream] = Failure(problem, report.at, since, times + 1)
+
+    def failures(self, pipeline: str) -> Mapping[str, Failure]:
+        with self._lock:
+            return {stream: found for (owner, stream), found in self._has.failures.items() if owner == pipeline}
+
+    def last_looks(self, pipeline: str) -> Sequence[LastLook]:
+        with self._lock:
+            found = [look for (owner, _), look in self._has.looks.items() if owner == pipeline]
+            return sorted(found, key=lambda look: look.at, reverse=True)
+
+    def days(self, pipeline: str, *, most: int = 14) -> Sequence[DayOfRuns]:
+        with self._lock:
+            found = [day for (owner, _), day in self._has.days.items() if owner == pipeline]
+            return sorted(found, key=lambda day: day.day, reverse=True)[:most]
+
+    def _count(self, pipeline: str, report: RunReport) -> None:
+        day = report.at.date()
+        if (pipeline, day) not in self._has.days:
+            oldest = day - timedelta(days=DAYS_KEPT)
+            self._has.days = {key: kept for key, kept in self._has.days.items() if key[1] >= oldest}
+            self._has.looks = {key: look for key, look in self._has.looks.items() if look.at.date() >= oldest}
+            self._has.failures = {key: kept for key, kept in self._has.failures.items() if kept.at.date() >= oldest}
+        before = self._has.days.get((pipeline, day), DayOfRuns(day, 0, 0, 0, 0, 0, report.at))
+        self._has.days[pipeline, day] = DayOfRuns(
+            day,
+            before.runs + 1,
+            before.idle + report.idle,
+            before.failed + report.failed,
+            before.rows + report.rows,
+            before.bytes + report.bytes,
+            report.at,
+        )
 
     def close(self) -> None:
         """Nothing to free: closing one handle on a store leaves the others open."""

@@ -16,6 +16,7 @@ import pytest
 from penstock.core.history import HistoryLimits
 from penstock.core.marks import Mark, Position
 from penstock.core.outcome import Outcome
+from penstock.core.reports import DAYS_KEPT, WHOLE_RUN, DayOfRuns, Failure, LastLook, Problem, RunReport
 from penstock.core.slices import Kind, Slice, following
 from penstock.errors import LeaseLost, PenstockError, PipelineHeld, StreamFailed
 from penstock.ports import Lease, Owner, Store, StreamState
@@ -532,6 +533,69 @@ class StoreContract:
             ("r2", "running", None),
             ("r1", "lost", None),
         ]
+
+    def test_an_operators_command_continues_nothing_and_is_not_continued(self, store: Store) -> None:
+        lease = take(store)
+        store.start_run(lease, "r1", now=NOW)
+        store.end_run(lease, "r1", now=NOW, status="limited", has_more=True, totals='{"rows": 5}', streams={})
+        undo = store.start_run(lease, "u1", now=later(1), verb="undo")
+        assert (undo.verb, undo.continues, undo.totals) == ("undo", None, "{}")
+        after_it = store.start_run(lease, "r2", now=later(2))
+        assert (after_it.verb, after_it.continues) == ("run", None)
+        assert [(run.id, run.verb) for run in store.runs("shop")] == [("r2", "run"), ("u1", "undo"), ("r1", "run")]
+
+    # ------------------------------------------------------------ how runs ended
+
+    def test_failures_are_counted_until_a_success(self, store: Store, reopen: Open) -> None:
+        first, second = Problem("no column", "Nothing lost.", "check FILE"), Problem("no table", "", "look")
+        store.keep_report("shop", RunReport(NOW, failed=True, problems={"orders": first, WHOLE_RUN: second}))
+        store.keep_report("shop", RunReport(later(60), failed=True, problems={"orders": second}))
+        assert reopen().failures("shop") == {
+            "orders": Failure(second, later(60), NOW, 2),
+            WHOLE_RUN: Failure(second, NOW, NOW, 1),
+        }
+        assert store.failures("other") == {}
+        store.keep_report("shop", RunReport(later(90), succeeded=("orders", "items")))
+        assert reopen().failures("shop") == {
+            "orders": Failure(second, later(60), NOW, 0),
+            WHOLE_RUN: Failure(second, NOW, NOW, 1),
+        }
+        store.keep_report("shop", RunReport(later(120), failed=True, problems={"orders": first}))
+        assert reopen().failures("shop")["orders"] == Failure(first, later(120), later(120), 1)
+
+    def test_the_last_look_is_kept_without_a_lease_for_each_selection(self, store: Store, reopen: Open) -> None:
+        assert store.last_looks("shop") == []
+        store.keep_report("shop", RunReport(NOW, looked=True, idle=True))
+        store.keep_report("shop", RunReport(later(60), looked=True, idle=True, streams=("items", "orders")))
+        store.keep_report("shop", RunReport(later(120), looked=True, idle=True, streams=("items", "orders")))
+        store.keep_report("shop", RunReport(later(180), failed=True))  # no connection
+        store.keep_report("shop", RunReport(later(240), is_run=False, looked=True))  # an undo
+        looks = list(reopen().last_looks("shop"))
+        assert looks == [LastLook(("items", "orders"), later(120)), LastLook(None, NOW)]
+        assert [look.covers("customers") for look in looks] == [False, True]
+        assert store.last_looks("other") == []
+
+    def test_runs_are_counted_by_day_and_old_days_go(self, store: Store, reopen: Open) -> None:
+        day = 24 * 3600
+        store.keep_report("shop", RunReport(later(-DAYS_KEPT * day - day), looked=True, rows=1))
+        store.keep_report("shop", RunReport(NOW, looked=True, rows=5, bytes=50))
+        store.keep_report("shop", RunReport(later(60), looked=True, idle=True))
+        store.keep_report("shop", RunReport(later(120), failed=True, rows=2, bytes=20))
+        store.keep_report("shop", RunReport(later(180), is_run=False, looked=True))
+        store.keep_report("shop", RunReport(later(day), looked=True, rows=7, bytes=70))
+        newest, first = reopen().days("shop")
+        assert first == DayOfRuns(NOW.date(), runs=3, idle=1, failed=1, rows=7, bytes=70, last=later(120))
+        assert (newest.day - first.day, newest.rows) == (timedelta(days=1), 7)
+        assert [found.rows for found in store.days("shop", most=1)] == [7]
+        assert store.days("other") == []
+
+    def test_many_who_report_at_once_are_all_counted(self, store: Store, reopen: Open) -> None:
+        handles = [reopen() for _ in range(4)]
+        report = RunReport(NOW, looked=True, idle=True, rows=1)
+        assert _race(lambda i: handles[i].keep_report("shop", report), handles) == [None] * 4
+        [day] = store.days("shop")
+        assert (day.runs, day.idle, day.rows) == (4, 4, 4)
+        assert len(store.last_looks("shop")) == 1
 
 
 def _race(act: Callable[[int], object], handles: list[Store]) -> list[object]:

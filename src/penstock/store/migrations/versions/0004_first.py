@@ -1,9 +1,9 @@
-"""The first tables: meta, leases, streams, contents, intents, history, runs, progress."""
+"""The first tables: meta, leases, streams, contents, intents, history, runs, progress, failures, looks, days."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0003"
+revision = "0004"
 down_revision = None
 
 
@@ -106,6 +106,7 @@ def upgrade() -> None:
         sa.Column("has_more", sa.Boolean, nullable=False),
         sa.Column("continues", sa.Text),
         sa.Column("totals", sa.Text, nullable=False),
+        sa.Column("verb", sa.Text, nullable=False),
         sa.PrimaryKeyConstraint("pipeline", "number", name="pk_runs"),
         sa.UniqueConstraint("pipeline", "id", name="uq_runs_pipeline_id"),
         _of_pipeline("runs"),
@@ -120,6 +121,37 @@ def upgrade() -> None:
         _of_pipeline("progress"),
     )
     op.create_index("ix_progress_pipeline_run", "progress", ["pipeline", "run"])
+    op.create_table(
+        "failures",
+        sa.Column("pipeline", sa.Text, nullable=False),
+        sa.Column("stream", sa.Text, nullable=False),
+        sa.Column("what", sa.Text, nullable=False),
+        sa.Column("safe", sa.Text, nullable=False),
+        sa.Column("next_step", sa.Text, nullable=False),
+        sa.Column("at", sa.BigInteger, nullable=False),
+        sa.Column("since", sa.BigInteger, nullable=False),
+        sa.Column("times", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("pipeline", "stream", name="pk_failures"),
+    )
+    op.create_table(
+        "looks",
+        sa.Column("pipeline", sa.Text, nullable=False),
+        sa.Column("streams", sa.Text, nullable=False),
+        sa.Column("at", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("pipeline", "streams", name="pk_looks"),
+    )
+    op.create_table(
+        "days",
+        sa.Column("pipeline", sa.Text, nullable=False),
+        sa.Column("day", sa.Text, nullable=False),
+        sa.Column("runs", sa.BigInteger, nullable=False),
+        sa.Column("idle", sa.BigInteger, nullable=False),
+        sa.Column("failed", sa.BigInteger, nullable=False),
+        sa.Column("rows", sa.BigInteger, nullable=False),
+        sa.Column("bytes", sa.BigInteger, nullable=False),
+        sa.Column("last", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("pipeline", "day", name="pk_days"),
+    )
 
 
 def _of_pipeline(table: str) -> sa.ForeignKeyConstraint:
