@@ -43,12 +43,8 @@ class Admission:
                 "name another table with `into` on the stream, or another `namespace` of the sink",
             )
         self._check_others(standing)
-        if self.kind is Kind.REFRESH and not self.options.replace_existing and self._others_rows(standing):
-            raise self._refused(
-                f"the table {self.table} already holds rows, and the first full refresh would delete them",
-                "set `replace_existing: true` on the stream if they may be replaced; if not, name another table with "
-                "`into`",
-            )
+        if self.kind is Kind.REFRESH and not self.options.replace_existing:
+            self._check_rows(standing)
 
     def _check_others(self, standing: Standing) -> None:
         others = [about for about in standing.links() if about[0] != self.pipeline]
@@ -67,12 +63,20 @@ class Admission:
                 "one",
             )
 
-    def _others_rows(self, standing: Standing) -> bool:
-        """Whether the table has rows that may not be this stream's own."""
+    def _check_rows(self, standing: Standing) -> None:
+        """A refresh deletes whatever is in the table: it must be this stream's own."""
         if standing.empty:
-            return False
+            return
+        step = "set `replace_existing: true` on the stream if they may go; if not, name another table with `into`"
         link = standing.link(self.pipeline, self.stream)
-        return link is None or (standing.adopted and link.kind == Kind.ROWS.value)
+        if link is None or (standing.adopted and link.kind == Kind.ROWS.value):
+            raise self._refused(
+                f"the table {self.table} already holds rows, and the first full refresh would delete them", step
+            )
+        if any(snapshot.operation in ("append", "overwrite") for snapshot in standing.foreign()):
+            raise self._refused(
+                f"other programs have put rows into the table {self.table}, and a full refresh would delete them", step
+            )
 
     def _refused(self, what: str, step: str) -> StreamRefused:
         return StreamRefused(
