@@ -34,7 +34,12 @@ def verbs() -> dict[str, Any]:
 
 VERBS = {name: verb for name, verb in verbs().items() if name not in ("log", "init")}
 #: what some verbs need besides the file
-MORE = {"rewind": ["--to", "1"], "state reset": ["--stream", "orders"], "state undo": ["--stream", "orders"]}
+MORE = {
+    "rewind": ["--to", "1"],
+    "state reset": ["--stream", "orders"],
+    "state migrate": ["--stream", "orders"],
+    "state undo": ["--stream", "orders"],
+}
 
 
 @pytest.mark.parametrize("verb", VERBS)

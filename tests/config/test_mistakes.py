@@ -69,7 +69,7 @@ KEYS = [
     (
         file("streams: {orders: {zzz: id}}"),
         "5: pipelines.shop.streams.orders.zzz: unknown key; "
-        "valid keys: cursor, drift, lag, partition_by, shape, tiebreaker, unique",
+        "valid keys: cursor, drift, dropped, lag, partition_by, shape, tiebreaker, unique",
     ),
     (
         file("streams: {orders: {partition_by: {colum: day, by: date}}}"),
@@ -92,7 +92,7 @@ KEYS = [
     (
         file('streams: {"public.orders": {x: 1, cursor: c}}'),
         '5: pipelines.shop.streams."public.orders".x: unknown key; '
-        "valid keys: cursor, drift, lag, partition_by, shape, tiebreaker, unique",
+        "valid keys: cursor, drift, dropped, lag, partition_by, shape, tiebreaker, unique",
     ),
 ]
 TYPES = [
@@ -335,7 +335,7 @@ def test_what_a_source_says_of_a_stream_s_options_together(tmp_path: Path) -> No
     assert caught.value.what.splitlines()[1:] == [
         f"{path}:5: pipelines.shop.streams.a: `tiebreaker` (***) is set, but no `cursor`; add it",
         f"{path}:5: pipelines.shop.streams.c.zzz: unknown key; "
-        "valid keys: cursor, drift, lag, partition_by, shape, tiebreaker, unique",
+        "valid keys: cursor, drift, dropped, lag, partition_by, shape, tiebreaker, unique",
     ]
 
 

@@ -138,7 +138,7 @@ def test_a_stream_or_pipeline_can_be_added_as_a_whole(tmp_path: Path) -> None:
 
 
 EXPECTED = "expected a key and a value; write KEY=VALUE, for example --set source.schema=sales"
-TOP = "lease_seconds, on_failure, on_success, pipelines, sink, slice_bytes, source, spark, store, streams"
+TOP = "history, lease_seconds, on_failure, on_success, pipelines, sink, slice_bytes, source, spark, store, streams"
 NOT_TEXT = "expected text, not a mapping (a name with dots needs quotes: "
 EXCLUDE = 'pipelines."eu.west".source.exclude'
 ADD = "To add one: --set pipelines"
