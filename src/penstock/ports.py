@@ -707,8 +707,10 @@ class Context:
 class Mover(Protocol):
     """Moves a slice's parts from a reader to a writer, somewhere."""
 
-    #: how many parts move at the same time
-    workers: int
+    @property
+    def workers(self) -> int:
+        """How many parts move at the same time. A cluster may say so only after the first move."""
+        ...
 
     def warm(self) -> None:
         """Start what takes long, before something is held for `move`: a snapshot, a lock. Idempotent."""

@@ -79,8 +79,11 @@ class Hands:
 
     def __init__(self, spark: SparkHouse) -> None:
         self.spark = spark
-        self.workers = spark.options.workers
         self._mover: Mover | None = None
+
+    @property
+    def workers(self) -> int:
+        return self.spark.workers
 
     def warm(self) -> None:
         self._made().warm()
@@ -212,7 +215,7 @@ def assemble(
         settings=Settings(
             lease_seconds=chosen.lease_seconds,
             slice_bytes=chosen.slice_bytes,
-            workers=hands.workers,
+            workers=lambda: hands.workers,
             drift={name: stream.drift for name, stream in chosen.streams.items()},
             dropped={name: stream.dropped for name, stream in chosen.streams.items()},
         ),

@@ -122,7 +122,7 @@ def test_source_sink_and_engine_share_one_spark_and_one_mover(assembled: Assembl
     assert isinstance(source.spark, SparkHouse)
     assert source.spark.options.config == {"spark.sql.session.timeZone": "UTC"}
     assert source.mover() is sink.mover() is engine.mover()
-    assert engine.settings.workers == engine.mover().workers == 3
+    assert engine.settings.workers() == engine.mover().workers == 3
     assert assembled.movers == [], "nothing has been moved"
     source.mover().move(None, None, [])  # type: ignore[arg-type]  # there is nothing to move
     sink.mover().move(None, None, [])  # type: ignore[arg-type]

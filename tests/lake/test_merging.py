@@ -41,7 +41,9 @@ def test_a_race_that_spark_lost_is_a_lost_race(tmp_path: Path, said: str, meant:
     snapshot = table.current_snapshot()
     assert snapshot
     table.manage_snapshots().create_branch(snapshot.snapshot_id, merging.branch).commit()
-    assert isinstance(merging._explained(RuntimeError(said)), meant)
+    failed = StreamFailed("the MERGE failed", next_step="")
+    failed.__cause__ = RuntimeError(said)
+    assert isinstance(merging._explained(failed), meant)
 
 
 def test_it_is_said_that_a_merge_writes_whole_rows(tmp_path: Path) -> None:

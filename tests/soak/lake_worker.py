@@ -202,7 +202,7 @@ class Worker:
                     owner=this_process(),
                     gone=gone,
                     emit=heard,
-                    settings=Settings(lease_seconds=LEASE_SECONDS, slice_bytes=1 << 20, workers=2),
+                    settings=Settings(lease_seconds=LEASE_SECONDS, slice_bytes=1 << 20),
                 ).run()
             if eof.status == "complete":
                 return True

@@ -53,6 +53,29 @@ class Spark(Keys):
         examples=[{"spark.ui.enabled": True}],
     )
 
+    executor_seconds: float = Field(
+        default=300.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="seconds that a cluster may take to give a run an executor before the run fails",
+    )
+
+    @field_validator("master")
+    @classmethod
+    def _of_a_classic_spark(cls, master: str | None) -> str | None:
+        if master is not None and master.startswith("sc://"):
+            raise ValueError(
+                "Spark Connect is not supported; expected `local[2,3]`, or a cluster as in spark://host:7077"
+            )
+        return master
+
+    @field_validator("config")
+    @classmethod
+    def _without_spark_connect(cls, config: dict[str, str]) -> dict[str, str]:
+        if "spark.remote" in config or config.get("spark.api.mode") == "connect":
+            raise ValueError("Spark Connect is not supported; name a cluster's own address in `master` instead")
+        return config
+
     @field_validator("memory")
     @classmethod
     def _as_java_spells_it(cls, memory: str) -> str:

@@ -66,7 +66,7 @@ class Gate:
     probe: Probe
     say: Callable[[Message], None]
     slice_bytes: int
-    workers: int
+    workers: Callable[[], int]
     #: rows the run may still move; asked anew for every slice
     rows_left: Callable[[], int | None]
     #: the highest place this run reads to; frozen at the first plan
@@ -198,7 +198,7 @@ class Gate:
             return self.intend(slice_, rows=0)
         if not self.settled:
             self.settle(self.validated(state), state.last)
-        budget = Budget(self.slice_bytes, self.rows_left(), self.row_bytes, self.workers)
+        budget = Budget(self.slice_bytes, self.rows_left(), self.row_bytes, self.workers())
         planned = self.plan(state, budget)
         if planned is not None and self.moved and self.renewed(state):
             planned = self.plan(state, budget)

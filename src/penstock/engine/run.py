@@ -55,8 +55,8 @@ class Settings:
     lease_seconds: float = 30.0
     #: Arrow bytes to aim for in one slice
     slice_bytes: int = 256 << 20
-    #: parts that move at the same time
-    workers: int = 2
+    #: parts that move at the same time; asked for every slice, since a cluster's size is known once it has moved some
+    workers: Callable[[], int] = lambda: 2
     #: renew the lease beside the work; tests that stop time turn it off
     heartbeat: bool = True
     #: by stream, what happens when its columns change; see core.drift. One that is not named evolves

@@ -7,8 +7,9 @@ still where the branch began.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import StreamFailed
@@ -19,7 +20,6 @@ from penstock.lake.merge_statement import MergeStatement
 from penstock.lake.space import is_full, no_space
 from penstock.lake.standing import Standing
 from penstock.lake.tables import LostRace, Planted, commit, load, standing_of, translated, undone
-from penstock.links.spark.failures import telling
 from penstock.ports import Spark
 
 if TYPE_CHECKING:
@@ -92,9 +92,6 @@ class Merging:
 
     def _delete_older(self, table: Table, landed: Landed) -> None:
         """One MERGE on the branch: one row of each key in the slice stays, every other row of the key goes."""
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-        from pyspark.errors import PySparkException
-
         session = self.spark.session()
         place, slice_ = self.landing.place, self.landing.slice
         statement = MergeStatement(
@@ -108,17 +105,11 @@ class Merging:
             broadcast=landed.rows <= BROADCAST,
         )
         settings = {KIND_SETTING: "merge", **(FEW_KEYS if statement.broadcast else {})}
-        usual = {name: session.conf.get(name) for name in settings if name != KIND_SETTING}
+        work = partial(_merge, session, statement.sql(), settings)
         try:
-            for name, value in settings.items():
-                session.conf.set(name, value)
-            session.sql(statement.sql())
-        except (PySparkException, Py4JError) as error:
+            self.spark.wait(work, failed=f"the MERGE into {self.landing.table} failed")
+        except StreamFailed as error:
             raise self._explained(error) from error
-        finally:
-            for name, value in usual.items():
-                session.conf.set(name, value)
-            session.conf.unset(KIND_SETTING)
         self._sync()
 
     def _sync(self) -> None:
@@ -132,24 +123,19 @@ class Merging:
         except FileNotFoundError as error:
             raise LostRace(f"files of the branch {self.branch} are gone") from error
 
-    def _explained(self, error: Exception) -> Exception:
+    def _explained(self, error: StreamFailed) -> Exception:
         """Whoever has done the slice meanwhile has swept the branch and the files: then that is what happened."""
         table = load(self.landing.place, self.landing.table)
         if table is not None:
             self.landing.must_follow(standing_of(table))
         if table is None or self.branch not in table.metadata.refs:
             return LostRace(f"the branch {self.branch} is gone")
-        if undone(str(error)):
+        if undone(str(error.__cause__)):
             return LostRace("others committed while Spark merged")
-        if is_full(error):
-            slice_ = self.landing.slice
+        slice_ = self.landing.slice
+        if is_full(error.__cause__ or error):
             return no_space(self.landing.place.warehouse, pipeline=slice_.pipeline, stream=slice_.stream)
-        return StreamFailed(
-            f"the MERGE into {self.landing.table} failed: {telling(str(error)) or type(error).__name__}",
-            next_step="run again; the slice is still open",
-            pipeline=self.landing.slice.pipeline,
-            stream=self.landing.slice.stream,
-        )
+        return error.at(pipeline=slice_.pipeline, stream=slice_.stream)
 
     def _swap(self, standing: Standing, landed: Landed, base: int | None) -> Planted:
         """Main := an empty snapshot on the branch, with head and chain, if main is still the base.
@@ -212,3 +198,16 @@ def drop_branches(table: Table, branches: Sequence[str]) -> None:
         for name in branches:
             manage = manage.remove_branch(name)
         manage.commit()
+
+
+def _merge(session: Any, sql: str, settings: Mapping[str, str]) -> None:
+    """Run the statement with settings that hold for it alone."""
+    usual = {name: session.conf.get(name) for name in settings if name != KIND_SETTING}
+    try:
+        for name, value in settings.items():
+            session.conf.set(name, value)
+        session.sql(sql)
+    finally:
+        for name, value in usual.items():
+            session.conf.set(name, value)
+        session.conf.unset(KIND_SETTING)

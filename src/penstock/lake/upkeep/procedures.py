@@ -14,21 +14,30 @@ class Conflict(Exception):
     """Others changed the files that were being rewritten: nothing of ours happened."""
 
 
-def ask(work: Work, sql: str) -> Mapping[str, Any]:
-    """The first row of what Spark answers; Conflict if other writers undid it, StreamFailed for anything else."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
-    from pyspark.errors import PySparkException
+def ask(work: Work, sql: str, settings: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+    """The first row of what Spark answers; Conflict if other writers undid it, StreamFailed for anything else.
 
+    `settings` hold for this statement alone.
+    """
+    session = work.spark.session()
     try:
-        rows = work.spark.session().sql(sql).collect()
-    except (PySparkException, Py4JJavaError) as error:
-        text = str(error)
-        lines = text.splitlines() or [type(error).__name__]
-        line = next((line.strip(": ") for line in lines if "Exception" in line), lines[0])
+        rows: Any = work.spark.wait(lambda: _answer(session, sql, settings or {}), failed=f"{work.name}: Spark failed")
+    except StreamFailed as error:
+        text = str(error.__cause__)
         if undone(text):
-            raise Conflict(line) from error
-        raise StreamFailed(
-            f"{work.name}: Spark failed: {line}", next_step="run the upkeep again", safe=UNHARMED
-        ) from error
+            lines = text.splitlines()
+            raise Conflict(next((line.strip(": ") for line in lines if "Exception" in line), lines[0])) from error
+        error.safe = UNHARMED
+        raise
     found: Mapping[str, Any] = rows[0].asDict() if rows else {}
     return found
+
+
+def _answer(session: Any, sql: str, settings: Mapping[str, str]) -> Any:
+    try:
+        for name, value in settings.items():
+            session.conf.set(name, value)
+        return session.sql(sql).collect()
+    finally:
+        for name in settings:
+            session.conf.unset(name)

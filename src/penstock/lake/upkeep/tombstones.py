@@ -155,15 +155,12 @@ def _purged(work: Work, table: Table, standing: Standing) -> Found:
 
 
 def _delete(work: Work, branch: str, upto: int) -> None:
-    session = work.spark.session()
     at = f"{work.place.spark_table(work.table)}.branch_{branch}"
-    session.conf.set(KIND_SETTING, KIND)
+    sql = f"delete from {at} where {names.DELETED} and {names.SEQ} <= {upto}"  # noqa: S608 (names are ours)
     try:
-        ask(work, f"delete from {at} where {names.DELETED} and {names.SEQ} <= {upto}")  # noqa: S608 (names are ours)
+        ask(work, sql, {KIND_SETTING: KIND})
     except Conflict as error:
         raise LostRace(str(error)) from error
-    finally:
-        session.conf.unset(KIND_SETTING)
 
 
 def _swap(work: Work, standing: Standing, branch: str, base: int, found: Found) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
-from penstock.errors import StreamFailed
+from penstock.errors import ConnectionFailed, InputError, PenstockError, StreamFailed
 from penstock.links.spark.jvm import HEAP_FULL
 
 
@@ -25,6 +26,41 @@ def died(status: int, log: str) -> StreamFailed:
     return StreamFailed(
         f"Spark died: its JVM {how}",
         next_step=f"run again; if it happens again, its log is in {log}",
+    )
+
+
+def unstarted(master: str, text: str, log: str) -> PenstockError:
+    """The error of a Spark that does not start. `log` is the path of what it said."""
+    if "stopped SparkContext" in text or "masters are unresponsive" in text:
+        return ConnectionFailed(
+            f"Spark's master {master} did not take this application; Spark's log is in {log}",
+            next_step="see that it is a Spark master of the same version, and that it reaches this machine: "
+            "`spark.driver.host` in `spark.config` names the address at which it is asked to",
+        )
+    return InputError(
+        f"Spark could not be started ({master}): {text}; its log is {log}",
+        next_step="see that Java 17 or newer is installed (`script/setup` installs it) and that JAVA_HOME, if set, "
+        "names it",
+    )
+
+
+def foreign_python(text: str, python: str, version: str) -> InputError | None:
+    """The error of workers whose Python is not fit for ours; None: they fail for another reason.
+
+    `python` is the one that they are to run, `version` penstock's own.
+    """
+    if found := re.search(r"ModuleNotFoundError: No module named '([^'.]+)", text):
+        wrong = f"the Python of Spark's workers ({python}) has no {found[1]}"
+    elif "PYTHON_VERSION_MISMATCH" in text:
+        wrong = f"the Python of Spark's workers ({python}) has another version than this one"
+    elif re.search(r"Cannot run program .*No such file", text):
+        wrong = f"Spark's workers have no {python}"
+    else:
+        return None
+    return InputError(
+        wrong,
+        next_step=f"install penstock {version} there too, or name a Python that has it: "
+        "`spark: {config: {spark.pyspark.python: /opt/penstock/bin/python}}`",
     )
 
 

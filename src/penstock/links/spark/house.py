@@ -7,16 +7,21 @@ so that a signal can end it.
 from __future__ import annotations
 
 import contextlib
+import os
+import re
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from penstock import __version__
 from penstock.errors import InputError, PenstockError, StreamFailed
-from penstock.links.spark.failures import died, telling
+from penstock.links.spark.cluster import ExecutorWatch
+from penstock.links.spark.failures import died, foreign_python, telling
 from penstock.links.spark.jvm import Jvm, stop
 from penstock.links.spark.log import SparkLog
 from penstock.links.spark.scratch import ScratchFolder, sweep
-from penstock.links.spark.session import SparkOptions, start, united
+from penstock.links.spark.session import SECRET, SparkOptions, start, united
 
 #: how often a waiting driver looks up, so that a signal is heeded
 _LOOK = 0.1
@@ -47,6 +52,8 @@ class SparkHouse:
         self._cancelled = threading.Event()
         self._log = SparkLog()
         self._jvm: Jvm | None = None
+        #: the cluster's size, as it says itself
+        self._asked: int | None = None
         self._scratch: ScratchFolder | None = None
 
     def needs(self, settings: Mapping[str, str], packages: Sequence[str] = ()) -> None:
@@ -86,13 +93,26 @@ class SparkHouse:
         thread = threading.Thread(target=act, name="penstock-spark", daemon=True)
         if not self._cancelled.is_set():
             thread.start()
+        watch = self._watch()
         while thread.is_alive() and not self._cancelled.is_set():
             thread.join(_LOOK)
+            if watch is not None:
+                watch.look()
         if self._cancelled.is_set():
             raise StreamFailed("the move was given up on request", next_step="run again; the slice is still open")
         if failure:
             raise self._explained(failure[0], failed)
         return outcome[0]
+
+    @property
+    def workers(self) -> int:
+        """Parts that can move at the same time: what the cluster says, once it has moved some, or else the settings."""
+        return self._asked or self.options.workers
+
+    def ask_size(self) -> None:
+        """Ask a cluster for its size, once executors are there; to be called by the work that `wait` runs."""
+        if self._session is not None and not self.options.one_process:
+            self._asked = max(1, int(self._session.sparkContext.defaultParallelism))
 
     def cancel(self) -> None:
         """Give up what is waited for, and everything after it. Safe in a signal handler."""
@@ -106,6 +126,11 @@ class SparkHouse:
         if self._alive() and not self._lent and not self._cancelled.is_set():
             stop(self._session)
         self._forget()
+
+    def _watch(self) -> ExecutorWatch | None:
+        if self._session is None or self.options.one_process:
+            return None
+        return ExecutorWatch(self._session, self.options.resolved_master, self.options.executor_seconds)
 
     def _alive(self) -> bool:
         """Whether there is a session and its JVM lives, as far as we know; one that is dead is forgotten."""
@@ -144,9 +169,17 @@ class SparkHouse:
         return session
 
     def _set(self, wanted: Mapping[str, str], missing: Sequence[str]) -> None:
-        """Add to a session that runs what can still be added."""
+        """Add to a session that runs what can still be added, or end it, so that the next one has it."""
         new = {key: value for key, value in wanted.items() if self._settings.get(key) != value}
         late = [key for key in new if not key.startswith(_AT_RUN_TIME)] + list(missing)
+        secrets = [key for key in new if re.search(SECRET, key)]
+        if secrets and not late and self._session.conf.get("spark.eventLog.enabled", "false") == "true":
+            # Spark leaves out of its event log only those secrets that it was started with.
+            if not self._lent:
+                stop(self._session)
+                self._forget()
+                return
+            late = secrets
         if late:
             raise InputError(
                 f"Spark runs already and cannot be given {', '.join(late)} any more",
@@ -165,6 +198,10 @@ class SparkHouse:
             explained.__cause__ = error
             self._forget()
             return explained
+        python = os.environ.get("PYSPARK_PYTHON", sys.executable)
+        if unfit := foreign_python(str(error), python, __version__):
+            unfit.__cause__ = error
+            return unfit
         explained = StreamFailed(
             f"{failed}: {telling(str(error)) or type(error).__name__}",
             next_step=f"run again; if it happens again, Spark's log is in {self._log.keep(str(error))}",

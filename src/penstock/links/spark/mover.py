@@ -28,7 +28,10 @@ class SparkMover:
 
     def __init__(self, house: SparkHouse) -> None:
         self.house = house
-        self.workers = house.options.workers
+
+    @property
+    def workers(self) -> int:
+        return self.house.workers
 
     def warm(self) -> None:
         self.house.session()
@@ -41,6 +44,7 @@ class SparkMover:
 
         def collect() -> Sequence[Any]:
             rows = session.range(0, len(parts), 1, len(parts)).mapInArrow(pipe, "outcome binary").collect()
+            self.house.ask_size()
             return cast(Sequence[Any], rows)
 
         rows = self.house.wait(collect, failed="a part could not be moved")

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import InputError
-from penstock.links.spark.failures import died
+from penstock.links.spark.cluster import must_answer, must_be_classic, workers_of
+from penstock.links.spark.failures import died, unstarted
 from penstock.links.spark.jvm import Jvm
 from penstock.links.spark.log import SparkLog
 
@@ -29,6 +30,8 @@ class SparkOptions:
     memory: str = "1g"
     #: any other Spark setting
     config: Mapping[str, str] = field(default_factory=dict)
+    #: seconds that a cluster may take to give an executor
+    executor_seconds: float = 300.0
 
     @property
     def resolved_master(self) -> str:
@@ -41,11 +44,8 @@ class SparkOptions:
 
     @property
     def workers(self) -> int:
-        """Parts that can move at the same time."""
-        found = re.match(r"local\[(\d+|\*)", self.resolved_master)
-        if found is None:
-            return int(self.config.get("spark.default.parallelism", "4")) if "local" not in self.resolved_master else 1
-        return (os.cpu_count() or 1) if found.group(1) == "*" else int(found.group(1))
+        """Parts that can move at the same time, as far as is known before a cluster is asked."""
+        return workers_of(self.resolved_master, self.config, os.cpu_count() or 1)
 
 
 _EXTENSIONS = "spark.sql.extensions"
@@ -59,8 +59,12 @@ _LISTS = {
     "spark.jars.packages": ",",
     "spark.driver.extraClassPath": os.pathsep,
 }
+#: names of settings whose values are secrets: Spark's own list has neither a catalog's headers nor its credential
+SECRET = "(?i)secret|password|passphrase|token|credential|authorization|header|access[.]?key|account[.]?key"
 #: given to the JVM once it runs: on a command line, every user of the machine could read a password
 _PRIVATE = ("spark.sql.", "spark.hadoop.")
+#: which Python the workers run
+_PYTHON = "spark.pyspark.python"
 
 
 def united(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
@@ -84,13 +88,17 @@ def united(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, st
 
 def start(options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path], log: SparkLog, scratch: Path) -> Any:
     """A session; InputError with what to install if Spark cannot start here. `scratch` is for temporary files."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # PySpark looks nowhere else for it, whatever the settings say.
+    os.environ["PYSPARK_PYTHON"] = wanted.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
+    if SparkContext._active_spark_context is None:
+        must_be_classic(options.resolved_master, wanted, os.environ)
+        must_answer(options.resolved_master)
     settings = _settings(options, wanted, jars, scratch)
     builder = SparkSession.builder.master(options.resolved_master)
     for key, value in settings.items():
@@ -100,7 +108,7 @@ def start(options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path]
         with SparkContext._lock:
             if SparkContext._gateway is None:
                 # Not by turning our own standard error away meanwhile: a signal's last words must get through.
-                public = [(key, value) for key, value in settings.items() if not key.startswith(_PRIVATE)]
+                public = [(key, value) for key, value in settings.items() if not _private(key)]
                 conf = SparkConf().setMaster(options.resolved_master).setAll(public)
                 with log.opened(scratch) as handle:
                     gateway = launch_gateway(conf, {"stderr": handle})  # type: ignore[no-untyped-call]  # pyspark's own
@@ -114,15 +122,15 @@ def start(options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path]
             launched.end()
         if status is not None:
             raise died(status, log.keep(str(error))) from error
-        raise InputError(
-            f"Spark could not be started ({options.resolved_master}): {error}; its log is {log.keep(str(error))}",
-            next_step="see that Java 17 or newer is installed (`script/setup` installs it) and that JAVA_HOME, if set, "
-            "names it",
-        ) from error
+        raise unstarted(options.resolved_master, str(error), log.keep(str(error))) from error
     if launched is not None:
         log.take_errors_of(session.sparkContext._accumulatorServer)
     _check(session, settings)
     return session
+
+
+def _private(key: str) -> bool:
+    return key.startswith(_PRIVATE) or re.search(SECRET, key) is not None
 
 
 def _check(session: Any, settings: Mapping[str, str]) -> None:
@@ -148,6 +156,7 @@ def _settings(
         # Rows never enter the JVM: one collector thread and the first compiler are enough, and start sooner.
         _JAVA_OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "spark.log.level": "ERROR",
+        "spark.redaction.regex": SECRET,
     }
     if options.one_process:
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
