@@ -339,6 +339,40 @@ class TestPrepared:
         execute(stamped.url, "COMMIT PREPARED 'second'")
         assert sorted(stamped.run().ids) == [4, 5]
 
+    def test_a_wait_that_would_release_nothing_is_not_written_down(self, stamped: Reads) -> None:
+        """Rows wait for a transaction that everyone sees; prepared ones that come and go beside it change nothing."""
+        insert(stamped.url, 1)
+        assert stamped.run().ids == [1]
+        with writer(stamped.url) as late:
+            tell(late, "BEGIN", "SELECT FROM t")
+            insert(stamped.url, 2)
+            for number in range(3):
+                gid = f"passing {number}"
+                prepare(stamped.url, gid, f"INSERT INTO t VALUES ({10 + number})")
+                run = stamped.run()
+                assert (run.ids, run.slices) == ([], 0)
+                assert run.left
+                assert run.left.blocker
+                execute(stamped.url, f"COMMIT PREPARED '{gid}'")
+            tell(late, "COMMIT")
+        assert sorted(stamped.run().ids) == [2, 10, 11, 12]
+
+    def test_what_is_certified_already_is_not_waited_for_again(self, stamped: Reads) -> None:
+        insert(stamped.url, 1)
+        with writer(stamped.url) as late:
+            tell(late, "BEGIN", "SELECT FROM t")
+            insert(stamped.url, 2)
+            slices = 0
+            for number in range(4):
+                gid = f"passing {number}"
+                prepare(stamped.url, gid, f"INSERT INTO t VALUES ({10 + number})")
+                slices += stamped.run().slices
+                execute(stamped.url, f"COMMIT PREPARED '{gid}'")
+            # One that waits for the first, and one with the row that it let pass.
+            assert (stamped.delivered, slices) == ([1], 2)
+            tell(late, "COMMIT")
+        assert sorted(stamped.run().ids) == [2, 10, 11, 12, 13]
+
     def test_one_that_writes_elsewhere_holds_nothing(self, stamped: Reads) -> None:
         execute(stamped.url, "CREATE TABLE other (id int)")
         prepare(stamped.url, "elsewhere", "INSERT INTO other VALUES (1)")

@@ -140,10 +140,15 @@ def test_a_sequence_below_the_mark(database: str) -> None:
     reads = Reads(database, dict(BY_NUMBER))
     refused = stop(reads)
     assert refused.what == (
-        "the sequence public.t_id_seq of id of public.t is at 5, below the mark (id 20): the rows that it numbers next "
-        "would never be read"
+        "the sequence public.t_id_seq of id of public.t is at 5, below the highest number that is read (id 20): the "
+        "rows that it numbers next would never be read"
     )
     [statement] = re.findall(r"raise the sequence with (.*;) or run", refused.next_step)
+    assert reads.last is None, "it is refused before anything is read"
+    reads.options["continues"] = token(refused)
+    assert len(reads.run().ids) == 20
+    del reads.options["continues"]
+    assert stop(reads).what == refused.what
     execute(database, statement)
     assert reads.run().ids == []
     execute(database, ONE)

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from psycopg import sql
 
+from penstock.core.ranges import Key
 from penstock.core.slices import Kind, Slice
 from penstock.errors import StreamRefused
 from penstock.links.postgres.literals import plain, written
@@ -14,7 +15,7 @@ from penstock.links.postgres.types import bare
 from penstock.sources.postgres.altered import refused
 from penstock.sources.postgres.content import Content
 from penstock.sources.postgres.identity import Sequence, TableIdentity
-from penstock.sources.postgres.marks import KeysetMark, along_the_cursor
+from penstock.sources.postgres.marks import along_the_cursor
 
 _MISSED = "Rows below the mark may be new, and would never be read"
 #: types of a cursor that a sequence can number
@@ -30,20 +31,25 @@ class Doubt:
     remedy: str | None = None
 
 
-def doubt(mark: KeysetMark, content: Content, now: TableIdentity, continues: str | None) -> Doubt | None:
-    """Why rows below a mark may be new; None: nothing says so, or the user vouches for the table as it is."""
-    was, table = mark.table, content.table
-    if was is None or continues == now.token:
+def doubt(
+    was: TableIdentity | None, reach: Key | None, content: Content, now: TableIdentity, continues: str | None
+) -> Doubt | None:
+    """Why rows below a mark may be new; None: nothing says so, or the user vouches for the table as it is.
+
+    `was` is the table that the mark was made in (None: there is no mark yet), `reach` how far it is read.
+    """
+    table = content.table
+    if continues == now.token:
         return None
-    if was.oid != now.oid:
+    if was and was.oid != now.oid:
         return Doubt(
             f"{table} is not the table that the mark was made in (its oid was {was.oid} and is {now.oid}): it was "
             f"dropped and created again, restored, or another table has its name now. {_MISSED}"
         )
-    return _sequence_doubt(mark, content, was.sequence, now.sequence) if now.sequence else None
+    return _sequence_doubt(was.sequence if was else None, reach, content, now.sequence) if now.sequence else None
 
 
-def _sequence_doubt(mark: KeysetMark, content: Content, was: Sequence | None, now: Sequence) -> Doubt | None:
+def _sequence_doubt(was: Sequence | None, reach: Key | None, content: Content, now: Sequence) -> Doubt | None:
     cursor = content.key[0]
     of = f"the sequence {now.name} of {cursor.column} of {content.table}"
     if was and was.file != now.file:
@@ -53,12 +59,12 @@ def _sequence_doubt(mark: KeysetMark, content: Content, was: Sequence | None, no
     if was and was.last is not None and (last is None or last < Decimal(was.last)):
         at = "has given no number" if last is None else f"is at {last}"
         return Doubt(f"{of} was set back: it was at {was.last} when the mark was made, and {at} now. {_MISSED}")
-    if last is not None and mark.key and bare(cursor.type) in _NUMBERS and last < Decimal(mark.key[0]):
+    if last is not None and reach and bare(cursor.type) in _NUMBERS and last < Decimal(reach[0]):
         column, *table = (sql.SQL(plain(each)) for each in (cursor.column, content.table.schema, content.table.name))
         highest = sql.SQL("SELECT max({}) FROM {}.{}").format(column, *table)
         return Doubt(
-            f"{of} is at {last}, below the mark ({cursor.column} {mark.key[0]}): the rows that it numbers next would "
-            "never be read",
+            f"{of} is at {last}, below the highest number that is read ({cursor.column} {reach[0]}): the rows that it "
+            "numbers next would never be read",
             written(sql.SQL("SELECT setval({}, ({}));").format(sql.Literal(now.name), highest)),
         )
     return None

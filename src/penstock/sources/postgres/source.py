@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.core.documents import Document, parse
 from penstock.core.marks import Mark, Position
+from penstock.core.ranges import Key
 from penstock.core.slices import Kind, Slice
 from penstock.errors import InputError, StreamRefused
 from penstock.links.postgres.connection import Session
@@ -175,7 +176,8 @@ class PostgresSource:
         # Not with `accept`: a stream that must not go on from its mark can still be rewound.
         if after:
             self._access.follows(stream, after)
-            self._same_table(stream, read, after)
+        if identity:
+            self._same_table(stream, read, after, horizons.key(ceiling))
         planned = self._planned(stream, content, after, ceiling, budget)
         if planned is None:
             return None
@@ -198,15 +200,16 @@ class PostgresSource:
             return marks.noted(upto, ties=before.ties)
         return marks.noted(upto, ties=missed.ties(self._session, stream, content, mark.key))
 
-    def _same_table(self, stream: str, content: Content, after: Mark) -> None:
+    def _same_table(self, stream: str, content: Content, after: Mark | None, reach: Key | None) -> None:
         """StreamRefused if the table is not the one that the mark was made in, or its sequence was restarted."""
         mark, continues = marks.along_the_cursor(after), self._options_of(stream).continues
-        if mark is None or doubt(mark, content, self._identity(stream, content), continues) is None:
+        was, reach = (mark.table, reach or mark.key) if mark else (None, reach)
+        if doubt(was, reach, content, self._identity(stream, content), continues) is None:
             return
-        # What was seen when the stream was validated may be older than the mark.
+        # What was seen when the stream was validated may be older than the ceiling.
         del self._identities[stream]
         now = self._identity(stream, content)
-        found = doubt(mark, content, now, continues)
+        found = doubt(was, reach, content, now, continues)
         if found:
             raise stopped(stream, found, now)
 

@@ -93,7 +93,11 @@ def by_activity(q: Question) -> Answer:
         key = q.top.key if reached else _below(q, value)
     else:
         key = _below(q, certified.horizon[0]) if certified.horizon else q.known.key
-    answer = Answer(key, certified.horizon, certified.pending, seen.hidden, seen.set_back)
+    pending = certified.pending
+    if pending and pending != q.known.pending and key == q.known.key == _below(q, pending.value[0]):
+        # No row would be released by its end: not worth a slice without rows.
+        pending = q.known.pending
+    answer = Answer(key, certified.horizon, pending, seen.hidden, seen.set_back)
     if key == q.top.key:
         return answer
     if certified.left:
@@ -173,15 +177,17 @@ def _certified(
     q: Question, value: Key, holders: Sequence[Lock], found: Sequence[Lock], lag: float | None = None
 ) -> _Certified:
     """What is certified now that `value` was seen with `holders`, and what is to be waited for."""
-    if not holders and not lag:
-        return _Certified(value, None)
     horizon = q.known.horizon
+    if (not holders and not lag) or horizon == value:
+        return _Certified(value, None)
     before = q.known.pending
     if before:
         left = before.left(found)
         if left or not _passed(q, before.not_before):
             return _Certified(horizon, before.narrowed(left), left)
         horizon = before.value
+        if horizon == value:
+            return _Certified(value, None)
     not_before = _later(q, lag) if lag else None
     pending = Pending(value, tuple(sorted(lock.id for lock in holders)), not_before, q.top.clock)
     left = list(holders)
