@@ -14,11 +14,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from typer.testing import CliRunner
 
 from penstock import wiring
-from penstock.cli import app
 from penstock.testing.doubles import LoopMover
+from tests.acceptance.what_was_there import ORDERS, TABLE, penstock, recover
 
 FILE = """\
 store: {pipeline}.db
@@ -36,10 +35,6 @@ MODES = {
     "replace": "mode: replace, accept_drop: true",
 }
 every_mode = pytest.mark.parametrize("mode", MODES)
-TABLE = "CREATE TABLE {} (id bigint PRIMARY KEY, note text, updated_at timestamptz NOT NULL)"
-ORDERS = (
-    "INSERT INTO {} SELECT g, 'order', timestamptz '2026-01-01Z' + g * interval '1 s' FROM generate_series({}, {}) g"
-)
 THEIRS = "INSERT INTO {} SELECT g, 'theirs', timestamptz '2026-01-01Z' FROM generate_series({}, {}) g"
 #: the orders of the source, and rows of others
 OURS, OTHERS = list(range(1, 6)), list(range(101, 111))
@@ -107,21 +102,6 @@ def shop(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         made.execute("CREATE SCHEMA copies", TABLE.format("orders"), "CREATE INDEX ON orders (updated_at, id)")
         made.execute(ORDERS.format("orders", 1, 5))
         yield made
-
-
-def penstock(*words: str) -> tuple[int, str]:
-    """One command; its exit code, and what it said in one line."""
-    done = CliRunner().invoke(app, words, prog_name="penstock")
-    return done.exit_code, " ".join((done.stdout + done.stderr).split())
-
-
-def recover(said: str) -> None:
-    """Run the command that the message names, and agree to what it asks."""
-    found = re.search(r"penstock (state recover shop\.yaml --stream orders)", said)
-    assert found, said
-    code, answer = penstock(*found[1].split(), "--yes")
-    assert code == 0, answer
-    assert "was withdrawn from the ledger" in answer
 
 
 # ---------------------------------------------------------------- before the first run
@@ -226,7 +206,7 @@ def test_a_table_that_was_dropped(shop: Shop, mode: str) -> None:
     shop.goes()
     shop.execute("DROP TABLE copies.orders")
     said = shop.refused("the table copies.orders is gone; the ledger says that it holds slice 1", code=1)
-    recover(said)
+    assert "was withdrawn from the ledger" in recover(said)
     shop.goes()
     assert shop.ids() == OURS
 

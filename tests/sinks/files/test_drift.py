@@ -22,7 +22,7 @@ def sink(folder: Path, **stream: object) -> FilesSink:
 
 
 def test_the_column_of_the_folders_cannot_go(tmp_path: Path) -> None:
-    info, content = StreamInfo("orders", Kind.ROWS), followed(BEFORE, NOW, "evolve")
+    info, content = StreamInfo("orders", Kind.ROWS), followed(BEFORE, NOW, "evolve", dropped=["at"])
     sink(tmp_path).check(info, content)
     sink(tmp_path, partition_by={"column": "day", "by": "date"}).check(info, content)
     with pytest.raises(StreamRefused) as refused:

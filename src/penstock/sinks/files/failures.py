@@ -16,6 +16,15 @@ def failed_write(pipeline: str, stream: str, root: str, error: OSError) -> Strea
             pipeline=pipeline,
             stream=stream,
         )
+    if error.errno == errno.EXDEV:
+        return StreamFailed(
+            f"{error.filename2 or error.filename or root} is on another file system than the folder in which files are "
+            "staged: a file cannot be renamed into it",
+            next_step=f"make everything below {root} one file system again, then run again: it goes on with the files",
+            safe="Nothing was lost: the files are staged, and the next run makes them visible.",
+            pipeline=pipeline,
+            stream=stream,
+        )
     return StreamFailed(
         f"cannot write to {root}: {error.strerror or error}",
         next_step="check that the folder exists and that this user may write in it, then run again",

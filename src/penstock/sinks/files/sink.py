@@ -17,6 +17,7 @@ from penstock.errors import CommitUnclear, InputError, SliceRefused, StreamRefus
 from penstock.ports import Held, Probe, Remark, StreamInfo
 from penstock.sinks.files.chain import Chain
 from penstock.sinks.files.failures import failed_write
+from penstock.sinks.files.file_systems import check_one_file_system
 from penstock.sinks.files.layout import Layout, attempt_number, stem
 from penstock.sinks.files.manifest import Manifest, Named, make_folders, sync_folder, write_durably
 from penstock.sinks.files.options import Options, StreamOptions
@@ -64,6 +65,7 @@ class FilesSink:
         # By name only, without Arrow: before anything is intended, since a slice once open keeps its columns.
         columns = {column["name"]: column.get("arrow") for column in columns_of(content)}
         self._check_columns(stream.name, columns, absent(content))
+        check_one_file_system(self.root, Layout(self.pipeline, stream.name))
         if stream.kind is Kind.REFRESH:
             self._check_alone(stream.name)
         self._check_unmixed(stream)
@@ -158,6 +160,7 @@ class FilesSink:
         held = chain.last()
         if (held.slice.id if held else "") != slice_.previous:
             raise self._unclear(slice_, "the folder does not hold the slice before it")
+        check_one_file_system(self.root, chain.layout, {os.path.dirname(named.name) for named in files})
         schemas = {json.loads(receipt.pieces)["schema"] for receipt in receipts}
         manifest = Manifest(
             slice=slice_,
