@@ -6,12 +6,13 @@ import html
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import get_args
 
 import pytest
 import typer
 from pydantic import BaseModel
-from tests.docs.pages import TOP, first_cells, headings, section
+from tests.docs.pages import PAGES, TOP, first_cells, headings, prose, section
 
 from penstock.cli import app
 from penstock.cli.pages import reference
@@ -187,3 +188,11 @@ def test_exit_codes_are_those_of_the_errors() -> None:
     codes = {error.exit_code for error in (InputError, ConnectionFailed, PipelineHeld, LeaseLost, StreamFailed)}
     wanted = [*map(str, sorted({0} | codes)), "130, 143"]
     assert first_cells(section(COMMANDS, "Exit codes")) == wanted
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
+def test_every_verb_that_a_page_names_is_one(page: Path) -> None:
+    """`state rewind` is none, however natural it sounds."""
+    known = {words.removeprefix("penstock ") for words in VERBS}
+    named = set(re.findall(r"`(?:penstock )?((?:state|quarantine) [a-z]+)\b", prose(page)))
+    assert named - known == set()

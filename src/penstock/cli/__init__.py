@@ -22,6 +22,7 @@ from penstock.cli import (
     quarantine,
     rewind,
     run,
+    runs,
     schema,
     state,
     status,
@@ -38,7 +39,8 @@ Moves only what changed, exactly once, from sources into sinks, and resumes from
   penstock init $DATABASE_URL      write a pipeline file from what the database has
   penstock check shop.yaml         what would be synced, how, and with which guarantee
   penstock run shop.yaml           move what is new
-  penstock status shop.yaml        how far each stream is
+  penstock status shop.yaml        what fails, and how far each stream is
+  penstock runs shop.yaml          the runs of the last days
 
 \b
 Exit codes: 0 done (also at a limit), 1 a stream failed, 2 bad input, 3 no connection,
@@ -61,7 +63,8 @@ app.command("discover", short_help="What the source has, and how it would best b
 app.command("plan", short_help="A dry run: the next slices, rows and bytes to expect.")(plan.plan)
 app.command("run", short_help="Move what is new, exactly once.")(run.run)
 app.command("log", short_help="Saved messages as lines, and how well the time was spent.")(log.log)
-app.command("status", short_help="How far each stream is, and who runs it.")(status.status)
+app.command("status", short_help="What fails, how far each stream is, and who runs it.")(status.status)
+app.command("runs", short_help="The runs of the last days: rows, failures, days without any.")(runs.runs)
 app.command("rewind", short_help="Go back to a place and deliver again what comes after it.")(rewind.rewind)
 app.command("upkeep", short_help="Compact lake tables, expire snapshots, remove what is too old.")(upkeep.upkeep)
 app.add_typer(state.app, name="state")

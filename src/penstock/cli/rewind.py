@@ -18,7 +18,12 @@ def rewind(
     file: File,
     to: Annotated[
         str,
-        typer.Option("--to", metavar="NUMBER|TIMESTAMP", help="The place, as the source knows it.", show_default=False),
+        typer.Option(
+            "--to",
+            metavar="PLACE",
+            help="A value of the cursor, or a number or a time of a lake table.",
+            show_default=False,
+        ),
     ],
     stream: Streams = None,
     pipeline: Pipeline = None,
@@ -31,12 +36,14 @@ def rewind(
 
     \b
     Examples:
+      penstock rewind shop.yaml --stream orders --to '2026-11-15 06:00:00+00'
       penstock rewind export.yaml --to 120000
       penstock rewind export.yaml --to 2026-11-15T06:00:00Z --stream orders
       penstock rewind export.yaml --pipeline export --to 0 --yes
 
     Says first from where to where, and asks. An open slice is finished before the rewind. The place is a number or a
-    time of a lake table, or a value of a Postgres stream's cursor. One that is read whole has none: it refuses.
+    time of a lake table, or a value of a Postgres stream's cursor. A stream that is read whole has none, and is
+    refused. It leads back; forward only over rows of a lake table that are gone, to the number that the error prints.
     """
     with reported(file, as_json=as_json):
         raise typer.Exit(_rewind(file, set_ or [], to, stream, pipeline, yes, as_json))

@@ -9,7 +9,7 @@ from penstock.cli.shared.report import reported
 def status(
     file: File, stream: Streams = None, set_: Set = None, _env_file: EnvFile = None, as_json: Json = False
 ) -> None:
-    """How far each stream is, what is open or stopped, who runs it, and the last runs.
+    """What fails and since when, how far each stream is, who runs it, and the last runs.
 
     \b
     Examples:
@@ -17,7 +17,10 @@ def status(
       penstock status shop.yaml --stream orders
       penstock status shop.yaml --json | jq '.pipelines[].streams[] | {stream, at}'
 
-    Reads the store only: no Spark, no connection to a source or sink.
+    For each stream that fails: its last error with its time, the next step, and how often it has failed since its
+    last success. `the last run ended` counts runs that found nothing new too, so a scheduler that has died is seen.
+
+    Reads the store only: no Spark, no connection to a source or sink. `penstock runs` shows the days before.
     """
     with reported(file, as_json=as_json):
         from penstock.cli.shared.standing import pipeline_lines

@@ -10,11 +10,22 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from penstock.cli.shared.failing import (
+    Fill,
+    ago,
+    error_document,
+    error_lines,
+    is_failing,
+    last_run_at,
+    looked_at,
+    minute,
+)
 from penstock.cli.shared.render import became_of, count, held_back, size, span
 from penstock.core.documents import parse
 from penstock.core.drift import ASIDE, quarantined
 from penstock.core.marks import Position
 from penstock.core.messages import stamp
+from penstock.core.reports import WHOLE_RUN
 from penstock.ports import Holder, Owner, RunRecord, Store, StreamState
 
 Words = Callable[[str | None], str]
@@ -29,20 +40,28 @@ def pipeline_document(
     gone: Callable[[Owner], bool],
     now: datetime,
     runs: int = 5,
+    fill: Fill = lambda step, _: step,
 ) -> dict[str, Any]:
-    """One pipeline: who holds it, every stream that is configured or known, the last runs."""
+    """One pipeline: who holds it, every stream that is configured or known, what failed, the last runs."""
     known = store.streams(name)
     held = _holder(store.holder(name), gone, now)
     alive = held is not None and held["state"] == "running"
     names = [*configured, *sorted(set(known) - set(configured))]
     last = store.runs(name, most=runs)
     seen = _seen(last)
+    failures, looks = store.failures(name), store.last_looks(name)
     return {
         "pipeline": name,
         "held_by": held,
+        "last_run_at": last_run_at(store.days(name, most=1)),
+        "last_error": error_document(failures.get(WHOLE_RUN), None, fill),
         "streams": [
             {"stream": stream}
             | stream_document(known.get(stream, StreamState()), words)
+            | {
+                "looked_at": looked_at(stream, looks),
+                "last_error": error_document(failures.get(stream), stream, fill),
+            }
             | _horizon(seen.get(stream, {}))
             for stream in names
         ],
@@ -87,16 +106,23 @@ def _seen(runs: Sequence[RunRecord]) -> dict[str, Mapping[str, Any]]:
 
 
 def _horizon(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """How far it was safe to read, and who held rows back."""
-    return {name: progress.get(name) for name in ("horizon", "proven", "held_back", "blocker")}
+    """What was left when the last run looked, how far it was safe to read, and who held rows back."""
+    names = ("left", "left_exact", "horizon", "proven", "held_back", "blocker")
+    return {name: progress.get(name) for name in names}
 
 
 def pipeline_lines(document: Mapping[str, Any], now: datetime) -> list[str]:
-    """A pipeline's document as text."""
+    """A pipeline's document as text; streams that fail come first."""
     held = document["held_by"]
-    lines = [f"{document['pipeline']}: {_held_line(held)}"]
-    for stream in document["streams"]:
+    last = f"; the last run ended {ago(document['last_run_at'], now)}" if document["last_run_at"] else ""
+    lines = [f"{document['pipeline']}: {_held_line(held)}{last}"]
+    lines += [f"  {line}" for line in error_lines(document["last_error"], now)]
+    newest = max((stream["looked_at"] for stream in document["streams"] if stream["looked_at"]), default=None)
+    for stream in sorted(document["streams"], key=is_failing, reverse=True):
         lines += [f"  {line}" for line in stream_lines(stream["stream"], stream, now)]
+        # A run of some streams has not looked at the others.
+        if stream["looked_at"] and stream["looked_at"] != newest:
+            lines.append(f"    looked at {ago(stream['looked_at'], now)}")
     if not document["streams"]:
         lines.append("  no stream is known yet")
     if document["runs"]:
@@ -106,13 +132,20 @@ def pipeline_lines(document: Mapping[str, Any], now: datetime) -> list[str]:
 
 
 def stream_lines(name: str, stream: Mapping[str, Any], now: datetime) -> list[str]:
-    """A stream's document as text."""
+    """A stream's document as text: errors first, then what is left, then where it stands."""
+    error = stream.get("last_error")
+    told = error is not None and error["failures"] and error["what"] == stream["stopped"]
+    errors = [f"  {line}" for line in error_lines(error, now, "stopped: failed" if told else "failed")]
+    if stream["stopped"] and not told:
+        errors.append(f"  stopped: {stream['stopped']}")
+    left = _left(stream)
     if not stream["slice"]:
-        lines = [f"{name}: not begun"]
+        lines = [f"{name}: not begun", *errors, *left]
     else:
-        moved = f", moved {_ago(stream['moved_at'], now)}" if stream["moved_at"] else ""
+        moved = f", moved {ago(stream['moved_at'], now)}" if stream["moved_at"] else ""
         delivered = f"{count(stream['rows'], 'row')} delivered ({size(stream['bytes'])})"
-        lines = [f"{name}: slice {stream['slice']}, {delivered}{moved}", *_became(stream), f"  mark: {stream['at']}"]
+        head = f"{name}: slice {stream['slice']}, {delivered}{moved}"
+        lines = [head, *errors, *left, *_became(stream), f"  mark: {stream['at']}"]
     if stream.get("horizon"):
         # What it rests on, `check` says at length.
         extent, label = stream["horizon"].partition(" (")[0], "proven" if stream["proven"] else "assumed"
@@ -127,9 +160,13 @@ def stream_lines(name: str, stream: Mapping[str, Any], now: datetime) -> list[st
         lines.append("  a reset is wanted; the next run carries it out")
     if stream["quarantined"]:
         lines.append(f"  put aside in {ASIDE} where they do not fit: {', '.join(stream['quarantined'])}")
-    if stream["stopped"]:
-        lines.append(f"  stopped: {stream['stopped']}")
     return lines
+
+
+def _left(stream: Mapping[str, Any]) -> list[str]:
+    """Rows that the last run left, if it knew of any."""
+    rows = stream.get("left")
+    return [f"  left: {'' if stream['left_exact'] else 'about '}{count(rows, 'row')}"] if rows else []
 
 
 def _became(stream: Mapping[str, Any]) -> list[str]:
@@ -178,6 +215,7 @@ def _run(run: RunRecord, alive: bool) -> dict[str, Any]:
     totals = json.loads(run.totals)
     return {
         "run": run.id,
+        "verb": run.verb,
         "started": stamp(run.started),
         "ended": stamp(run.ended) if run.ended else None,
         # A run that nobody ended, of a pipeline that no living process holds.
@@ -194,17 +232,11 @@ def _run_line(run: Mapping[str, Any]) -> str:
     if run["ended"]:
         seconds = datetime.fromisoformat(run["ended"]) - datetime.fromisoformat(run["started"])
         took = f" in {span(seconds.total_seconds())}"
+    if run["verb"] != "run":
+        how = "" if run["status"] == "complete" else f": {run['status']}"
+        return f"{minute(run['started'])}  {run['verb']}{how}{took}"
     # A run's progress goes on from the run that it continues.
     rows = count(run["rows"], "row") + (" with the run it continues" if run["continues"] else "")
     became = f" ({became_of(run['outcome'])})" if run["outcome"] else ""
     more = ", more to do" if run["has_more"] else ""
-    return f"{_minute(run['started'])}  {run['status']}{took}, {rows}{became}{more}"
-
-
-def _minute(moment: str) -> str:
-    return datetime.fromisoformat(moment).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _ago(moment: str, now: datetime) -> str:
-    seconds = (now - datetime.fromisoformat(moment)).total_seconds()
-    return f"{span(max(seconds, 0.0))} ago ({_minute(moment)})"
+    return f"{minute(run['started'])}  {run['status']}{took}, {rows}{became}{more}"

@@ -14,7 +14,7 @@ from penstock.cli.shared.standing import pipeline_document
 from penstock.config import File
 from penstock.config.choosing import chosen
 from penstock.config.mistakes import suggest
-from penstock.errors import UNTOUCHED, InputError
+from penstock.errors import UNTOUCHED, InputError, filled
 from penstock.ports import Store
 
 Text = Callable[[Mapping[str, Any], datetime], list[str]]
@@ -60,6 +60,7 @@ def document_of(file: File, name: str, store: Store, now: datetime) -> dict[str,
             words=in_words(source),
             gone=wiring.gone,
             now=now,
+            fill=lambda step, stream: filled(step, file.path, name if len(file.pipelines) > 1 else None, stream),
         )
     finally:
         source.close()

@@ -35,10 +35,11 @@ def show(
 def _text(document: Mapping[str, Any], now: datetime) -> list[str]:
     import json
 
+    from penstock.cli.shared.failing import is_failing
     from penstock.cli.shared.standing import stream_lines
 
     lines = []
-    for stream in document["streams"]:
+    for stream in sorted(document["streams"], key=is_failing, reverse=True):
         lines += stream_lines(f"{document['pipeline']}/{stream['stream']}", stream, now)
         if stream["slice"]:
             lines.append(f"  as stored: {json.dumps(stream['mark'], ensure_ascii=False)}")
