@@ -1,0 +1,33 @@
+"""Short seeds of the soak with other programs; `script/soak foreign` runs it in full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.ports import NoSpark
+from tests.lake.upkeep.kept import house_for
+from tests.soak.foreign import soak
+
+# pyspark's own: `collect` leaves the socket it reads the result from to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+def test_every_row_that_pyiceberg_writes_is_delivered_once_or_named(tmp_path: Path) -> None:
+    result = soak(seed=5, steps=20, folder=tmp_path, spark=NoSpark())
+
+    assert result["faults"] == []
+    assert result["whole_rows"] > 0
+    assert result["landed"] > 0
+
+
+def test_every_row_that_spark_writes_is_delivered_once_or_named(tmp_path: Path) -> None:
+    house = house_for(tmp_path)
+    try:
+        result = soak(seed=2, steps=6, folder=tmp_path, spark=house)
+    finally:
+        house.close()
+
+    assert result["faults"] == []
+    assert any(name.startswith("spark_") for name in result)
