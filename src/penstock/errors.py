@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 NOTHING_LOST = "Nothing was lost: the mark has not moved."
@@ -106,6 +107,9 @@ class ConfigError(InputError):
 class StreamRefused(InputError):
     """A stream that cannot be read or written safely as it is configured."""
 
+    #: what else stands against the same stream
+    others: tuple[StreamRefused, ...] = ()
+
 
 class StoreRefused(InputError):
     """A store that must not be taken for an empty one."""
@@ -153,3 +157,21 @@ class Interrupted(PenstockError):
     def code(self) -> int:
         """The exit code a shell gives to a process ended by this signal."""
         return 128 + self.signal_number
+
+
+def refuse_all(problems: Iterable[StreamRefused]) -> None:
+    """Raise the first of some problems, which carries the others; nothing if there are none."""
+    found = list(problems)
+    if found:
+        found[0].others = tuple(found[1:])
+        raise found[0]
+
+
+def problems_of(rules: Iterable[Callable[[], object]]) -> Iterator[StreamRefused]:
+    """What each of some rules refuses; rules that do not rest on each other."""
+    for rule in rules:
+        try:
+            rule()
+        except StreamRefused as refused:
+            yield refused
+            yield from refused.others

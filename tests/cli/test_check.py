@@ -6,12 +6,22 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from tests.acceptance.shop import Shop
 from tests.cli.looked import Looking, document, rows, tree
 
+from penstock.cli.looking.statements import apart
 from penstock.testing.faults import Outcome
 
+KEYED = """
+pipelines:
+  shop:
+    source: {{type: postgres, url: "${{DATABASE_URL}}"}}
+    sink: {sink}
+    streams:
+      orders: {{cursor: updated_at, tiebreaker: id, {stream}}}
+"""
 SECOND = "      orders: {cursor: updated_at, tiebreaker: id}\n"
 
 
@@ -52,8 +62,59 @@ def test_the_same_as_text(shop: Shop) -> None:
     assert done.code == 0
     assert "✓ orders: by updated_at, id, 5 columns; not begun" in done.out
     assert "! deletes are not seen" in done.out
+    assert "delivered exactly once" not in done.out, "short unless it is asked for more"
+    assert "1 stream can be synced; --verbose shows 2 guarantees and 1 piece of advice" in done.out
     assert "store: there is none at" in done.out
     assert done.out.endswith("Next: penstock run shop.yaml\n")
+
+
+def test_statements_stand_on_lines_of_their_own(shop: Shop) -> None:
+    text = check(shop, "--verbose").out
+    assert "✓ every row that is visible in the stream's order is delivered exactly once" in text
+    advice, function, trigger = text[text.index("· so that this is proven:") :].splitlines()[:3]
+    assert advice == "· so that this is proven:"
+    assert function.strip().startswith("CREATE OR REPLACE FUNCTION")
+    assert function.endswith("$$;")
+    assert trigger.strip().startswith("CREATE TRIGGER")
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "statements"),
+    [
+        ("set `table: orders`", "set `table: orders`", []),
+        ("GRANT SELECT ON a TO b;", "run this:", ["GRANT SELECT ON a TO b;"]),
+        ("run as its owner: ALTER TABLE a; GRANT b;", "run as its owner:", ["ALTER TABLE a;", "GRANT b;"]),
+        ("ALTER ROLE a BYPASSRLS; or set `b`", "run this, or set `b`:", ["ALTER ROLE a BYPASSRLS;"]),
+        ("x: CREATE FUNCTION f() AS $$ a; b; $$; then y", "x, then y:", ["CREATE FUNCTION f() AS $$ a; b; $$;"]),
+    ],
+)
+def test_statements_apart_from_words(text: str, words: str, statements: list[str]) -> None:
+    assert apart(text) == (words, statements)
+
+
+def test_types_that_become_strings_and_rows_that_stay_are_said(shop: Shop) -> None:
+    """Of a row that leaves `where`, a sink that keeps one row for each key keeps the last version."""
+    strings = "strings here, of another type at the source: ref (uuid), took (interval)"
+    stays = "a row that no longer meets `where` after an update is not delivered: its last version stays"
+    with psycopg.connect(shop.url, autocommit=True) as db:
+        db.execute("ALTER TABLE orders ADD ref uuid, ADD took interval, ADD short varchar(5)")
+    file = shop.folder / "shop.yaml"
+    assert strings in check(shop).out
+    looking = Looking(shop.folder, shop.url)
+    with psycopg.connect(shop.url, autocommit=True) as db:
+        db.execute("CREATE SCHEMA copies")
+    for sink, mode in (
+        ('{type: postgres, url: "${DATABASE_URL}"}', "into: copies.orders"),
+        ("{type: lake}", "mode: merge"),
+    ):
+        for where in ("id > 5", None):
+            file.write_text(KEYED.format(sink=sink, stream=f"{mode}, where: {where}" if where else mode))
+            found = looking.run("check", "shop.yaml")
+            assert found.code == 0, found.out
+            assert (stays in found.out) is (where is not None)
+            assert (strings in found.out) is ("lake" in sink), "Postgres has the source's own types"
+    file.write_text(KEYED.format(sink=sink, stream=f'{mode}, shape: {{where: "id > 5"}}'))
+    assert stays in looking.run("check", "shop.yaml").out
 
 
 def test_it_goes_on_after_a_stream_that_is_refused(shop: Shop) -> None:

@@ -119,7 +119,7 @@ CASES = [
     Case(
         "10 key not unique in the target",
         "public.orders has no unique index on the key (id)",
-        "create one: ALTER TABLE … ADD PRIMARY KEY, or CREATE UNIQUE INDEX; or set `mode: append`",
+        "create one: CREATE UNIQUE INDEX ON public.orders (id); or set `mode: append`",
         table="CREATE TABLE orders (id bigint, note text)",
         code=2,
     ),
@@ -156,11 +156,12 @@ def test_11_a_role_that_only_reads(database: str) -> None:
     orders = Landed(database)
     orders.run(TABLE)
     orders.run("CREATE ROLE looker LOGIN PASSWORD 'x'; GRANT SELECT ON orders TO looker")
+    orders.run("CREATE SCHEMA penstock_sink AUTHORIZATION looker")
     orders.url = re.sub("//.*@", "//looker:x@", database)
     try:
         assert refusal(orders) == (
-            "the role may not write: it lacks INSERT on public.orders",
-            "GRANT INSERT on public.orders TO the role of `url`",
+            "the role looker may not write: it lacks INSERT on public.orders",
+            "run as the owner: GRANT INSERT ON public.orders TO looker;",
             2,
         )
     finally:
@@ -172,7 +173,7 @@ def test_12_no_schema(database: str) -> None:
     orders = Landed(database, {"into": "copies.orders"})
     assert refusal(orders) == (
         "there is no schema copies for the table copies.orders",
-        "create it (CREATE SCHEMA copies), or name another with `schema` of the sink or `into` of the stream",
+        "create it: CREATE SCHEMA copies; or name another with `schema` of the sink or `into` of the stream",
         2,
     )
 

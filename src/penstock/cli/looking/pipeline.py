@@ -20,7 +20,7 @@ from penstock.core.drift import EVOLVE, followed
 from penstock.core.slices import Kind
 from penstock.engine import drifting
 from penstock.engine.disagreement import disagreement
-from penstock.errors import ConnectionFailed, InputError, PenstockError, StoreRefused, filled
+from penstock.errors import ConnectionFailed, InputError, PenstockError, StoreRefused, StreamRefused, filled
 from penstock.ports import Budget, Sink, Source, Store, StreamInfo, StreamState
 
 #: the run that a dry run stands for: a refresh is named after its run
@@ -66,10 +66,15 @@ class Seen:
     state: StreamState
     #: what would be read now; None: it is skipped, or refused
     content: Document | None = None
-    #: why a run would refuse or stop it
-    problem: PenstockError | None = None
+    #: why a run would refuse or stop it: all that can be seen at once
+    problems: list[PenstockError] = field(default_factory=list)
     #: how its columns have changed since the last slice, and what becomes of them
     drift: list[str] = field(default_factory=list)
+
+    @property
+    def problem(self) -> PenstockError | None:
+        """The first, which a run would end with."""
+        return self.problems[0] if self.problems else None
 
 
 @dataclass
@@ -82,6 +87,8 @@ class Look:
     sink: Sink
     store: Store | None
     streams: list[Seen] = field(default_factory=list)
+    #: why the sink would take none of the streams; they are looked at all the same
+    refused: InputError | None = None
 
     def see(self, only: Sequence[str] | None) -> None:
         """Reach both sides and look at every stream; ConnectionFailed and InputError are the whole pipeline's."""
@@ -96,21 +103,33 @@ class Look:
                     next_step="name one of the pipeline's streams; `penstock discover FILE` lists them",
                     pipeline=self.pipeline,
                 )
-        self.sink.expect([info for info in infos if info.skipped is None])
+        try:
+            self.sink.expect([info for info in infos if info.skipped is None])
+        except InputError as error:
+            self.refused = error
         self.streams = [self._seen(info) for info in infos if not only or info.name in only]
 
     def _seen(self, info: StreamInfo) -> Seen:
         state = self.store.state(self.pipeline, info.name) if self.store else StreamState()
         seen = Seen(info, state)
         if info.skipped is None:
-            try:
+            with self._telling(seen):
                 self._agree(seen)
-                seen.content = self._valid(seen)
-            except ConnectionFailed:
-                raise
-            except PenstockError as error:
-                seen.problem = error.at(pipeline=self.pipeline, stream=info.name)
+            with self._telling(seen):
+                content = self._valid(seen)
+                seen.content = None if seen.problems else content
         return seen
+
+    @contextmanager
+    def _telling(self, seen: Seen) -> Iterator[None]:
+        """What is wrong is noted, and what does not rest on it is looked at all the same."""
+        try:
+            yield
+        except ConnectionFailed:
+            raise
+        except PenstockError as error:
+            others = error.others if isinstance(error, StreamRefused) else ()
+            seen.problems += [each.at(pipeline=self.pipeline, stream=seen.info.name) for each in (error, *others)]
 
     def _agree(self, seen: Seen) -> None:
         """Sink and store must tell the same; not asked while a slice is open, which a run finishes first."""
@@ -126,10 +145,12 @@ class Look:
         # Where it stands now is not where it goes on, if something is to be done first.
         stands = not (state.intent or state.reset_wanted)
         if stands and state.last and state.last.mark:
-            self.source.accept(name, state.last, content)
+            with self._telling(seen):
+                self.source.accept(name, state.last, content)
         content = self._followed(seen, content)
-        self.sink.check(seen.info, content)
-        if not stands:
+        with self._telling(seen):
+            self.sink.check(seen.info, content)
+        if not stands or seen.problems:
             return content
         after = state.last.mark if state.last else None
         ceiling = self.source.ceiling(name, content, DRY, after)

@@ -40,6 +40,8 @@ def _pipeline(at: Look, only: Sequence[str] | None, slices: int) -> dict[str, An
     found: dict[str, Any] = {"pipeline": at.pipeline, "held_by": None, "exit_code": 0, "problem": None, "streams": []}
     try:
         at.see(only)
+        if at.refused is not None:
+            raise at.refused
         standing = at.standing()
         found["held_by"] = standing["held_by"] if standing else None
         found["streams"] = [_stream(at, seen, slices) for seen in at.streams]
@@ -71,7 +73,7 @@ def _stream(at: Look, seen: Seen, slices: int) -> dict[str, Any]:
         except ConnectionFailed:
             raise
         except PenstockError as error:
-            seen.problem = error.at(pipeline=at.pipeline, stream=seen.info.name)
+            seen.problems.append(error.at(pipeline=at.pipeline, stream=seen.info.name))
     found["problem"] = told(seen.problem, at.file)
     return found
 

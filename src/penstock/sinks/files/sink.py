@@ -71,9 +71,11 @@ class FilesSink:
         self._check_unmixed(stream)
 
     def explain(self, stream: StreamInfo, content: Document) -> Sequence[Remark]:
+        from penstock.shaping.contents import become_strings
         from penstock.sinks.files.explain import remarks
 
-        return remarks(self.root, self.options.format, Layout(self.pipeline, stream.name), stream)
+        said = remarks(self.root, self.options.format, Layout(self.pipeline, stream.name), stream)
+        return [*said, *become_strings(content)]
 
     def _check_unmixed(self, stream: StreamInfo) -> None:
         """Slices and a full refresh side by side would show readers the same rows twice."""

@@ -133,6 +133,7 @@ class LakeSink:
         )
 
     def explain(self, stream: StreamInfo, content: Document) -> Sequence[Remark]:
+        from penstock.shaping.contents import become_strings, rows_that_stay
         from penstock.sinks.lake.explain import remarks
 
         options = self.stream_options(stream.name)
@@ -146,6 +147,9 @@ class LakeSink:
             gone=absent(content),
             adopts=self._adopts(stream.name),
         )
+        merges = options.mode == "merge" and stream.kind is Kind.ROWS
+        # A time of day is text in the lake.
+        found = [*found, *become_strings(content, also=["time"]), *(rows_that_stay(content) if merges else ())]
         return [*found, *(Remark("gap", line) for line in self.notices(stream.name))]
 
     def notices(self, stream: str) -> Sequence[str]:

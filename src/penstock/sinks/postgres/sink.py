@@ -36,6 +36,7 @@ from penstock.sinks.postgres.options import Options, StreamOptions
 from penstock.sinks.postgres.own_source import reads_itself
 from penstock.sinks.postgres.quarantine import Quarantine
 from penstock.sinks.postgres.replaying import Replaying
+from penstock.sinks.postgres.rights import must_be_allowed
 from penstock.sinks.postgres.staging import Staging
 from penstock.sinks.postgres.target import describe, holds_more, may_create_in, references
 from penstock.sinks.postgres.writer import PostgresWriter
@@ -97,6 +98,8 @@ class PostgresSink:
     def expect(self, streams: Sequence[StreamInfo]) -> Mapping[str, Collection[str]]:
         self._infos = {info.name: info for info in streams}
         self._must_be_apart(self._infos)
+        with self._asking("the role's rights"), self.writing.transaction(read_only=True) as connection:
+            must_be_allowed(connection, self.options.own_schema, pipeline=self.pipeline)
         if len(streams) < 2:
             return {}
         streams_of = {self.table(info.name): info.name for info in streams}
@@ -132,6 +135,7 @@ class PostgresSink:
             ours = self.ledger.created(connection, stream.name) if entry and replaces else 0
             readable = found is not None and found.kind in ("r", "p") and found.may_select
             holds = replaces and readable and holds_more(connection, table, ours)
+            role = connection.info.user
         Checks(
             pipeline=self.pipeline,
             stream=stream,
@@ -143,15 +147,19 @@ class PostgresSink:
             may_create=may_create,
             others=others,
             wider=wider,
+            role=role,
             itself=itself,
             holds_others=holds,
         ).run()
 
     def explain(self, stream: StreamInfo, content: Document) -> Sequence[Remark]:
+        from penstock.shaping.contents import rows_that_stay
         from penstock.sinks.postgres.explain import remarks
 
         options, ahead = self.stream_options(stream.name), self._ahead.get(stream.name, ())
-        return remarks(str(self.table(stream.name)), stream, self.rules(stream), options, ahead)
+        rules = self.rules(stream)
+        said = remarks(str(self.table(stream.name)), stream, rules, options, ahead)
+        return [*said, *(rows_that_stay(content) if rules.key and stream.kind is Kind.ROWS else ())]
 
     def held(self, stream: str) -> Held | None:
         with self._asking("the ledger", stream), self.writing.transaction(read_only=True) as connection:

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from psycopg import sql
 
-from penstock.errors import StreamRefused
+from penstock.errors import StreamRefused, problems_of, refuse_all
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import TableName, plain
 from penstock.links.postgres.types import form
@@ -43,12 +43,8 @@ def validate_table(
     rules.columns_exist()
     if options.cursor:
         rules.key_is_whole()
-    rules.columns_may_be_read()
-    if options.cursor:
-        rules.key_has_an_order()
-        rules.key_is_unique()
-        rules.key_has_an_index()
-    rules.row_security_is_off()
+    of_the_key = (rules.key_will_do,) if options.cursor else ()
+    refuse_all(problems_of((rules.columns_may_be_read, *of_the_key, rules.row_security_is_off)))
     rules.condition_is_one(session)
     if options.cursor and options.nulls == "fail":
         rules.no_cursor_is_null(session)
@@ -262,6 +258,10 @@ class Rules:
                 f"an equal {self.options.cursor} could be lost or doubled between two slices",
                 step,
             )
+
+    def key_will_do(self) -> None:
+        self.key_has_an_order()
+        refuse_all(problems_of((self.key_is_unique, self.key_has_an_index)))
 
     def key_has_an_order(self) -> None:
         for column in self.found(self.key):

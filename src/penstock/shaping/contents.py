@@ -1,0 +1,41 @@
+"""What every sink may have to say about a content, whatever its source: columns that become strings, rows that stay."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.core.drift import reads
+from penstock.ports import Remark
+from penstock.shaping.rules import Rules
+from penstock.shaping.types import family
+
+#: what sources call a type whose values are strings there too
+_STRINGS = frozenset(
+    {"text", "string", "character varying", "varchar", "character", "char", "bpchar", "name", "citext"}
+)
+
+
+def become_strings(content: Mapping[str, Any], also: Sequence[str] = ()) -> list[Remark]:
+    """Say which columns are strings in the sink and something else at the source.
+
+    `also`: families of Arrow types that this sink holds as strings.
+    """
+    found = [
+        f"{column['name']} ({column['type']})"
+        for column in reads(content)
+        if column.get("type")
+        and family(str(column.get("arrow"))) in ("text", *also)
+        and re.sub(r"\(.*\)", "", str(column["type"])) not in _STRINGS
+    ]
+    return [Remark("gap", f"strings here, of another type at the source: {', '.join(found)}")] if found else []
+
+
+def rows_that_stay(content: Mapping[str, Any]) -> list[Remark]:
+    """Say, of a sink that keeps one row for each key, what becomes of a row that no longer meets the filter."""
+    rules = Rules.of(dict(content))
+    if not content.get("filter") and (rules is None or rules.where is None):
+        return []
+    text = "a row that no longer meets `where` after an update is not delivered: its last version stays"
+    return [Remark("gap", text)]
