@@ -172,6 +172,22 @@ def test_the_comparison_ends_with_its_json(tmp_path: Path) -> None:
     assert "one bare COPY" in (tmp_path / "out.svg").read_text()
 
 
+def test_growth_ends_with_its_json() -> None:
+    """With few ticks behind it; ticks are made in both ways."""
+    few = ["--ticks", "4", "--young", "2", "--measured", "1", "--untimed"]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.growth", *few],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert list(found) == ["tick_ratio", "noop_ratio", "store_bytes_per_tick", "metadata_bytes"]
+    assert all(value > 0 for value in found.values())
+
+
 def test_rows_that_did_not_come_are_missed(tmp_path: Path) -> None:
     for number, ids in enumerate(([1, 2], [3, 3])):
         pq.write_table(pa.table({"id": ids}), tmp_path / f"{number}.parquet")

@@ -12,7 +12,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -21,10 +21,12 @@ from penstock.core.slices import Kind, Slice
 from penstock.errors import CommitUnclear, StreamFailed
 from penstock.lake import names
 from penstock.lake.chain import held
+from penstock.lake.forgetting import Rules, forget, forgettable
 from penstock.lake.place import Place
 from penstock.lake.space import is_full, no_space
 from penstock.lake.standing import Link, Standing, Turn
 from penstock.lake.tables import LostRace, Planted, Unclear, commit, fixed, load, standing_of, translated
+from penstock.lake.times import TIMES, noted
 from penstock.ports import Probe
 
 if TYPE_CHECKING:
@@ -78,6 +80,8 @@ class Landing:
     probe: Probe
     #: prints a line at once
     say: Callable[[str], None] = lambda _: None
+    #: which earlier states stay
+    states: Rules = field(default_factory=Rules)
 
     def land(self, landed: Landed, put: Callable[[Table, Standing, Landed], Planted] | None = None) -> None:
         """Commit the slice after the one before it. CommitUnclear: it was not this attempt, or nobody knows yet.
@@ -87,8 +91,10 @@ class Landing:
         lost = 0
         try:
             while lost < TRIES:
-                if self._once(landed, put or self._append, hurry=lost >= PATIENT):
+                before = self._once(landed, put or self._append, hurry=lost >= PATIENT)
+                if before is not None:
                     self.probe.at("lake.landed", number=self.slice.number)
+                    self._forget_states(before)
                     return
                 lost += 1
                 self.probe.at("lake.lost_race", number=self.slice.number)
@@ -99,8 +105,10 @@ class Landing:
         self._give_turn_back()
         raise self._unclear(f"other writers of the table came first {lost} times")
 
-    def _once(self, landed: Landed, put: Callable[[Table, Standing, Landed], Planted], *, hurry: bool) -> bool:
-        """One try; False: someone else was first, and nothing happened."""
+    def _once(
+        self, landed: Landed, put: Callable[[Table, Standing, Landed], Planted], *, hurry: bool
+    ) -> Standing | None:
+        """One try; how the table stood before; None: someone else was first, and nothing happened."""
         try:
             table, standing = self._ready(hurry and bool(landed.files))
             self._must_fit(table, landed)
@@ -110,12 +118,12 @@ class Landing:
             self.probe.at("lake.prepared", number=self.slice.number)
             put(table, standing, landed)
         except LostRace:
-            return False
+            return None
         except Unclear as error:
             if is_full(error):
                 raise self._no_space() from error
             raise self._unclear(f"the catalog's answer was lost ({error})") from error
-        return True
+        return standing
 
     def _ready(self, hurry: bool) -> tuple[Table, Standing]:
         """The table, once it holds the slice before and nobody else has the turn; one in a hurry takes the turn."""
@@ -150,6 +158,18 @@ class Landing:
             summary=lambda planted: self.summary(standing, landed, planted),
             unset=[names.TURN] if names.TURN in standing.properties else (),
         )
+
+    def _forget_states(self, before: Standing) -> None:
+        """Keep the table's document small. Left to the next landing if someone else commits first."""
+        if forgettable(before, self.states) is None:
+            return
+        with contextlib.suppress(LostRace, Unclear):
+            table = load(self.place, self.table)
+            standing = standing_of(table) if table is not None else before
+            forgetting = forgettable(standing, self.states)
+            if table is not None and forgetting is not None:
+                forget(table, standing, forgetting, {TIMES: noted(standing)})
+                self.probe.at("lake.forgotten", number=self.slice.number)
 
     def link(self, standing: Standing, landed: Landed, planted: Planted) -> Link:
         return Link(

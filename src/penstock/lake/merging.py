@@ -211,3 +211,12 @@ def _merge(session: Any, sql: str, settings: Mapping[str, str]) -> None:
         for name, value in usual.items():
             session.conf.set(name, value)
         session.conf.unset(KIND_SETTING)
+
+
+def drop_tags(table: Table, tags: Sequence[str]) -> None:
+    """Let states go whose files were to stay for a while, and no longer need to."""
+    with translated():
+        manage = table.manage_snapshots()
+        for name in tags:
+            manage = manage.remove_tag(name)
+        manage.commit()

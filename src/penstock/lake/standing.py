@@ -198,6 +198,11 @@ class Standing:
         refs = self.metadata.get("refs") or {}
         return {name: ref["snapshot-id"] for name, ref in refs.items() if ref.get("type") == "branch"}
 
+    @property
+    def tags(self) -> Mapping[str, int]:
+        refs = self.metadata.get("refs") or {}
+        return {name: ref["snapshot-id"] for name, ref in refs.items() if ref.get("type") == "tag"}
+
     def line(self) -> Iterator[Snapshot]:
         """Main and its ancestors, newest first, as far as history is kept."""
         at = self.main

@@ -26,6 +26,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
 from pyiceberg.table.sorting import SortOrder
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
@@ -45,6 +46,9 @@ DEFAULTS = {
     # Small, so that a reader can skip what it has seen.
     "write.parquet.row-group-size-bytes": str(12 << 20),
     "commit.manifest-merge.enabled": "true",
+    # Small, so that a merge reads what is new and not the whole table's files again.
+    "commit.manifest.target-size-bytes": str(512 << 10),
+    "commit.manifest.min-count-to-merge": "30",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
     # The order is told by the bounds of one column, wherever it stands among many.
@@ -58,6 +62,16 @@ _LOOKS = 5
 logging.getLogger("pyiceberg").addHandler(logging.NullHandler())
 
 _catalogs: dict[Any, Catalog] = {}
+
+
+def _itself(entry: Any, _memo: Any) -> Any:
+    return entry
+
+
+# A commit by PyIceberg copies the table's whole metadata fifteen times, and copying its entries one by one takes longer
+# than all else in a landing (21 ms of CPU at 20 snapshots, 487 at 700). They are frozen: a copy may hold the same ones.
+for _frozen in (Snapshot, SnapshotLogEntry, MetadataLogEntry):
+    setattr(_frozen, "__deepcopy__", _itself)  # noqa: B010 (mypy lets no method be assigned)
 
 
 #: what Spark says of a commit that others' commits have undone

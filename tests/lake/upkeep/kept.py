@@ -86,6 +86,8 @@ class Kept:
     runs: int = 0
     #: of the last pipeline
     said: list[Message] = field(default_factory=list)
+    #: what the sink is told of earlier states
+    states: dict[str, Any] = field(default_factory=dict)
 
     @property
     def place(self) -> Place:
@@ -95,7 +97,8 @@ class Kept:
         return Context(pipeline, str(self.folder), probe or Quiet(), spark=self.spark, mover=LoopMover)
 
     def sink(self, probe: Probe | None = None) -> Sink:
-        return lake_sink.build(lake_sink.Options(), {"s": self.stream}, self.context(self.name, probe))
+        options = lake_sink.Options.model_validate({"upkeep": {"snapshots": self.states}})
+        return lake_sink.build(options, {"s": self.stream}, self.context(self.name, probe))
 
     def land(self, *keys: int, version: int = 0, most: int = 2, probe: Probe | None = None) -> Eof:
         """Rows for these keys arrive and are landed, `most` of them a slice, each in a file of its own."""

@@ -12,12 +12,13 @@ from tests.lake.upkeep.kept import Kept
 
 from penstock.core.messages import StreamStatus
 from penstock.errors import InputError
-from penstock.lake import readers, tables
+from penstock.lake import readers, tables, times
 from penstock.lake.tables import LostRace
-from penstock.lake.upkeep import retention, times
+from penstock.lake.upkeep import retention
 from penstock.lake.upkeep.census import taken
 from penstock.lake.upkeep.retention import retain
 from penstock.lake.upkeep.run import keep
+from penstock.lake.upkeep.times import record
 from penstock.sinks.lake import StreamOptions
 
 Make = Callable[..., Kept]
@@ -47,7 +48,7 @@ def test_rows_older_than_the_age_go_and_the_floor_says_so(kept: Make) -> None:
     lake = kept()
     lake.land(1, 2, 3)
     last = numbers(lake)[-1]
-    times.record(lake.work(now=datetime.now(UTC)))
+    record(lake.work(now=datetime.now(UTC)))
     between = datetime.now(UTC)
     lake.land(4, 5)
     (done,) = retain(lake.work(now=between + timedelta(days=7), retention={"age": "7d"}))
@@ -232,8 +233,8 @@ def test_times_are_thinned_and_never_too_young() -> None:
 def test_times_are_noted_once(kept: Make) -> None:
     lake = kept()
     lake.land(1)
-    times.record(lake.work())
+    record(lake.work())
     noted = lake.standing.properties[times.TIMES]
     assert [head for _, head in json.loads(noted)] == [lake.standing.head]
-    times.record(lake.work(now=soon()))
+    record(lake.work(now=soon()))
     assert lake.standing.properties[times.TIMES] == noted

@@ -7,17 +7,16 @@ that is how long a reader may have been at work on it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.core.sizes import shown_duration
 from penstock.errors import StreamStopped
 from penstock.lake import names
-from penstock.lake.merging import drop_branches
+from penstock.lake.forgetting import Forgetting, forget, held_by_refs, kept_until
+from penstock.lake.merging import drop_branches, drop_tags
 from penstock.lake.standing import Snapshot, Standing
-from penstock.lake.tables import translated
 from penstock.lake.upkeep.racing import raced
 from penstock.lake.upkeep.reach import Reach, Slices, plain
 from penstock.lake.upkeep.work import Done, Work, counted
@@ -48,7 +47,7 @@ def must_be_whole(name: str, standing: Standing) -> None:
 
 
 def expire(work: Work) -> list[Done]:
-    """Drop branches of attempts that are over, then states that are old enough."""
+    """Drop branches of attempts that are over and tags whose time is, then states that are old enough."""
     dropped = raced(work, "dropping branches", lambda table, standing: _drop(work, table, standing))
     done = raced(work, "expiring snapshots", lambda table, standing: _expire(work, table, standing))
     return [*dropped, *done]
@@ -58,6 +57,11 @@ def expire(work: Work) -> list[Done]:
 
 
 def _drop(work: Work, table: Table, standing: Standing) -> list[Done]:
+    now_ms = int(work.now.timestamp() * 1000)
+    late = [name for name in standing.tags if (until := kept_until(name)) is not None and until <= now_ms]
+    if late and not work.dry_run:
+        drop_tags(table, late)
+        table, standing = work.loaded()
     old = over(standing, int((work.now - STRAY).timestamp() * 1000))
     if not old:
         return []
@@ -103,7 +107,7 @@ def _expire(work: Work, table: Table, standing: Standing) -> list[Done]:
         text = f"would expire {counted(len(gone), 'snapshot')} replaced more than {age} ago, keeping {kept}"
         return [Done(STEP, text, {"expired": len(gone), "snapshots": kept})]
     files = _only_theirs(table, gone)
-    _commit(table, standing, gone)
+    forget(table, standing, Forgetting(gone))
     work.probe.at("lake.expired")
     # Not before they are forgotten: a crash leaves orphans, never a state without its files.
     removed = _remove(table, Slices.of(standing), files)
@@ -118,9 +122,7 @@ def expirable(standing: Standing, cutoff_ms: int, keep: int) -> list[int]:
     """States that may be forgotten, oldest first."""
     line = list(standing.line())
     kept = {snapshot.id for snapshot in line[: _kept(line, cutoff_ms, keep)]}
-    refs = standing.metadata.get("refs") or {}
-    for ref in refs.values():
-        kept |= _own(standing, ref["snapshot-id"], {snapshot.id for snapshot in line})
+    kept |= held_by_refs(standing)
     shown = {snapshot.id for snapshot in line}
     gone = [
         snapshot
@@ -136,18 +138,6 @@ def _kept(line: list[Snapshot], cutoff_ms: int, keep: int) -> int:
     return max(keep, 1, *(index + 1 for index in young)) if young else max(keep, 1)
 
 
-def _own(standing: Standing, head: int, line: set[int]) -> set[int]:
-    """What a branch or tag holds: its state, and those below it up to main's history."""
-    found: set[int] = set()
-    at: int | None = head
-    while at is not None and at in standing.snapshots:
-        found.add(at)
-        if at in line:
-            break
-        at = standing.snapshots[at].parent
-    return found
-
-
 def _only_theirs(table: Table, gone: Iterable[int]) -> set[str]:
     """Files that no other state names."""
     leaving = set(gone)
@@ -155,33 +145,6 @@ def _only_theirs(table: Table, gone: Iterable[int]) -> set[str]:
     staying = Reach().add(table, (each for each in snapshots if each.snapshot_id not in leaving))
     going = Reach().add(table, (each for each in snapshots if each.snapshot_id in leaving), known=staying)
     return going.all - staying.all
-
-
-def _commit(table: Table, standing: Standing, gone: list[int]) -> None:
-    """Forget the states, if main is still what was looked at; and say that everything up to there was in order."""
-    from pyiceberg.table.update import (
-        AssertRefSnapshotId,
-        AssertTableUUID,
-        RemoveSnapshotsUpdate,
-        SetPropertiesUpdate,
-    )
-
-    main = standing.main
-    assert main is not None
-    seen = json.dumps({"snapshot": str(main.id), "sequence": main.sequence})
-    updates: tuple[Any, ...] = (
-        SetPropertiesUpdate(updates={names.INSPECTED: seen}),
-        RemoveSnapshotsUpdate.model_validate({"snapshot-ids": gone}),
-    )
-    with translated():
-        table.catalog.commit_table(
-            table,
-            requirements=(
-                AssertTableUUID(uuid=table.metadata.table_uuid),
-                AssertRefSnapshotId.model_validate({"ref": "main", "snapshot-id": main.id}),
-            ),
-            updates=updates,
-        )
 
 
 def _remove(table: Table, slices: Slices, files: Iterable[str]) -> int:

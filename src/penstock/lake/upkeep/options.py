@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from penstock.core.sizes import DURATION_PATTERN, SIZE_PATTERN, duration, size
+from penstock.lake.forgetting import Rules
 
 MIB = 1 << 20
 #: orphans younger than this go only by force: a file may be older than the commit that names it
@@ -35,6 +36,16 @@ class SnapshotOptions(_Keys):
         description="how long a state is kept after another has taken its place: as long as your longest query",
     )
     keep_at_least: int = Field(default=10, ge=1, description="the newest states are kept however old they are")
+    keep_at_most: int = Field(
+        default=100,
+        ge=1,
+        description="landings forget older states than this many, once they are an hour old; their files stay for "
+        "`keep_for`",
+    )
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(most=self.keep_at_most, least=self.keep_at_least, keep_for=self.keep_for)
 
 
 class OrphanOptions(_Keys):

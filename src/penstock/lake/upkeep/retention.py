@@ -15,11 +15,11 @@ from penstock.lake import names
 from penstock.lake.landing import inspected
 from penstock.lake.standing import ReaderMark, Standing
 from penstock.lake.tables import commit
+from penstock.lake.times import head_at, known
 from penstock.lake.upkeep.census import Census, Entry, taken
 from penstock.lake.upkeep.expiry import must_be_whole
 from penstock.lake.upkeep.losses import losing, noted, told
 from penstock.lake.upkeep.racing import raced
-from penstock.lake.upkeep.times import head_at, known
 from penstock.lake.upkeep.work import Done, Work, counted, held_back
 
 if TYPE_CHECKING:

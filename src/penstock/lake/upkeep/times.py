@@ -1,61 +1,21 @@
-"""When the head stood where: kept in a property, so that the age of rows is known when the snapshots are gone."""
+"""Notes when the head stood where, once in an upkeep."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from datetime import datetime
-
-from penstock.lake import names
-from penstock.lake.standing import Standing
 from penstock.lake.tables import LostRace, Unclear, translated
+from penstock.lake.times import TIMES, noted
 from penstock.lake.upkeep.work import Work
-
-#: the property: [[milliseconds, head], …], oldest first
-TIMES = "penstock.times"
-#: how many are kept; beyond it, those that lie closest together go
-MOST = 200
-
-Times = list[tuple[int, int]]
-
-
-def known(standing: Standing) -> Times:
-    """What the property and the snapshots tell, oldest first."""
-    found = {(int(at), int(head)) for at, head in json.loads(standing.properties.get(TIMES, "[]"))}
-    for snapshot in standing.line():
-        if names.HEAD in snapshot.summary:
-            found.add((snapshot.at_ms, int(snapshot.summary[names.HEAD])))
-    return sorted(found)
-
-
-def head_at(times: Times, moment: datetime) -> int:
-    """A head that every row at or below it had landed by then; 0: none is known."""
-    at_ms = int(moment.timestamp() * 1000)
-    return max((head for at, head in times if at <= at_ms), default=0)
-
-
-def thinned(times: Iterable[tuple[int, int]], most: int = MOST) -> Times:
-    """At most so many, spread evenly over time. Leaving one out only makes rows seem younger."""
-    kept: Times = []
-    for at, head in sorted(times):
-        if kept and head <= kept[-1][1]:
-            continue  # nothing has landed since
-        kept.append((at, head))
-    while len(kept) > most:
-        gaps = [kept[index + 1][0] - kept[index - 1][0] for index in range(1, len(kept) - 1)]
-        del kept[1 + gaps.index(min(gaps))]
-    return kept
 
 
 def record(work: Work) -> None:
     """Note where the head is now. A property alone; lost to another commit, the next upkeep notes it."""
     table, standing = work.loaded()
     now = (int(work.now.timestamp() * 1000), standing.head)
-    noted = json.dumps(thinned([*known(standing), now]), separators=(",", ":"))
-    if work.dry_run or noted == standing.properties.get(TIMES):
+    times = noted(standing, now)
+    if work.dry_run or times == standing.properties.get(TIMES):
         return
     try:
         with translated():
-            table.transaction().set_properties({TIMES: noted}).commit_transaction()
+            table.transaction().set_properties({TIMES: times}).commit_transaction()
     except (LostRace, Unclear):
         return

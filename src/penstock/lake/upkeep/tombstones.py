@@ -22,11 +22,11 @@ from penstock.lake.planning import pieces, shelf_of
 from penstock.lake.shelf import Shelf, reading
 from penstock.lake.standing import ReaderMark, Standing
 from penstock.lake.tables import LostRace, Planted, Unclear, load, translated
+from penstock.lake.times import head_at, known
 from penstock.lake.upkeep.expiry import OWN_BRANCH, must_be_whole
 from penstock.lake.upkeep.losses import noted, told
 from penstock.lake.upkeep.procedures import Conflict, ask
 from penstock.lake.upkeep.racing import TRIES, turn
-from penstock.lake.upkeep.times import head_at, known
 from penstock.lake.upkeep.work import Done, Work, counted, held_back
 
 if TYPE_CHECKING:

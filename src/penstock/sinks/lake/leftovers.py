@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 
 from penstock.core.marks import Position
 from penstock.lake import names
 from penstock.lake.standing import Standing
 
 
-def leftovers(standing: Standing, pipeline: str, stream: str, held: Position) -> list[str]:
-    """Files of slice `held` that the attempt which landed it did not write.
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What one look at the folder of a table's data files found."""
+
+    #: files of slice `held` that the attempt which landed it did not write
+    files: list[str]
+    #: whether there are files of the slice after it already
+    next_begun: bool
+
+
+def leftovers(standing: Standing, pipeline: str, stream: str, held: Position) -> Leftovers:
+    """Look for files that attempts at slice `held` left behind.
 
     Only where the table says that it holds this slice, and never those of an attempt that any snapshot names: one
     that was rolled back may be rolled forward again.
@@ -19,15 +30,15 @@ def leftovers(standing: Standing, pipeline: str, stream: str, held: Position) ->
     landed = _attempts(standing, pipeline, stream, held)
     folder = _data_folder(standing)
     if not landed or folder is None or not os.path.isdir(folder):
-        return []
-    tag = names.stream_tag(pipeline, stream)
-    found = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            about = names.of_file(entry.name)
-            if about and about[:2] == (tag, held.number) and about[2] not in landed:
-                found.append(entry.path)
-    return found
+        return Leftovers([], next_begun=True)
+    # By the beginning of their names: a folder may have a file for each of many thousand slices.
+    this, following = (names.file_stem(pipeline, stream, held.number + more, "") for more in (0, 1))
+    listed = os.listdir(folder)
+    found = [name for name in listed if name.startswith(this)]
+    return Leftovers(
+        [os.path.join(folder, name) for name in found if (about := names.of_file(name)) and about[2] not in landed],
+        next_begun=any(name.startswith(following) for name in listed),
+    )
 
 
 def _attempts(standing: Standing, pipeline: str, stream: str, held: Position) -> set[str]:

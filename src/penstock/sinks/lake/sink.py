@@ -47,6 +47,10 @@ class LakeSink:
         self._infos: dict[str, StreamInfo] = {}
         #: by attempt: how its files were written, and the table's uuid
         self._aside: dict[str, tuple[Shape, str]] = {}
+        #: by stream: attempts of this process at the slice at hand
+        self._attempts: Counter[str] = Counter()
+        #: by stream: the slice up to which the folder of data files is known to hold nothing that was left behind
+        self._swept: dict[str, int] = {}
         #: by stream: files that were stamped again, of slices that have landed since
         self._left: dict[str, list[str]] = {}
         context.spark.needs(place.spark_settings(), place.spark_packages())
@@ -197,6 +201,7 @@ class LakeSink:
         shape = shape_of(table, self.options, self.key(slice_.stream) if keyed else ())
         standing = standing_of(table)
         self._aside[attempt] = (shape, standing.uuid)
+        self._attempts[slice_.stream] += 1
         return LakeWriter(
             pipeline=self.pipeline,
             stream=slice_.stream,
@@ -216,7 +221,8 @@ class LakeSink:
             # A stream that begins without rows: nobody has asked for a writer, which makes the table.
             self._made(slice_)
         say = partial(self.context.say, slice_.stream)
-        landing = Landing(self.place, self.table(slice_.stream), slice_, attempt, self.context.probe, say)
+        states = self.options.upkeep.snapshots.rules
+        landing = Landing(self.place, self.table(slice_.stream), slice_, attempt, self.context.probe, say, states)
         if self.stream_options(slice_.stream).mode == "merge" and landed.files:
             from penstock.lake.merging import Merging
 
@@ -288,8 +294,13 @@ class LakeSink:
             if (about := names.of_branch(name)) and about[0] == tag and about[1] <= held.number
         ]
         left = self._left.pop(stream, [])
-        if standing is not None:
-            left += leftovers(standing, self.pipeline, stream, held)
+        tries = self._attempts.pop(stream, 0)
+        # A slice that nobody had begun before, and that went through in one attempt, has left nothing behind. What a
+        # process that was replaced writes later is found when the next run begins.
+        if standing is not None and (tries > 1 or held.number > self._swept.get(stream, -1)):
+            found = leftovers(standing, self.pipeline, stream, held)
+            self._swept[stream] = held.number + (not found.next_begun)
+            left += found.files
         if not old and not left:
             return
         from penstock.lake.parquet import remove

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from penstock.errors import StreamRefused
-from penstock.lake import names
 from penstock.lake.standing import Standing
+from penstock.lake.times import head_at, known
 from penstock.sources.lake.missing import gone_below
 
 
@@ -32,7 +32,7 @@ def number_of(to: str, standing: Standing, *, at: int, table: str, pipeline: str
             raise refused(f"the time {to} lies in the future", "give a time that has been")
         found = _head_at(standing, moment)
         if found is None:
-            oldest = min((s.at_ms for s in standing.line()), default=0)
+            oldest = min((at_ms for at_ms, _ in known(standing)), default=0)
             since = datetime.fromtimestamp(oldest / 1000, UTC).isoformat(timespec="seconds")
             raise refused(
                 f"the history of {table} goes back only to {since}",
@@ -58,9 +58,8 @@ def number_of(to: str, standing: Standing, *, at: int, table: str, pipeline: str
 
 
 def _head_at(standing: Standing, moment: datetime) -> int | None:
-    """The head that the table had at a time; None: its history no longer tells."""
-    at_ms = int(moment.timestamp() * 1000)
-    for snapshot in standing.line():
-        if snapshot.at_ms <= at_ms and names.HEAD in snapshot.summary:
-            return int(snapshot.summary[names.HEAD])
+    """The head that the table had at a time, or shortly before; None: its history no longer tells."""
+    times = known(standing)
+    if times and times[0][0] <= int(moment.timestamp() * 1000):
+        return head_at(times, moment)
     return 0 if standing.whole and standing.floor == 0 else None
