@@ -260,6 +260,27 @@ def test_a_table_that_is_the_source_itself(shop: Shop) -> None:
     assert shop.rows() == shop.ours
 
 
+@pytest.mark.parametrize("mode", ["append", "merge"])
+def test_a_first_run_beside_an_open_writer(shop: Shop, mode: str) -> None:
+    """Such a run may have a slice with a mark and no rows: the table is there for the rows that come later."""
+    shop.db.execute("CREATE TABLE sales (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, note text)")
+    Path(f"{shop.name}.yaml").write_text(
+        FILE.format(
+            pipeline=shop.name,
+            source=f'{{type: postgres, url: "{shop.url}"}}',
+            warehouse=shop.warehouse,
+            sink="",
+            stream=f"table: sales, cursor: id, unique: true, mode: {mode}",
+        )
+    )
+    with psycopg.connect(shop.url) as writer:
+        writer.execute("INSERT INTO sales (note) VALUES ('open')")
+        shop.goes()
+        assert not shop.everything() or shop.rows() == []
+    shop.goes()
+    assert shop.rows() == [(1, "open")]
+
+
 # ---------------------------------------------------------------- after the first run
 
 

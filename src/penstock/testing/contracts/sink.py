@@ -264,6 +264,19 @@ class SinkContract:
         deliver(sink, after(empty), table(2))
         assert sorted(destination.rows(STREAM)) == [1, 2]
 
+    def test_a_first_slice_without_parts_is_held_though_nobody_asked_for_a_writer(
+        self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]
+    ) -> None:
+        """As a first run leaves it that meets an open transaction: it has a mark, and no row yet."""
+        empty = after(None)
+        sink.commit(empty, "a1", [])
+        held = reopened().held(STREAM)
+        assert held is not None
+        assert (held.position, held.rows) == (empty.position, 0)
+        assert destination.rows(STREAM) == []
+        deliver(sink, after(empty.position), table(1))
+        assert destination.rows(STREAM) == [1]
+
     def test_a_reset_leads_to_the_beginning_and_removes_nothing(
         self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]
     ) -> None:
