@@ -361,6 +361,15 @@ class Quarantined:
 
 
 @runtime_checkable
+class Keyed(Protocol):
+    """A sink that may keep one row for each key, so that a row which comes again takes the place of the one before."""
+
+    def keeps_one_row(self, stream: StreamInfo) -> bool:
+        """Whether it does so for the stream as it is configured. Asks nobody: the sink need not be connected."""
+        ...
+
+
+@runtime_checkable
 class Quarantining(Protocol):
     """A sink that can put rows aside which it does not take. Needs no lease: no mark is moved."""
 

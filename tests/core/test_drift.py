@@ -179,6 +179,12 @@ def test_what_was_perhaps_renamed_stops_until_it_is_said_to_be_dropped() -> None
         assert absent(followed(before, content(*elsewhere), "evolve")) == ("b",)
 
 
+def test_a_type_that_travels_otherwise_is_named_with_both_forms() -> None:
+    """`unfit: text`, say: the table is as it was."""
+    [change] = changes([column("a", "decimal128(5, 2)", "numeric(5,2)")], [column("a", "string", "numeric(5,2)")])
+    assert str(change) == "column a was numeric(5,2) as decimal128(5, 2) and is numeric(5,2) as string now"
+
+
 def test_another_name_for_the_same_arrow_type_is_no_change() -> None:
     assert changes([column("a", "string", "varchar(10)")], [column("a", "string", "varchar(20)")]) == ()
 

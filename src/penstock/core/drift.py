@@ -75,7 +75,10 @@ def _change(name: str, old: Column, new: Column | None) -> Change | None:
         return Change(Way.DROPPED, name, was=described(old))
     if arrow(old) == arrow(new):
         return None
-    return Change(way(arrow(old), arrow(new)), name, described(old), described(new))
+    was, now = described(old), described(new)
+    if was == now:
+        was, now = f"{was} as {arrow(old)}", f"{now} as {arrow(new)}"
+    return Change(way(arrow(old), arrow(new)), name, was, now)
 
 
 def way(was: str, now: str) -> Way:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from penstock import wiring
 from penstock.cli.shared.render import count
 from penstock.config import File
@@ -9,7 +11,7 @@ from penstock.config.mistakes import suggest
 from penstock.core.marks import Mark
 from penstock.core.slices import Kind
 from penstock.errors import UNTOUCHED, InputError, PenstockError
-from penstock.ports import Source, Store, StreamState
+from penstock.ports import Keyed, Source, Store, StreamInfo, StreamState
 
 
 def must_have_store(file: File, verb: str) -> None:
@@ -41,17 +43,17 @@ class Reached:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._kinds: dict[str, Kind] = {}
+        self._infos: dict[str, StreamInfo] = {}
         self._trouble: str | None = None
         try:
             source.connect()
-            self._kinds = {info.name: info.kind for info in source.catalog()}
+            self._infos = {info.name: info for info in source.catalog()}
         except PenstockError as error:
             self._trouble = error.what
 
-    def kind(self, stream: str) -> Kind | None:
-        """How the stream is read; None: the source cannot be asked now."""
-        return self._kinds.get(stream)
+    def info(self, stream: str) -> StreamInfo:
+        """The stream as the source has it; without a key if the source cannot be asked now."""
+        return self._infos.get(stream) or StreamInfo(stream, Kind.ROWS)
 
     def left(self, stream: str, after: Mark | None) -> str:
         """How much lies after a place now, in words."""
@@ -70,11 +72,13 @@ class Reached:
         return f"{'' if rows.exact else 'about '}{count(rows.rows, 'row')} to read now"
 
 
-def held_twice(file: File, pipeline: str, stream: str, kind: Kind | None) -> str:
+def held_twice(file: File, pipeline: str, stream: StreamInfo) -> str:
     """What the sink will hold once rows have come again, in words."""
-    chosen = file.pipelines[pipeline]
-    if kind is Kind.REFRESH:
+    if stream.kind is Kind.REFRESH:
         return "A full refresh takes the place of the one before: nothing is there twice."
-    if getattr(chosen.sink_streams.get(stream), "mode", None) == "merge":
-        return "The sink keeps one row for each key: rows that come again take the place of what is there."
-    return f"The {chosen.sink_type} sink adds: rows that come again are there twice, under a higher slice number."
+    with closing(wiring.build_sink(file, pipeline)) as sink:
+        if isinstance(sink, Keyed) and sink.keeps_one_row(stream):
+            return "The sink keeps one row for each key: rows that come again take the place of what is there."
+    type_ = file.pipelines[pipeline].sink_type
+    how = ", under a higher slice number" if type_ == "files" else ""
+    return f"The {type_} sink adds: rows that come again are there twice{how}."

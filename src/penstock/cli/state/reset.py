@@ -85,5 +85,5 @@ def _told(file: PipelineFile, store: Store, name: str, streams: Sequence[str]) -
             at = source.describe(state.last.mark if state.last else None)
             told.append(f"{name}/{stream}: {count(state.rows, 'row')} delivered so far; mark: {at}.")
             told.append(f"  All is read again from the beginning: {reached.left(stream, None)}.")
-            after.append(held_twice(file, name, stream, reached.kind(stream)))
+            after.append(held_twice(file, name, reached.info(stream)))
     return [*told, "What was delivered before stays in the sink.", *dict.fromkeys(after)]

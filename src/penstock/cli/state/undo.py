@@ -59,7 +59,7 @@ def _undo(
     from penstock.cli.shared.asking import agreed
     from penstock.cli.shared.pipelines import drive
     from penstock.cli.shared.signals import Signals
-    from penstock.cli.state.again import held_twice, must_be_known, must_have_store
+    from penstock.cli.state.again import Reached, held_twice, must_be_known, must_have_store
     from penstock.config.choosing import only
     from penstock.engine import undoing
 
@@ -71,9 +71,10 @@ def _undo(
         version = undoing.before(state) if to is None else to
         with closing(wiring.build_source(file, name)) as source:
             again, what = _told(store, source, name, stream, state, version)
+            info = Reached(source).info(stream) if again else None
         told = [f"{name}/{stream}: {what}", "What was delivered before stays in the sink."]
-        if again:
-            told.append(held_twice(file, name, stream, None))
+        if info is not None:
+            told.append(held_twice(file, name, info))
         agreed(told, yes=yes, to_stderr=as_json)
         with Signals() as signals:
             return drive(

@@ -136,6 +136,9 @@ class LakeSink:
             content=content,
         )
 
+    def keeps_one_row(self, stream: StreamInfo) -> bool:
+        return self.stream_options(stream.name).mode == "merge"
+
     def explain(self, stream: StreamInfo, content: Document) -> Sequence[Remark]:
         from penstock.shaping.contents import become_strings, rows_that_stay
         from penstock.sinks.lake.explain import remarks

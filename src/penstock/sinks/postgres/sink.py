@@ -85,6 +85,9 @@ class PostgresSink:
             deleted_at=options.deleted_at,
         )
 
+    def keeps_one_row(self, stream: StreamInfo) -> bool:
+        return bool(self.rules(stream).key)
+
     def info(self, stream: str) -> StreamInfo:
         return self._infos.get(stream) or StreamInfo(stream, Kind.ROWS)
 

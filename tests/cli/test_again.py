@@ -1,0 +1,44 @@
+"""What a user is told before a stream is set back: whether rows that come again will be there twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock import wiring
+from penstock.cli.state.again import held_twice
+from penstock.core.slices import Kind
+from penstock.ports import StreamInfo
+
+FILE = """
+pipelines:
+  shop:
+    source: {{type: postgres, url: "postgresql://a@localhost/shop"}}
+    sink: {sink}
+    streams: {{orders: {{cursor: at, tiebreaker: id{more}}}}}
+"""
+POSTGRES = '{type: postgres, url: "postgresql://a@localhost/copy"}'
+ONE = "The sink keeps one row for each key: rows that come again take the place of what is there."
+TWICE = "The {} sink adds: rows that come again are there twice."
+
+
+@pytest.mark.parametrize(
+    ("sink", "more", "key", "words"),
+    [
+        (POSTGRES, "", ("id",), ONE),
+        (POSTGRES, ", key: [code]", (), ONE),
+        (POSTGRES, "", (), TWICE.format("postgres")),
+        (POSTGRES, ", mode: append", ("id",), TWICE.format("postgres")),
+        ("{type: lake}", ", mode: merge", ("id",), ONE),
+        ("{type: lake}", ", mode: append", ("id",), TWICE.format("lake")),
+        ("{type: files, directory: out}", "", ("id",), TWICE.format("files")[:-1] + ", under a higher slice number."),
+    ],
+)
+def test_it_depends_on_the_sinks_mode(tmp_path: Path, sink: str, more: str, key: tuple[str, ...], words: str) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text(FILE.format(sink=sink, more=more))
+    file = wiring.load(str(path))
+    assert held_twice(file, "shop", StreamInfo("orders", Kind.ROWS, key)) == words
+    refresh = "A full refresh takes the place of the one before: nothing is there twice."
+    assert held_twice(file, "shop", StreamInfo("orders", Kind.REFRESH, key)) == refresh
