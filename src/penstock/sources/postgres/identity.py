@@ -17,8 +17,10 @@ class Sequence:
     name: str
     #: its file: RESTART, TRUNCATE ... RESTART IDENTITY and ALTER SEQUENCE give it another one
     file: str | None
-    #: the last number it gave; None: none yet, or it counts down, or the role may not ask
+    #: the last number it gave; None: none yet, or not told
     last: str | None
+    #: whether the role may ask for it, and it counts up
+    told: bool = True
 
     def document(self) -> Document:
         return {"name": self.name, "file": self.file, "last": self.last}
@@ -40,10 +42,6 @@ class TableIdentity:
         """What `continues` of a stream says to vouch for this table."""
         return "/".join((self.oid, self.file or "0", (self.sequence and self.sequence.file) or "0"))
 
-    def same(self, other: TableIdentity | None) -> bool:
-        """Whether nothing was replaced, rewritten or restarted between the two."""
-        return other is not None and self.token == other.token
-
     def document(self) -> Document:
         sequence: Document = {"sequence": self.sequence.document()} if self.sequence else {}
         return {"oid": self.oid, "file": self.file, **sequence}
@@ -52,5 +50,5 @@ class TableIdentity:
     def read(cls, said: Mapping[str, Any]) -> TableIdentity:
         """From a document; KeyError or TypeError if it is not one of ours."""
         sequence = said.get("sequence")
-        found = Sequence(sequence["name"], sequence["file"], sequence["last"]) if sequence else None
+        found = Sequence(**sequence) if sequence else None
         return cls(said["oid"], said["file"], found)

@@ -56,7 +56,7 @@ def _sequence_doubt(was: Sequence | None, reach: Key | None, content: Content, n
         how = "TRUNCATE ... RESTART IDENTITY, ALTER SEQUENCE, another type of the column"
         return Doubt(f"{of} was restarted or altered since the mark was made ({how}). {_MISSED}")
     last = None if now.last is None else Decimal(now.last)
-    if was and was.last is not None and (last is None or last < Decimal(was.last)):
+    if was and was.last is not None and now.told and (last is None or last < Decimal(was.last)):
         at = "has given no number" if last is None else f"is at {last}"
         return Doubt(f"{of} was set back: it was at {was.last} when the mark was made, and {at} now. {_MISSED}")
     if last is not None and reach and bare(cursor.type) in _NUMBERS and last < Decimal(reach[0]):

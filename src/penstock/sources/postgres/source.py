@@ -264,9 +264,9 @@ class PostgresSource:
         from penstock.sources.postgres.rewinding import place
 
         at, read = last.mark if last else None, Content.read(content)
-        found = place(self._session, stream, read, at, to)
-        identity = self._identity(stream, read)
-        if found and not identity.same(_table_of(found)):
+        found, identity = place(self._session, stream, read, at, to), self._identity(stream, read)
+        before = marks.along_the_cursor(found)
+        if found and before and (found != at or doubt(before.table, None, read, identity, None)):
             # A place that a user names in the table as it is now.
             found = marks.noted(found, table=identity, ties=None)
         return servers.led(found, at, self._session.server)
@@ -328,8 +328,3 @@ class PostgresSource:
             raise refused(stream, f"it reads table {content.table}, which is gone", "bring the table back")
         check_open(slice_, content, table.identity, self._options_of(stream).continues)
         return table
-
-
-def _table_of(mark: Mark) -> TableIdentity | None:
-    ours = marks.along_the_cursor(mark)
-    return ours.table if ours else None

@@ -14,8 +14,8 @@ SELECT json_build_object(
         SELECT json_build_object(
             'name', s.seqrelid::regclass::text,
             'file', pg_relation_filenode(s.seqrelid)::text,
-            'last', CASE WHEN s.seqincrement > 0 AND has_sequence_privilege(s.seqrelid, 'SELECT, USAGE')
-                         THEN pg_sequence_last_value(s.seqrelid)::text END
+            'told', s.told,
+            'last', CASE WHEN s.told THEN pg_sequence_last_value(s.seqrelid)::text END
         )
         FROM (
             SELECT x.refobjid AS oid, 1 AS rank FROM pg_attrdef d JOIN pg_depend x ON x.objid = d.oid
@@ -25,7 +25,10 @@ SELECT json_build_object(
             SELECT x.objid, 2 FROM pg_depend x
             WHERE x.classid = 'pg_class'::regclass AND x.refclassid = 'pg_class'::regclass
             AND x.refobjid = c.oid AND x.refobjsubid = a.attnum AND x.deptype IN ('i', 'a')
-        ) found JOIN pg_sequence s ON s.seqrelid = found.oid
+        ) found CROSS JOIN LATERAL (
+            SELECT s.seqrelid, s.seqincrement > 0 AND has_sequence_privilege(s.seqrelid, 'SELECT, USAGE') AS told
+            FROM pg_sequence s WHERE s.seqrelid = found.oid
+        ) s
         ORDER BY found.rank LIMIT 1
     ),
     'inherited', c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
