@@ -76,9 +76,11 @@ class Shop:
         ).fetchall()
         return [(name, sorted(map(str, self.db.execute(f"SELECT * FROM {name}".encode())))) for (name,) in tables]
 
-    def goes(self, pipeline: str = "shop") -> None:
-        """`check` is content, and `run` ends with 0."""
-        assert [penstock(verb, f"{pipeline}.yaml")[0] for verb in ("check", "run")] == [0, 0]
+    def goes(self, pipeline: str = "shop") -> str:
+        """`check` is content, and `run` ends with 0; what `check` said."""
+        code, said = penstock("check", f"{pipeline}.yaml")
+        assert (code, penstock("run", f"{pipeline}.yaml")[0]) == (0, 0)
+        return said
 
     def refused(self, *words: str, code: int) -> str:
         """`check` and `run` say so, both end with the code, and nothing has changed; what `run` said."""
@@ -128,8 +130,9 @@ def test_a_table_that_is_empty_is_filled(shop: Shop, mode: str) -> None:
 def test_rows_of_others_stay(shop: Shop, mode: str) -> None:
     shop.execute(TABLE.format("copies.orders"), THEIRS.format("copies.orders", 101, 110))
     shop.write(mode)
-    shop.goes()
+    assert "copies.orders holds rows already: they stay" in shop.goes()
     assert shop.ids() == [*OURS, *OTHERS]
+    assert "holds rows already" not in shop.goes()
 
 
 def test_a_full_refresh_does_not_delete_rows_of_others(shop: Shop) -> None:
@@ -139,7 +142,7 @@ def test_a_full_refresh_does_not_delete_rows_of_others(shop: Shop) -> None:
     said = shop.refused(what, "set `replace_existing: true`", code=2)
     assert "name another table with `into`" in said
     shop.write("replace", "replace_existing: true")
-    shop.goes()
+    assert "copies.orders holds rows already: the first full refresh deletes those it does not bring" in shop.goes()
     assert shop.ids() == OURS
 
 
@@ -168,7 +171,7 @@ def test_a_table_of_another_pipeline(shop: Shop, mode: str) -> None:
     if mode == "replace":
         shop.refused("copies.orders is filled by theirs/orders too", "another `into`", code=2)
     else:
-        shop.goes()
+        assert "copies.orders is filled by theirs/orders too" in shop.goes()
         assert shop.ids() == (OURS if mode == "upsert" else sorted(OURS * 2))
 
 

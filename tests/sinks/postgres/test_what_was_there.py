@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from penstock.core.marks import Mark
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, following
 from penstock.errors import CommitUnclear, StreamFailed, StreamRefused, StreamStopped
+from penstock.ports import StreamInfo
 from penstock.testing.contracts.delivery import put_aside
 
 TABLE = "CREATE TABLE orders (id bigint PRIMARY KEY, note text)"
@@ -96,3 +97,32 @@ def test_a_slice_that_was_begun_elsewhere_is_not_committed_into_its_own_source(d
     with closing(orders.sink) as sink, pytest.raises(StreamRefused, match="source and sink are the same table"):
         sink.commit(slice_, "a1", put_aside(sink, slice_, ROWS))
     assert orders.rows() == [(1, "a")]
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({}, True),
+        ({"database": "renamed"}, True),
+        ({"timeline": 77}, False),
+        ({"timeline": None}, True),
+        ({"oid": "1"}, False),
+        ({"system": "1"}, False),
+        ({"system": None}, True),
+        ({"system": None, "database": "another"}, False),
+    ],
+)
+def test_the_database_that_is_read_is_told_by_its_identity(database: str, change: dict[str, Any], same: bool) -> None:
+    """A copy of the server that went its own way has another timeline; one that will not tell is known by its name."""
+    orders = Landed(database)
+    orders.run(TABLE)
+    with closing(reading(database, stream=STREAM)) as source:
+        source.connect()
+        content = source.content(STREAM)
+    identity = content["identity"]
+    assert isinstance(identity, dict)
+    with closing(orders.sink) as sink:
+        told = {**content, "identity": {**identity, **change}}
+        refused = pytest.raises(StreamRefused, match="source and sink are the same table") if same else nullcontext()
+        with refused:
+            sink.check(StreamInfo(STREAM, Kind.REFRESH), told)

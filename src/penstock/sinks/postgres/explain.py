@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from penstock.core.slices import Kind
+from penstock.links.postgres.literals import TableName
 from penstock.ports import Remark, StreamInfo
 from penstock.sinks.postgres.merging import Rules
 from penstock.sinks.postgres.options import StreamOptions
@@ -15,6 +16,22 @@ def remarks(
 ) -> Sequence[Remark]:
     """`ahead`: streams that this one's table refers to."""
     return [*_remarks(table, stream, rules, options), *_of_rows(options, ahead)]
+
+
+def beside(
+    table: TableName, stream: StreamInfo, rules: Rules, others: Sequence[tuple[str, str]], *, holds: bool
+) -> Sequence[Remark]:
+    """What is in the table besides the stream's rows: those of other pipelines, and those that it holds already."""
+    if others:
+        return [Remark("gap", f"{table} is filled by {', '.join('/'.join(each) for each in others)} too")]
+    if not holds:
+        return []
+    becomes = "they stay, and those that come are added to them"
+    if stream.kind is Kind.REFRESH:
+        becomes = "the first full refresh deletes those it does not bring"
+    elif rules.key:
+        becomes = "they stay, and those with a key that comes are updated"
+    return [Remark("gap", f"{table} holds rows already: {becomes}")]
 
 
 def _of_rows(options: StreamOptions, ahead: Collection[str]) -> Iterator[Remark]:

@@ -162,7 +162,23 @@ class PostgresSink:
         options, ahead = self.stream_options(stream.name), self._ahead.get(stream.name, ())
         rules = self.rules(stream)
         said = remarks(str(self.table(stream.name)), stream, rules, options, ahead)
-        return [*said, *(rows_that_stay(content) if rules.key and stream.kind is Kind.ROWS else ())]
+        stay = rows_that_stay(content) if rules.key and stream.kind is Kind.ROWS else ()
+        return [*said, *stay, *self._what_was_there(stream)]
+
+    def _what_was_there(self, stream: StreamInfo) -> Sequence[Remark]:
+        """What the table holds that is not this stream's, before its first slice; `check` has refused the rest."""
+        from penstock.sinks.postgres.explain import beside
+
+        table = self.table(stream.name)
+        with self._asking(str(table), stream.name), self.writing.transaction(read_only=True) as connection:
+            known = self.ledger.is_there(connection)
+            others = self.ledger.others(connection, stream.name, written(table.sql)) if known else ()
+            if known and self.ledger.read(connection, stream.name) is not None:
+                return beside(table, stream, self.rules(stream), others, holds=False)
+            found = describe(connection, table)
+            readable = found is not None and found.kind in ("r", "p") and found.may_select
+            holds = readable and holds_more(connection, table, 0)
+            return beside(table, stream, self.rules(stream), others, holds=holds)
 
     def held(self, stream: str) -> Held | None:
         with self._asking("the ledger", stream), self.writing.transaction(read_only=True) as connection:
