@@ -6,18 +6,23 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from tests.cli.test_command import penstock
+from typer.testing import CliRunner
 
+from penstock import cli, wiring
 from penstock.cli.shared import hooks
 from penstock.cli.shared.hooks import Hooks, Outcome
 from penstock.config import File, Spark
 from penstock.config.env_file import read_env_file
 from penstock.config.models import Pipeline
 from penstock.core.history import HistoryLimits
+from penstock.engine import Engine
 from penstock.errors import InputError
+from penstock.testing.doubles import LoopMover
 from penstock.testing.forking import nursery
 
 FILE = """
@@ -102,6 +107,28 @@ def test_a_store_that_cannot_be_opened_is_a_failure_of_every_pipeline(shop: Path
     assert code == 3, err
     for name in ("shop", "own"):
         assert variables(shop / f"{name}.failed")["PENSTOCK_EXIT_CODE"] == "3"
+
+
+def test_an_error_that_escapes_from_one_pipeline_leaves_the_others_alone(
+    shop: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shop / "shop.yaml").write_text(FILE)
+    monkeypatch.setenv("DATABASE_URL", database)
+    monkeypatch.chdir(shop)
+    monkeypatch.setattr(wiring, "make_mover", lambda _: LoopMover())
+    assemble = wiring.assemble
+
+    def broken(file: File, pipeline: str, **others: Any) -> Engine:
+        if pipeline == "shop":
+            raise RuntimeError("a defect")
+        return assemble(file, pipeline, **others)
+
+    monkeypatch.setattr(wiring, "assemble", broken)
+    result = CliRunner().invoke(cli.app, ["run", "shop.yaml", "shop", "own"])
+    assert result.exit_code == 1, result.output
+    assert "unexpected RuntimeError: a defect" in result.stderr
+    assert variables(shop / "shop.failed")["PENSTOCK_ERROR"] == "RuntimeError: a defect"
+    assert list((shop / "own" / "orders").iterdir()), "the other one has run"
 
 
 def _file(folder: Path, **commands: str) -> File:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,15 +91,15 @@ def test_a_cluster_that_gives_no_executor_and_one_that_does(tmp_path: Path, monk
     python = wrapper(tmp_path / "their-python", f"touch {tmp_path}/their-python-ran")
     with ExitStack() as cluster:
         cluster.enter_context(part_of_cluster("Master", tmp_path / "master.txt", "--port", str(port)))
-        with mover_on(master, {"spark.pyspark.python": python}, seconds=2) as mover:
+        secret = {"spark.authenticate.secret": SECRETS[0]}
+        with mover_on(master, {"spark.pyspark.python": python, **secret}, seconds=2) as mover:
             assert mover.workers == 4, "a host called localhost is no Spark in this process"
             with pytest.raises(ConnectionFailed, match="has given this run no executor for 2 s") as starved:
                 mover.move(Numbers(), Notes(str(tmp_path)), parts(1))
             assert "executor_seconds" in starved.value.next_step
-            secret = {"spark.authenticate.secret": SECRETS[0]}
             worker = ("--cores", "3", "--memory", "1g", "--work-dir", str(tmp_path / "work"), master)
             cluster.enter_context(part_of_cluster("Worker", tmp_path / "worker.txt", *worker))
-        with mover_on(master, {"spark.pyspark.python": python, **secret}) as mover:
+            mover.house.options = replace(mover.house.options, executor_seconds=300.0)
             receipts = mover.move(Numbers(), Notes(str(tmp_path)), parts(1, 2, 3))
             assert [receipt.rows for receipt in receipts] == [1, 2, 3]
             assert mover.workers == 3, "as many cores as the cluster has given"

@@ -11,12 +11,15 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
 from penstock.errors import InputError, StreamFailed
 from penstock.links.spark import SparkHouse, SparkMover, SparkOptions
+from penstock.links.spark import mover as moving
 from penstock.links.spark.failures import telling
+from penstock.links.spark.mover import payload_of
 from penstock.ports import Reader
 from penstock.testing.contracts.delivery import STREAM, after
 from penstock.testing.contracts.mover import Notes, Numbers, parts, until
@@ -101,6 +104,16 @@ def test_parts_run_in_python_workers_of_the_same_python(mover: SparkMover, tmp_p
         assert here["pid"] != os.getpid()
         assert here["python"] == sys.executable
         assert not [entry for entry in here["path"] if entry.endswith((".zip", ".jar"))]
+
+
+def test_workers_of_another_version_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = payload_of(Numbers(), Notes(str(tmp_path)), parts(1))
+    monkeypatch.setattr(moving, "shed_zips", lambda: None)
+    monkeypatch.setattr(moving, "__version__", "9.9")
+    (batch,) = moving.run_parts(sent, iter([pa.RecordBatch.from_pydict({"id": [0]})]))
+    with pytest.raises(InputError, match=r"Spark's workers have penstock 9\.9, and this process has"):
+        moving._receipt(batch.column(0)[0].as_py())
+    assert list(tmp_path.iterdir()) == [], "nothing was moved"
 
 
 @pytest.mark.parametrize(

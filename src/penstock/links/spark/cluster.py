@@ -80,7 +80,7 @@ class ExecutorWatch:
     """Notices a job for which a cluster gives no executor: Spark itself would wait for ever."""
 
     def __init__(self, session: Any, master: str, patience: float) -> None:
-        self._tracker = session.sparkContext.statusTracker()
+        self._session = session
         self._master = master
         #: seconds that a job may wait
         self._patience = patience
@@ -110,8 +110,9 @@ class ExecutorWatch:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
 
         try:
-            jobs = [self._tracker.getJobInfo(job) for job in self._tracker.getActiveJobsIds()]
-            stages = [self._tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+            tracker = self._session.sparkContext.statusTracker()
+            jobs = [tracker.getJobInfo(job) for job in tracker.getActiveJobsIds()]
+            stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
         except (Py4JError, OSError):
             return False  # the JVM has died: whoever waits for the job learns of it there
         known = [stage for stage in stages if stage is not None]

@@ -14,8 +14,9 @@ import zipimport
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from penstock import __version__
 from penstock.core.slices import Part, Receipt
-from penstock.errors import PenstockError
+from penstock.errors import InputError, PenstockError
 from penstock.links.spark.house import SparkHouse
 from penstock.ports import Reader, Writer
 
@@ -40,7 +41,7 @@ class SparkMover:
         if not parts:
             return []
         session = self.house.session()
-        pipe = pipe_of(pickle.dumps((reader, writer, list(parts))))
+        pipe = pipe_of(payload_of(reader, writer, parts))
 
         def collect() -> Sequence[Any]:
             rows = session.range(0, len(parts), 1, len(parts)).mapInArrow(pipe, "outcome binary").collect()
@@ -55,6 +56,11 @@ class SparkMover:
 
     def close(self) -> None:
         self.house.close()
+
+
+def payload_of(reader: Reader, writer: Writer, parts: Sequence[Part]) -> bytes:
+    """What workers are sent, with our version outside: theirs may not be able to read the rest."""
+    return pickle.dumps((__version__, pickle.dumps((reader, writer, list(parts)))))
 
 
 def pipe_of(payload: bytes) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -74,15 +80,26 @@ def run_parts(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
     from penstock.links.pipe import carry
 
-    reader, writer, parts = pickle.loads(payload)
+    version, inside = pickle.loads(payload)
+    work = pickle.loads(inside) if version == __version__ else None
     for batch in batches:
         for index in batch.column(0).to_pylist():
             try:
+                if work is None:
+                    raise _other_version(version)
+                reader, writer, parts = work
                 outcome = pickle.dumps(carry(reader, writer, parts[index]))
             except PenstockError as error:
                 # A reason we know will not change by trying again: hand it to the driver as it is.
                 outcome = pickle.dumps(error)
             yield pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], names=["outcome"])
+
+
+def _other_version(version: str) -> InputError:
+    return InputError(
+        f"Spark's workers have penstock {__version__}, and this process has {version}",
+        next_step=f"install penstock {version} for {sys.executable} on every machine of the cluster",
+    )
 
 
 def shed_zips() -> None:
