@@ -361,6 +361,15 @@ class Quarantined:
 
 
 @runtime_checkable
+class Sweeping(Protocol):
+    """A sink that sees at little cost what is left behind, so that a run sweeps even if it finds nothing new."""
+
+    def sweep_all(self, held: Mapping[str, Position]) -> None:
+        """As `Sink.sweep`, for several streams at once. Without the lease: only what no attempt can commit any more."""
+        ...
+
+
+@runtime_checkable
 class Keyed(Protocol):
     """A sink that may keep one row for each key, so that a row which comes again takes the place of the one before."""
 

@@ -82,6 +82,8 @@ class Gate:
     warned: bool = False
     #: what happens when its columns change: evolve, freeze or quarantine
     drift: str = EVOLVE
+    #: what the sink held when this run looked; None: nothing, or nobody has asked
+    last: Position | None = None
     #: columns that were dropped at the source, as the user says, although a new one looks like a rename
     dropped: Collection[str] = ()
 

@@ -41,7 +41,20 @@ from penstock.errors import (
     StreamRefused,
     StreamStopped,
 )
-from penstock.ports import Archiving, Budget, Clock, Lease, Mover, Owner, Probe, Sink, Source, Store, StreamInfo
+from penstock.ports import (
+    Archiving,
+    Budget,
+    Clock,
+    Lease,
+    Mover,
+    Owner,
+    Probe,
+    Sink,
+    Source,
+    Store,
+    StreamInfo,
+    Sweeping,
+)
 
 #: the errors that end a whole run rather than one stream
 _FATAL = (LeaseLost, PipelineHeld, ConnectionFailed, Interrupted)
@@ -140,6 +153,8 @@ class Engine:
         streams = self._connect(only)
         gates = [self._gate(info, limits, None) for info in streams]
         if self._nothing_new(gates):
+            if isinstance(self.sink, Sweeping):
+                self.sink.sweep_all({gate.stream: gate.last for gate in gates if gate.last})
             for gate in gates:
                 self._voice.say(StreamStatus(stream=gate.stream, status=Status.COMPLETE))
             return Ending("complete", 0)
@@ -253,6 +268,7 @@ class Engine:
         held = self.sink.held(gate.stream)
         if (held.position.id if held else None) != (state.last.id if state.last else None):
             return True
+        gate.last = held.position if held else None
         planned = gate.plan(state, Budget(self.settings.slice_bytes, rows=1, look=True))
         # Rows that someone keeps from being read are told, and so that the run's record has them.
         return planned is not None or gate.held

@@ -17,8 +17,11 @@ from penstock.core.messages import Eof
 from penstock.core.slices import Part
 from penstock.errors import ConnectionFailed, StreamFailed
 from penstock.sinks.postgres.ledger import MAKING
+from penstock.sinks.postgres.staging import tag_of
 from penstock.testing.contracts.delivery import after, table
 from penstock.testing.postgres import PostgresServer
+
+SOURCE = "CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 5)"
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +54,37 @@ def test_who_makes_the_ledger_is_named(database: str) -> None:
         assert f"SELECT pg_terminate_backend({pid})" in failed.value.next_step
 
 
-# ---------------------------------------------------------------- a server that goes away
+# ---------------------------------------------------------------- what is left behind
 
-SOURCE = "CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 5)"
+STAGED = "SELECT relname FROM pg_class WHERE relname ~ '^s_[0-9a-f]{16}_' ORDER BY 1"
+
+
+def test_a_run_that_finds_nothing_new_drops_what_is_dead(database: str) -> None:
+    """A frozen run's table could not be dropped while it was written to; the slice is in by now."""
+    execute(database, SOURCE)
+    moving = Moving()
+
+    def run() -> list[str]:
+        return moving.run("copy", reading(database, cursor="id", unique=True), writing(database, into="copies.t"))
+
+    execute(database, "CREATE SCHEMA copies")
+    assert run() == []
+    tag = tag_of("copy", "t")
+    dead, alive = f"s_{tag}_1_frozen", f"s_{tag}_2_frozen"
+    others = f"s_{tag_of('other', 't')}_1_frozen"
+    for name in (dead, alive, others):
+        execute(database, f"CREATE UNLOGGED TABLE penstock_sink.{name} (id int)")
+    with psycopg.connect(database) as frozen:
+        frozen.execute(f"INSERT INTO penstock_sink.{dead} VALUES (1)".encode())
+        slices = len(moving.outcomes)
+        assert run() == [], "what is still written to is left, without waiting"
+        assert len(rows(database, STAGED)) == 3
+    assert run() == []
+    assert rows(database, STAGED) == sorted([(alive,), (others,)])
+    assert len(moving.outcomes) == slices, "no slice was made for it"
+
+
+# ---------------------------------------------------------------- a server that goes away
 
 
 def copied(source: str, sink: str, point: str, action: Callable[[], Any], time: int = 1) -> tuple[Moving, Eof]:

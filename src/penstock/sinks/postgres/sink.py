@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from functools import cached_property
 
 import psycopg
-from psycopg import sql
 
 from penstock.core.documents import Document, parse
 from penstock.core.marks import Position
@@ -245,19 +244,18 @@ class PostgresSink:
     # ------------------------------------------------------------ afterwards
 
     def sweep(self, stream: str, held: Position) -> None:
-        """Drop the tables of attempts at slices that the ledger has."""
+        self.sweep_all({stream: held})
+
+    def sweep_all(self, held: Mapping[str, Position]) -> None:
+        """Drop the tables of attempts at slices that the ledger has, unless someone still writes to them."""
         schema = self.options.own_schema
-        like = f"s\\_{staging.tag_of(self.pipeline, stream)}\\_%"
-        query = sql.SQL(
-            "SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-            "WHERE n.nspname = {} AND c.relname LIKE {}"
-        ).format(sql.Literal(schema), sql.Literal(like))
-        with self._asking("what was put aside", stream):
+        with self._asking("what was staged"):
             with self.writing.transaction(read_only=True) as connection:
-                names = [name for (name,) in connection.execute(query).fetchall()]
-            for name in staging.left(schema, names, self.pipeline, stream, held.number):
-                with self.writing.transaction() as connection:
-                    staging.drop(connection, name)
+                names = staging.names(connection, schema)
+            for stream, position in held.items() if names else ():
+                for name in staging.left(schema, names, self.pipeline, stream, position.number):
+                    with self.writing.transaction() as connection:
+                        staging.drop(connection, name)
 
     # ------------------------------------------------------------ the quarantine
 

@@ -93,6 +93,15 @@ def tag_of(pipeline: str, stream: str) -> str:
     return digest(pipeline, stream)[:16]
 
 
+def names(connection: psycopg.Connection[Any], schema: str) -> list[str]:
+    """The tables of attempts, of whatever pipeline, that the role may drop."""
+    query = sql.SQL(
+        "SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = {} "
+        "AND c.relname LIKE {} AND c.relkind = 'r' AND pg_has_role(c.relowner, 'USAGE')"
+    ).format(sql.Literal(schema), sql.Literal("s\\_%"))
+    return [name for (name,) in connection.execute(query).fetchall()]
+
+
 def left(schema: str, names: Sequence[str], pipeline: str, stream: str, upto: int) -> list[sql.Identifier]:
     """Those of the names that are tables of attempts at slices up to a number."""
     found = ((name, _NAME.fullmatch(name)) for name in names)
