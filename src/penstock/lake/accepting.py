@@ -60,10 +60,10 @@ class Doubt:
         return {names.ACCEPTED: json.dumps([*before, last][-REMEMBERED:])}
 
 
-def doubt_about(table: Table, standing: Standing, known: Collection[str]) -> Doubt:
+def doubt_about(table: Table, standing: Standing, new: Collection[str]) -> Doubt:
     """Files that came since the last look and that neither penstock nor a snapshot that is still there accounts for.
 
-    `known`: paths of files whose rows were judged.
+    `new`: paths of files whose rows are all new, and get numbers.
     """
     from pyiceberg.manifest import ManifestContent
 
@@ -74,7 +74,7 @@ def doubt_about(table: Table, standing: Standing, known: Collection[str]) -> Dou
         for manifest in (current.manifests(table.io) if current else ())
         if manifest.content == ManifestContent.DATA
         for entry in manifest.fetch_manifest_entry(table.io)
-        if entry.data_file.file_path not in known and _unaccounted(entry, standing)
+        if entry.data_file.file_path not in new and _unaccounted(entry, standing)
     ]
     lows = [low for file in files if (low := _bound(file.lower_bounds, seq)) is not None]
     highs = [high for file in files if (high := _bound(file.upper_bounds, seq)) is not None]

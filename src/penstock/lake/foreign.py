@@ -208,7 +208,9 @@ class _Stamping:
                 )
         # As they came in: of two versions of a row the later one gets the higher number.
         jobs.sort(key=lambda job: (since[job.task.file.file_path], job.task.file.file_path))
-        doubt = doubt_about(table, standing, origins.strange) if self.accepting else None
+        # A file that keeps numbers proves nothing: what it was compared with may be of unknown origin itself.
+        new = {path for path, strange in origins.strange.items() if strange.all()}
+        doubt = doubt_about(table, standing, new) if self.accepting else None
         return jobs, origins.overwrites, doubt
 
     def _untraceable(self, why: str) -> StreamStopped:
