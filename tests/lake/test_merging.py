@@ -143,11 +143,11 @@ def test_any_name_can_be_a_key(lakes: Lakes) -> None:
         "value",
         "it's",
     )
-    for note in ("old", "new"):
-        rows = pa.table({**{name: pa.array([1, 2], pa.int64()) for name in keys}, "seq": [note] * 2, "best": [1, 1]})
-        lake.land(rows, key=keys, newer_than="best" if note == "old" else None)
+    for best, note in enumerate(("old", "newer", "newest")):
+        rows = {**{name: pa.array([1, 2], pa.int64()) for name in keys}, "seq": [note] * 2, "best": [best] * 2}
+        lake.land(pa.table(rows), key=keys, newer_than="best" if note == "newest" else None)
     found = lake.table().scan().to_arrow()
-    assert found.column("seq").to_pylist() == ["new", "new"]
+    assert found.column("seq").to_pylist() == ["newest", "newest"]
     assert sorted(found.column("x` = 1) or (true) --").to_pylist()) == [1, 2]
 
 

@@ -72,21 +72,29 @@ class MergeStatement:
             f"select {grouped}, max_by(struct(seq, value, gone), struct(value, seq)) as best "  # noqa: S608 (quoted)
             f"from ({rows}) group by {grouped}"
         )
-        held = f"select {keys}, {quoted(self.newer_than)} as value from {self.branch} where not {self._of_the_slice()}"  # noqa: S608 (quoted)
-        same = " and ".join(f"s.k{i} = t.k{i}" for i in range(len(self.key)))
-        chosen = ", ".join(f"s.k{i}" for i in range(len(self.key)))
-        hint = "/*+ broadcast(s) */ " if self.broadcast else ""
-        return (
-            f"select {grouped}, best.seq as newest, {self._wins()} as wins from ("  # noqa: S608 (quoted)
-            f"select {hint}{chosen}, s.best, max(t.value) as held, count(t.k0) as rows "
-            f"from ({newest}) s left join ({held}) t on {same} group by {chosen}, s.best)"
+        others = (
+            f"select {keys}, {quoted(self.newer_than)} as value from {self.branch} where not {self._of_the_slice()}"  # noqa: S608 (quoted)
         )
+        mine = ", ".join(f"s.k{i}" for i in range(len(self.key)))
+        hint = "/*+ broadcast(s) */ " if self.broadcast else ""
+        # Inner first: the slice's keys go to where the table's rows are. Spark cannot do so in an outer join.
+        held = (
+            f"select {hint}{mine}, max(t.value) as held from s join ({others}) t on {self._same('s', 't')} "  # noqa: S608 (quoted)
+            f"group by {mine}"
+        )
+        return (
+            f"with s as ({newest}), h as ({held}) "  # noqa: S608 (quoted)
+            f"select {mine}, s.best.seq as newest, {self._wins()} as wins from s left join h on {self._same('s', 'h')}"
+        )
+
+    def _same(self, one: str, other: str) -> str:
+        return " and ".join(f"{one}.k{i} = {other}.k{i}" for i in range(len(self.key)))
 
     def _wins(self) -> str:
         """A row without a value is newer than none; a delete that knows no more than the key deletes."""
-        upsert = "best.value is not null and (held is null or best.value > held)"
-        delete = "coalesce(best.value >= held, true)"
-        return f"(rows = 0 or if(coalesce(best.gone, false), {delete}, {upsert}))"
+        upsert = "s.best.value is not null and (h.held is null or s.best.value > h.held)"
+        delete = "coalesce(s.best.value >= h.held, true)"
+        return f"(h.k0 is null or if(coalesce(s.best.gone, false), {delete}, {upsert}))"
 
     def _of_the_slice(self, row: str | None = None) -> str:
         """Whether a row lies in one of the slice's own files: numbers alone can be anybody's."""
