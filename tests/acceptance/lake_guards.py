@@ -83,7 +83,7 @@ GUARDS = (
         "rows from before the order get a number before they are read",
         (
             "lake/foreign.py",
-            "    if standing is None or not standing.ours or _clean(standing):\n        return []\n",
+            "    if standing is None or not standing.ours or standing.orderly:\n        return []\n",
             "    if standing is not None:\n        return []\n",
         ),
     ),
