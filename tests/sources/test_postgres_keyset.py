@@ -275,6 +275,7 @@ class TestBudgets:
     def test_only_columns_that_travel_count(self, orders: str) -> None:
         assert self.plan(orders, Budget(bytes=100_000), columns=["id"]) == {
             "cuts": [],
+            "exact": True,
             "row_bytes": 8,
             "rows": 1000,
         }
@@ -346,7 +347,9 @@ class TestMarksThatDoNotFit:
         assert self.refusal(database, last, cursor="made", tiebreaker="id") == (
             "the mark was made with cursor updated_at and tiebreaker id, "
             "and the stream now has cursor made and tiebreaker id",
-            f"go back to cursor updated_at and tiebreaker id, or {self.RESET}",
+            "go back to cursor updated_at and tiebreaker id; or run `penstock state migrate FILE --stream orders`, "
+            "which keeps what was delivered elsewhere and reads the table from the beginning; or, where the sink has "
+            f"a key, {self.RESET}",
         )
 
     def test_a_tiebreaker_added_to_a_unique_cursor(self, database: str, last: Position) -> None:
