@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import time
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.core.messages import StateChanged, StepDone
-from penstock.errors import ConnectionFailed, StreamFailed
+from penstock.core.messages import Log, StateChanged, StepDone
+from penstock.errors import ConnectionFailed, StoreRefused, StreamFailed
 from penstock.ports import Owner
-from penstock.testing.doubles import LoopMover, MemorySource
+from penstock.testing.doubles import Clock, LoopMover, MemorySource
 from penstock.testing.processes import Crashed
 from tests.engine.pipeline import PIPELINE, At, Breaking, Pipeline, broken_off, rows
 
@@ -171,6 +172,134 @@ def test_the_heartbeat_hears_of_a_take_over_during_a_long_move(one: Pipeline) ->
     eof = engine.run()
     assert (eof.status, eof.exit_code) == ("lost", 4)
     assert one.statuses("a") == ["start"]
+
+
+class RealClock:
+    """The machine's clock for spans of time, as the heartbeat waits by it."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+
+    def now(self) -> datetime:
+        return self.clock.now()
+
+    def elapsed(self) -> float:
+        return time.monotonic()
+
+
+@pytest.mark.parametrize("failure", ["known", "unknown", "blocked"])
+def test_a_heartbeat_that_keeps_failing_ends_the_run_before_its_lease_is_over(one: Pipeline, failure: str) -> None:
+    cancelled, released = threading.Event(), threading.Event()
+    beats: list[float] = []
+    plain = one.store.heartbeat
+
+    def beat(lease: Any, *, now: Any, ttl: float) -> None:
+        beats.append(time.monotonic())
+        match failure:
+            case "known":
+                raise StoreRefused("the store is busy", next_step="end that process")
+            case "unknown":
+                raise ZeroDivisionError("a defect")
+            case _:
+                released.wait(60)
+                plain(lease, now=now, ttl=ttl)
+
+    class Long(LoopMover):
+        def move(self, reader: Any, writer: Any, parts: Any) -> Any:
+            one.store.heartbeat = beat  # type: ignore[method-assign]  # a store that no longer answers
+            assert cancelled.wait(60)
+            released.set()
+            raise StreamFailed("the move was given up on request", next_step="run again")
+
+        def cancel(self) -> None:
+            cancelled.set()
+
+    engine = one.open(mover=Long, heartbeat=True)
+    engine.clock, engine.settings = RealClock(), replace(engine.settings, lease_seconds=1.2)
+    eof = engine.run()
+    assert cancelled.is_set()
+    assert (eof.status, eof.exit_code, eof.has_more) == ("failed", 3, True)
+    why = {"known": "the store is busy", "unknown": "ZeroDivisionError: a defect", "blocked": "it does not answer"}
+    assert eof.reason is not None
+    assert eof.reason.startswith("the lease could not be renewed for 1 s, and ends after 1.2 s: ")
+    assert why[failure] in eof.reason
+    assert eof.next_step == "see that the store answers, then run again"
+    assert len(beats) > 1 or failure == "blocked", "a beat that fails is tried again"
+    del one.store.heartbeat
+    assert one.run().exit_code == 0
+    assert one.delivered() == [1, 2, 3, 4, 5]
+
+
+def test_a_heartbeat_that_fails_once_is_reported_and_the_run_goes_on(one: Pipeline) -> None:
+    plain, failed = one.store.heartbeat, threading.Event()
+    again = threading.Event()
+
+    def beat(lease: Any, *, now: Any, ttl: float) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise StoreRefused("the store is busy", next_step="end that process")
+        plain(lease, now=now, ttl=ttl)
+        again.set()
+
+    class Long(LoopMover):
+        def move(self, reader: Any, writer: Any, parts: Any) -> Any:
+            one.store.heartbeat = beat  # type: ignore[method-assign]  # a store that is busy for a while
+            assert again.wait(60)
+            return super().move(reader, writer, parts)
+
+    engine = one.open(mover=Long, heartbeat=True)
+    engine.clock, engine.settings = RealClock(), replace(engine.settings, lease_seconds=3.0)
+    eof = engine.run()
+    assert eof.exit_code == 0
+    warned = [log.text for log in one.heard(Log) if log.level == "warning"]
+    assert warned == ["the lease could not be renewed at first: the store is busy; it is renewed again"]
+
+
+# ---------------------------------------------------------------- what is said at the end
+
+
+def test_a_failure_after_slices_that_were_delivered_says_where_the_mark_is(one: Pipeline) -> None:
+    class Tiring(LoopMover):
+        """Gives up after a number of slices."""
+
+        def __init__(self, slices: int) -> None:
+            super().__init__()
+            self.slices = slices
+
+        def move(self, reader: Any, writer: Any, parts: Any) -> Any:
+            self.slices -= 1
+            if self.slices < 0:
+                raise StreamFailed("the worker died", next_step="run again")
+            return super().move(reader, writer, parts)
+
+    assert one.open(mover=lambda: Tiring(1)).run().exit_code == 1
+    assert one.error("a").safe == "Nothing was lost: the mark is at slice 1, up to which everything was delivered."
+    assert one.open(mover=lambda: Tiring(0)).run().exit_code == 1
+    assert one.error("a").safe == "Nothing was lost: the mark has not moved."
+
+
+def test_a_lost_connection_after_slices_that_were_delivered_says_where_the_marks_are(one: Pipeline) -> None:
+    class Lost(MemorySource):
+        last = 0
+
+        def reading(self, slice_: Any) -> Any:
+            if slice_.number > self.last:
+                raise ConnectionFailed("the server is gone", next_step="see that it is up")
+            return super().reading(slice_)
+
+    for last, safe in ((0, "the mark has not moved"), (2, "the marks are where this run has brought them")):
+        one.source = Lost(one.rows)
+        one.source.last = last
+        eof = one.run()
+        assert (eof.exit_code, eof.safe) == (3, f"Nothing was lost: {safe}.")
+
+
+def test_the_last_message_has_the_status_of_the_run_in_its_progress(one: Pipeline) -> None:
+    one.store.acquire(PIPELINE, Owner("o", "there", 7), now=one.clock.now(), ttl=60, gone=lambda _: True)
+    one.gone = False
+    eof = one.run()
+    assert (eof.status, eof.exit_code) == ("failed", 4)
+    assert (eof.run_progress["status"], eof.request_progress["status"]) == ("failed", "failed")
 
 
 # ---------------------------------------------------------------- reset

@@ -16,10 +16,10 @@ from penstock.core.messages import StateChanged, StepDone
 from penstock.core.slices import Kind, Receipt
 from penstock.engine.gate import COMMIT_TRIES
 from penstock.errors import CommitUnclear, StreamFailed
-from penstock.ports import Budget, Left, Planned, StreamInfo
+from penstock.ports import Budget, Left, Owner, Planned, StreamInfo
 from penstock.testing.doubles import LoopMover, MemorySource, Rows
 from penstock.testing.processes import Crashed
-from tests.engine.pipeline import PIPELINE, At, Pipeline, rows
+from tests.engine.pipeline import PIPELINE, At, Pipeline, broken_off, rows
 
 SAFE = "Nothing was changed: neither the mark nor the sink."
 RECOVER = (
@@ -422,3 +422,35 @@ def test_a_failure_between_move_and_commit_shows_nothing(one: Pipeline) -> None:
     assert one.run(At("gate.moved", fail)).exit_code == 1
     assert one.delivered() == []
     assert one.run().exit_code == 0
+
+
+@pytest.mark.parametrize("point", ["gate.intended", "gate.moved", "gate.committed"])
+def test_a_refresh_that_was_cut_short_is_done_once_by_the_next_run(one: Pipeline, point: str) -> None:
+    one.source = Refreshing(one.rows)
+
+    def die() -> None:
+        raise Crashed
+
+    with pytest.raises(Crashed):
+        one.run(At(point, die))
+    eof = one.run()
+    assert (eof.exit_code, eof.has_more) == (0, False)
+    assert current(one) == [1, 2, 3, 4, 5]
+    # What the sink held already is of the run before: this one reads the table itself.
+    reread = point == "gate.committed"
+    assert [moved.rows for moved in one.heard(StateChanged)] == [5] * (1 + reread)
+    assert eof.request_progress["rows"] == 5 * (1 + reread)
+    assert one.run().request_progress["rows"] == 5
+
+
+def test_a_refresh_after_a_reset_is_made_also_if_one_was_finished_before(one: Pipeline) -> None:
+    one.source = Refreshing(one.rows)
+    assert one.run().exit_code == 0
+    broken_off(one)
+    one.store.want_reset(
+        one.store.acquire(PIPELINE, Owner("o", "there", 7), now=one.clock.now(), ttl=1, gone=lambda _: True),
+        "a",
+        now=one.clock.now(),
+    )
+    assert one.run().exit_code == 0
+    assert [moved.reason for moved in one.heard(StateChanged)] == ["refresh", "reset", "refresh"]

@@ -78,6 +78,10 @@ class Gate:
     settled: bool = False
     #: whether this run has taken a slice of it through
     moved: bool = False
+    #: the last slice that this run has taken through
+    delivered: Position | None = None
+    #: a refresh that was open, and that this run has read: there is no need for a second one
+    refreshed: str | None = None
     #: whether this run has warned of someone who keeps rows from being read
     warned: bool = False
     #: what happens when its columns change: evolve, freeze or quarantine
@@ -112,7 +116,10 @@ class Gate:
                 return Turn.NOTHING
         else:
             self.say(StepDone(stream=self.stream, step="intend", number=slice_.number, resumed=True))
-        self.pass_through(state, slice_)
+        was_open = state.intent is not None
+        has_read = self.pass_through(state, slice_)
+        if was_open and has_read and slice_.kind is Kind.REFRESH:
+            self.refreshed = slice_.id
         self.moved = True
         return Turn.MOVED
 
@@ -263,6 +270,8 @@ class Gate:
 
     def plan(self, state: StreamState, budget: Budget) -> Planned | None:
         """Ask the source for the next slice; validates the stream the first time."""
+        if self.refreshed is not None and state.last and state.last.id == self.refreshed:
+            return None
         content = self.validated(state)
         after = state.last.mark if state.last else None
         if self.ceiling is None:
@@ -304,7 +313,8 @@ class Gate:
 
     # ------------------------------------------------------------ one slice
 
-    def pass_through(self, state: StreamState, slice_: Slice) -> None:
+    def pass_through(self, state: StreamState, slice_: Slice) -> bool:
+        """Take a slice through; whether its rows were read by this run, and not found in the sink."""
         held = self.ask(state, slice_)
         self.probe.at("gate.asked", number=slice_.number)
         if held is None:
@@ -324,8 +334,10 @@ class Gate:
         for line in outcome.warnings() if outcome else ():
             self.say(Log(level="warning", stream=self.stream, text=f"slice {slice_.number}: {line}"))
         self.advance(slice_, rows, bytes_, outcome)
+        self.delivered = slice_.position
         self.sink.sweep(self.stream, slice_.position)
         self.probe.at("gate.swept", number=slice_.number)
+        return held is None
 
     def ask(self, state: StreamState, slice_: Slice) -> Held | None:
         """The slice as the sink holds it; None: it holds the predecessor. Anything else stops the stream."""

@@ -1,4 +1,4 @@
-"""Holding the lease while a run works: a heartbeat beside it, and word when someone took over."""
+"""Holding the lease while a run works: a heartbeat beside it, and word when someone took over or nobody answers."""
 
 from __future__ import annotations
 
@@ -8,33 +8,74 @@ from collections.abc import Callable
 from penstock.errors import LeaseLost, PenstockError
 from penstock.ports import Clock, Lease, Store
 
+#: share of the lease after which a run ends whose lease could not be renewed: it must be gone before another begins
+PATIENT_SHARE = 5 / 6
+
 
 class Heartbeat:
-    """Renews a lease every third of its life. Safety does not rest on it: the chain decides."""
+    """Renews a lease every third of its life. Safety does not rest on it: the chain decides.
 
-    def __init__(self, store: Store, lease: Lease, clock: Clock, ttl: float, on_lost: Callable[[], None]) -> None:
-        self._store, self._lease, self._clock, self._ttl, self._on_lost = store, lease, clock, ttl, on_lost
+    A beat that fails is tried again. If none succeeds, `on_overdue` is called before the lease is over, also while the
+    store keeps a beat waiting: so a second thread looks at the time.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        lease: Lease,
+        clock: Clock,
+        ttl: float,
+        on_lost: Callable[[], None],
+        on_overdue: Callable[[], None],
+    ) -> None:
+        self._store, self._lease, self._clock, self._ttl = store, lease, clock, ttl
+        self._on_lost, self._on_overdue = on_lost, on_overdue
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="penstock-heartbeat", daemon=True)
-        #: the newest beat that failed, in words; None: all is well
+        self._threads = [
+            threading.Thread(target=work, name=f"penstock-{name}", daemon=True)
+            for name, work in (("heartbeat", self._beat), ("lease", self._watch))
+        ]
+        self._renewed = clock.elapsed()
+        #: why the newest beat failed; None: it did not
         self.trouble: str | None = None
+        #: failures that were followed by a beat that succeeded, until they were taken note of
+        self.recovered: str | None = None
 
     def __enter__(self) -> Heartbeat:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._end.set()
-        self._thread.join(timeout=self._ttl)
+        for thread in self._threads:
+            thread.join(timeout=self._ttl)
 
     def _beat(self) -> None:
-        while not self._end.wait(self._ttl / 3):
+        while not self._end.wait(self._ttl / 12 if self.trouble else self._ttl / 3):
+            begun = self._clock.elapsed()
             try:
                 self._store.heartbeat(self._lease, now=self._clock.now(), ttl=self._ttl)
-                self.trouble = None
             except LeaseLost:
+                self._end.set()
                 self._on_lost()
                 return
             except PenstockError as error:
-                # A busy store may answer the next beat; if it never does, the lease runs out and the chain decides.
                 self.trouble = error.what
+            except Exception as error:  # noqa: BLE001 (said when the run ends by it; a thread that ends says nothing)
+                self.trouble = f"{type(error).__name__}: {error}"
+            else:
+                self._renewed = begun
+                self.recovered, self.trouble = self.trouble or self.recovered, None
+
+    def _watch(self) -> None:
+        while not self._end.wait(self._ttl / 24):
+            if self.silent >= self._ttl * PATIENT_SHARE:
+                self._end.set()
+                self._on_overdue()
+                return
+
+    @property
+    def silent(self) -> float:
+        """Seconds since the lease was last renewed."""
+        return self._clock.elapsed() - self._renewed

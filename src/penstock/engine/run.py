@@ -6,7 +6,7 @@ import difflib
 import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -56,6 +56,8 @@ from penstock.ports import (
     Sweeping,
 )
 
+#: what errors say of a mark, and what is not so where the run has delivered slices before
+NOT_MOVED = "the mark has not moved"
 #: the errors that end a whole run rather than one stream
 _FATAL = (LeaseLost, PipelineHeld, ConnectionFailed, Interrupted)
 
@@ -104,6 +106,9 @@ class Engine:
         self._mover: Mover | None = None
         self._signal: int | None = None
         self._lost = False
+        #: the lease could not be renewed, and is about to end
+        self._overdue: ConnectionFailed | None = None
+        self._heartbeat: Heartbeat | None = None
         self._run = uuid.uuid4().hex
         self._voice = Voice(clock, emit, pipeline)
         self._failures: list[PenstockError] = []
@@ -210,13 +215,18 @@ class Engine:
             return work()
         except ConnectionFailed:
             # The server ends the transaction of a frozen process, which is no failure of the connection.
-            with suppress(ConnectionFailed):
-                self._heed(gate.lease)
+            if self._overdue is None:
+                with suppress(ConnectionFailed):
+                    self._heed(gate.lease)
             raise
         except _FATAL:
             raise
         except PenstockError as error:
             self._heed(gate.lease)
+            if gate.delivered is not None:
+                number = gate.delivered.number
+                at = f"the mark is at slice {number}, up to which everything was delivered"
+                error.safe = error.safe.replace(NOT_MOVED, at)
             self._fail(gate.stream, error)
         except Exception as error:  # noqa: BLE001 (a stream's defect is its own: the others go on, and it is reported)
             self._heed(gate.lease)
@@ -392,6 +402,8 @@ class Engine:
             # The other process reports what becomes of the pipeline.
             ending = Ending.of(self._replaced())
         except PenstockError as error:
+            if self._voice.request.slices:
+                error.safe = error.safe.replace(NOT_MOVED, "the marks are where this run has brought them")
             ending = Ending.of(error.at(pipeline=self.pipeline))
             self._keep_report(ending, error)
         finally:
@@ -471,12 +483,14 @@ class Engine:
         self._voice.continues(record)
         try:
             if self.settings.heartbeat:
-                with Heartbeat(self.store, lease, self.clock, ttl, self._on_lost):
+                with Heartbeat(self.store, lease, self.clock, ttl, self._on_lost, self._on_overdue) as self._heartbeat:
                     yield lease
             else:
                 yield lease
         except PenstockError as error:
-            self._give_back(lease, Ending.of(error))
+            # A store that takes no heartbeat need not take this either.
+            with suppress(PenstockError) if error is self._overdue else nullcontext():
+                self._give_back(lease, Ending.of(error))
             raise
         self._give_back(lease, self._ending)
 
@@ -538,12 +552,32 @@ class Engine:
         if self._mover is not None:
             self._mover.cancel()
 
+    def _on_overdue(self) -> None:
+        """The run ends before its lease does: another one may begin then."""
+        heartbeat, ttl = self._heartbeat, self.settings.lease_seconds
+        silent = heartbeat.silent if heartbeat else ttl
+        why = (heartbeat.trouble if heartbeat else None) or "it does not answer"
+        self._overdue = ConnectionFailed(
+            f"the lease could not be renewed for {silent:.0f} s, and ends after {ttl:g} s: {why}",
+            safe="Nothing was lost: the next run finishes the open slice.",
+            next_step="see that the store answers, then run again",
+            pipeline=self.pipeline,
+        )
+        if self._mover is not None:
+            self._mover.cancel()
+
     def _heed(self, lease: Lease | None = None) -> None:
         """Give way to a signal, or to a process that took over.
 
         After a failure the lease is asked for: a process that was replaced meets the traces of the other one's
         work (what it put aside is swept), and that is no failure of the stream.
         """
+        if self._overdue is not None:
+            raise self._overdue
+        if self._heartbeat is not None and (recovered := self._heartbeat.recovered):
+            self._heartbeat.recovered = None
+            text = f"the lease could not be renewed at first: {recovered}; it is renewed again"
+            self._voice.say(Log(level="warning", text=text))
         if lease is not None:
             self.store.heartbeat(lease, now=self.clock.now(), ttl=self.settings.lease_seconds)
         if self._lost:

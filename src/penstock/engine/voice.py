@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from penstock.core import progress as progress_fold
 from penstock.core import state as state_fold
@@ -100,9 +100,14 @@ class Voice:
             reason=ending.reason,
             safe=ending.safe,
             next_step=ending.next_step,
-            ending_state=self._state.document(),
-            run_progress=self.run.document(),
-            request_progress=self.request.document(),
         ).stamped(self._clock.now())
+        # Its own status is in the progress that it carries: nobody runs any more.
+        run, request = (progress_fold.apply(progress, eof) for progress in (self.run, self.request))
+        eof = replace(
+            eof,
+            ending_state=self._state.document(),
+            run_progress=run.document(),
+            request_progress=request.document(),
+        )
         self._emit(eof)
         return eof
