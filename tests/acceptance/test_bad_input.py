@@ -141,8 +141,8 @@ def _marks(shop: Shop) -> object:
     shown = shop.command.run("state", "show", "shop.yaml", "--json")
     if shown.code:
         return None
-    # How far it was safe to read is of the last run, and no mark.
-    of_the_run = ("horizon", "proven", "held_back", "blocker")
+    # What the last run found, and how it failed, is no mark.
+    of_the_run = ("left", "left_exact", "horizon", "proven", "held_back", "blocker", "looked_at", "last_error")
     return [
         [{key: stream[key] for key in stream if key not in of_the_run} for stream in found]
         for found in (pipeline["streams"] for pipeline in json.loads(shown.out)["pipelines"])

@@ -156,7 +156,7 @@ def test_a_database_of_another_program(path: Path) -> None:
 def test_a_database_with_another_application_id(path: Path) -> None:
     made(path)
     run_sql(path, "PRAGMA application_id = 42")
-    assert "is a SQLite database of another program, with the tables contents, history, intents, …" in refused(path)
+    assert "is a SQLite database of another program, with the tables contents, days, failures, …" in refused(path)
 
 
 def test_a_database_of_ours_without_tables(path: Path) -> None:
