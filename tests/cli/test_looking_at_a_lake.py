@@ -61,7 +61,7 @@ def test_rows_of_others_are_told_before_they_are_stamped(lake: Lake) -> None:
     ahead = stream(looked(lake, "plan"))
     assert "puts the source in order first" in ahead["note"]
     advice = [remark["text"] for remark in stream(looked(lake, "check"))["remarks"] if remark["kind"] == "advice"]
-    assert any("rewrites the table's files once" in text for text in advice)
+    assert any("adds the column _ingest_seq and rewrites" in text for text in advice)
 
 
 def test_a_table_that_was_rolled_back_is_told_by_a_look(lake: Lake) -> None:

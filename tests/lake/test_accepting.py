@@ -182,6 +182,15 @@ def test_writers_learn_that_no_reader_can_go_on(stuck: Kept) -> None:
     assert line not in checked(stuck)
 
 
+def test_writers_are_not_warned_once_the_table_was_put_back(tmp_path: Path) -> None:
+    lake = Kept(tmp_path, "shop")
+    lake.land(1, 2)
+    lake.read("old")
+    lake.table.transaction().set_properties({names.STOPPED: "something was gone"}).commit_transaction()
+    lake.land(3)
+    assert warnings_of(lake) == []
+
+
 def test_writers_learn_that_a_reader_has_lost_rows(tmp_path: Path) -> None:
     lake = Kept(tmp_path, "shop")
     lake.land(*range(1, 7))

@@ -308,7 +308,10 @@ class Standing:
     @property
     def stopped(self) -> str | None:
         """Why no reader of the table can go on; None: nothing is known that would keep them."""
-        return GAP if self.gap else self.properties.get(names.STOPPED)
+        if self.gap:
+            return GAP
+        # What a reader wrote down no longer holds once the table was put back.
+        return None if self.orderly else self.properties.get(names.STOPPED)
 
     @property
     def unnumbered(self) -> bool:
