@@ -87,8 +87,8 @@ class StreamOptions(BaseModel):
     )
     replace_existing: bool = Field(
         default=False,
-        description="the first full refresh may delete rows that the table already holds; default: it is refused if "
-        "the table is not empty",
+        description="the first full refresh may delete rows that the table already holds; without it, such a refresh "
+        "is refused",
     )
     accept_table: int | None = Field(
         default=None,
