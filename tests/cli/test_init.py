@@ -295,7 +295,7 @@ def test_into_another_schema_of_postgres(shop: str, tmp_path: Path, monkeypatch:
     assert '      type: postgres\n      url: "${COPY_DB}"\n      schema: copies\n' in text
     assert "        tiebreaker: id\n        newer_than: updated_at\n" in text
     assert shop not in text
-    checked = penstock("check", "penstock.yaml")
+    checked = penstock("check", "penstock.yaml", "--verbose")
     assert checked.exit_code == 0, checked.output
     assert "lands in copies.orders by (id): one row for each key" in checked.output
     misfit = penstock("init", "--sink", "lake", "--sink-schema", "copies", "--force")

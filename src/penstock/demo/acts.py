@@ -70,7 +70,7 @@ class Demo:
         self.stage.act(2, "The pipeline file: from Postgres into a lake, into files, and from the lake into files")
         self.stage.show(self.folder.file.read_text())
         self.stage.say("`penstock check` connects to both sides and says what will be moved, how, and what is sure.")
-        self.stage.penstock("check", self.file, "archive")
+        self.stage.penstock("check", self.file, "archive", "--verbose")
 
     def first_run(self) -> None:
         self.stage.act(3, "The first run: Postgres → lake, and on into files, while the shop goes on")

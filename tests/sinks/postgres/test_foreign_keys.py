@@ -54,7 +54,7 @@ def test_what_is_referred_to_comes_first(database: str, monkeypatch: pytest.Monk
         db.execute("INSERT INTO customers SELECT g, 'old' FROM generate_series(1, 500) g")
         # The first orders are of the last customers.
         db.execute("INSERT INTO orders SELECT g, 501 - g FROM generate_series(1, 500) g")
-    checked = CliRunner().invoke(app, ["check", "shop.yaml"])
+    checked = CliRunner().invoke(app, ["check", "shop.yaml", "--verbose"])
     assert checked.stdout.count("begins when nothing is left of customers: its table refers to them") == 1
     done = CliRunner().invoke(app, ["run", "shop.yaml", "--plain"])
     assert done.exit_code == 0, done.output
