@@ -240,7 +240,7 @@ def test_a_column_that_may_not_become_wider_is_refused_and_says_how(database: st
     [said] = run(create=False)
     assert said == (
         "column n became bigint at the source, and is narrower in copies.orders: `create: false` leaves it as it is; "
-        'run as its owner: ALTER TABLE "copies"."orders" ALTER COLUMN n TYPE bigint'
+        "run as its owner: ALTER TABLE copies.orders ALTER COLUMN n TYPE bigint;"
     )
     execute(database, "CREATE VIEW copies.seen AS SELECT n FROM copies.orders")
     [said] = run()
