@@ -20,6 +20,7 @@ from penstock.cli.shared.standing import pipeline_document, pipeline_lines
 from penstock.core.documents import Document
 from penstock.core.reports import WHOLE_RUN, Problem, RunReport
 from penstock.errors import ConnectionFailed, StreamFailed
+from penstock.ports import Owner
 from penstock.store import open_store, places
 from penstock.testing.doubles import LoopMover, MemorySource, Rows
 from penstock.testing.memory_store import MemoryStore
@@ -163,6 +164,23 @@ def test_an_idle_run_beside_a_writer_that_does_not_end_is_right_and_says_so(
     assert done.exit_code == 0
     assert "shop: nothing new in 2 streams" in done.stdout
     assert re.search(r"warning: shop: `penstock status` will not show this run: .*store.db is busy", done.stderr)
+
+
+def test_what_a_failed_run_left_stands_below_the_error_and_a_stop_is_said_once() -> None:
+    store = MemoryStore()
+    lease = store.acquire("shop", Owner("t", "box", 7), now=NOW, ttl=30, gone=lambda _: True)
+    store.start_run(lease, "r1", now=NOW)
+    progress = json.dumps({"left": 1200, "left_exact": False})
+    store.note_run(lease, "r1", totals="{}", streams={"items": progress})
+    store.stop(lease, "items", FULL.what, now=NOW)
+    store.keep_report("shop", RunReport(NOW, looked=True, failed=True, problems={"items": FULL}))
+    found = pipeline_document(store, "shop", ["items"], words=str, gone=lambda _: True, now=NOW)
+    assert pipeline_lines(found, NOW)[1:5] == [
+        "  items: not begun",
+        "    stopped: failed 0.0 s ago (2026-11-16 08:00:00 UTC): the disk is full",
+        "    Next: penstock run FILE --stream items",
+        "    left: about 1,200 rows",
+    ]
 
 
 def wide(store: MemoryStore, streams: int, failing: int) -> dict[str, Any]:
