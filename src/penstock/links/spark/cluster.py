@@ -114,7 +114,7 @@ class ExecutorWatch:
             jobs = [tracker.getJobInfo(job) for job in tracker.getActiveJobsIds()]
             stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
         except (Py4JError, OSError):
-            return False  # the JVM has died: whoever waits for the job learns of it there
+            return False  # the JVM has died: the thread that runs the job fails by itself
         known = [stage for stage in stages if stage is not None]
         left = [stage for stage in known if stage.numCompletedTasks < stage.numTasks]
         return bool(left) and not any(stage.numActiveTasks for stage in known)
