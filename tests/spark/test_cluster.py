@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -23,7 +24,7 @@ from penstock.links.spark import SparkHouse, SparkMover, SparkOptions
 from penstock.links.spark.cluster import must_answer, must_be_classic, workers_of
 from penstock.links.spark.failures import foreign_python, unstarted
 from penstock.links.spark.session import _private
-from penstock.testing.contracts.mover import Notes, Numbers, parts, until
+from penstock.testing.contracts.mover import Notes, Numbers, parts
 
 TOP = Path(__file__).parents[2]
 # pyspark's own: `collect` leaves the socket it reads the result from to the garbage collector.
@@ -46,7 +47,9 @@ def part_of_cluster(kind: str, log: Path, *words: str) -> Iterator[None]:
         )
     try:
         said = "registered with master" if kind == "Worker" else "New state: ALIVE"
-        until(lambda: said in log.read_text())
+        while said not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.1)
         yield
     finally:
         family = psutil.Process(process.pid).children(recursive=True)

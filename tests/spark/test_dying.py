@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import psutil
@@ -16,7 +17,6 @@ import pytest
 
 from penstock.links.spark import failures
 from penstock.links.spark.scratch import PREFIX, ScratchFolder, sweep
-from penstock.testing.contracts.mover import until
 from tests.spark.test_mover import process
 
 TWO = """
@@ -77,9 +77,9 @@ def test_a_jvm_that_is_killed_in_mid_move_costs_one_stream_its_turn(database: st
             command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as running:
             if kill:
-                until(lambda: worker_of(running.pid) is not None)
-                jvm = worker_of(running.pid)
-                assert jvm is not None
+                while (jvm := worker_of(running.pid)) is None:
+                    assert running.poll() is None, "it ended before a part was under way"
+                    time.sleep(0.05)
                 jvm.send_signal(signal.SIGKILL)
             said, _ = running.communicate()
         return running.returncode, said
