@@ -55,9 +55,8 @@ def test_the_worst_code_wins(codes: list[int], code: int) -> None:
 
 
 def test_next_steps_name_the_file() -> None:
-    assert (
-        filled("penstock state reset FILE --stream x", r"a\1 b.yaml") == r"penstock state reset a\1 b.yaml --stream x"
-    )
+    quoted = r"penstock state reset 'a\1 b.yaml' --stream x"
+    assert filled("penstock state reset FILE --stream x", r"a\1 b.yaml") == quoted
     assert filled("PROFILE and FILES stay", "x") == "PROFILE and FILES stay"
 
 

@@ -101,7 +101,7 @@ def _run(
         file = wiring.load(path, sets)
         names = chosen(file, pipelines)
         if streams and len(names) > 1:
-            names = [only(file, None, f"penstock run FILE {names[0]} --stream {streams[0]}")]
+            names = [only(file, None, f"penstock run FILE --stream {streams[0]}")]
         hooks = Hooks(file, before, lambda: signals.number is not None)
         try:
             store = wiring.open_store(file)
