@@ -13,6 +13,7 @@ import pytest
 import penstock
 from penstock.cli import app
 from penstock.cli.pages import reference
+from penstock.core.messages import Log, with_commands
 from penstock.errors import filled
 
 VERBS = dict(reference.verbs(app))
@@ -67,3 +68,10 @@ def test_a_stream_name_with_a_space_is_quoted() -> None:
     assert filled(step, "shop.yaml", "eu", "my orders") == (
         "run `penstock state reset shop.yaml --pipeline eu --stream 'my orders'`, then `penstock run shop.yaml eu`"
     )
+
+
+def test_the_command_in_a_warning_can_be_pasted_too() -> None:
+    warning = Log(level="warning", stream="my orders", text="see it: `penstock state show FILE --stream my orders`")
+    said = with_commands(warning, "shop.yaml", "eu")
+    assert isinstance(said, Log)
+    assert said.text == "see it: `penstock state show shop.yaml --pipeline eu --stream 'my orders'`"

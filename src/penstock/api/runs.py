@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -20,9 +20,9 @@ from penstock.config import File
 from penstock.config.choosing import chosen, only
 from penstock.core.exits import worst
 from penstock.core.limits import Limits
-from penstock.core.messages import ConnectionStatus, Eof, Message, StreamStatus
+from penstock.core.messages import Eof, Message, with_commands
 from penstock.engine import Engine
-from penstock.errors import UNTOUCHED, InputError, PenstockError, filled
+from penstock.errors import UNTOUCHED, InputError, PenstockError
 
 #: messages that may wait for the caller; then the engine waits too
 WAITING = 1000
@@ -237,11 +237,8 @@ class _Work(threading.Thread):
             return not self._stopping
 
     def _emit(self, pipeline: str, message: Message) -> None:
-        if isinstance(message, StreamStatus | ConnectionStatus | Eof) and message.next_step:
-            stream = message.stream if isinstance(message, StreamStatus) else None
-            named = pipeline if len(self._file.pipelines) > 1 else None
-            message = replace(message, next_step=filled(message.next_step, self._file.path, named, stream))
-        self._put(message)
+        named = pipeline if len(self._file.pipelines) > 1 else None
+        self._put(with_commands(message, self._file.path, named))
 
     def _put(self, message: Message | None) -> None:
         while True:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Self
+
+from penstock.errors import filled
 
 
 class Status(enum.StrEnum):
@@ -250,3 +252,13 @@ def decode(line: str) -> Message:
 def _catalog_stream(document: dict[str, Any]) -> CatalogStream:
     lists = {name: tuple(document[name]) for name in ("primary_key", "order")}
     return CatalogStream(**document | lists)
+
+
+def with_commands(message: Message, file: str, pipeline: str | None) -> Message:
+    """A message whose commands can be pasted. `pipeline` is named where the file has several."""
+    if isinstance(message, StreamStatus | ConnectionStatus | Eof) and message.next_step:
+        stream = message.stream if isinstance(message, StreamStatus) else None
+        return replace(message, next_step=filled(message.next_step, file, pipeline, stream))
+    if isinstance(message, Log):
+        return replace(message, text=filled(message.text, file, pipeline, message.stream))
+    return message

@@ -150,3 +150,21 @@ def test_a_trigger_that_keeps_a_row_as_it_is_is_named(database: str) -> None:
     other = Landed(database, {"key": ["id"]}, pipeline="other")
     with pytest.raises(StreamFailed, match=r"1 of 2 rows: its trigger never \(BEFORE UPDATE OR DELETE\) returns NULL"):
         other.deliver(rows((1, 1), (2, 1)).append_column("_change", pa.array(["delete", "upsert"])))
+
+
+@pytest.mark.parametrize("key", [("id",), ()], ids=["by key", "whole"])
+def test_a_refresh_that_a_trigger_keeps_from_deleting_changes_nothing(database: str, key: tuple[str, ...]) -> None:
+    orders = Landed(database, {})
+    orders.run(TABLES + ORDERS)
+    orders.deliver(rows((1, 1), (2, 1)), kind=Kind.REFRESH, key=key)
+    orders.run(
+        "CREATE FUNCTION never() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$; "
+        "CREATE TRIGGER never BEFORE DELETE ON orders FOR EACH ROW EXECUTE FUNCTION never()"
+    )
+    before = orders.rows()
+    with pytest.raises(StreamFailed, match="rows that the full refresh deletes: its trigger never returns NULL"):
+        orders.deliver(rows((3, 1), (4, 1)), kind=Kind.REFRESH, key=key)
+    assert orders.rows() == before
+    orders.options = {"triggers": False}
+    orders.deliver(rows((3, 1), (4, 1)), kind=Kind.REFRESH, key=key)
+    assert [row[0] for row in orders.rows()] == [3, 4]

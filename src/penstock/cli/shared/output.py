@@ -18,9 +18,8 @@ from penstock.cli.shared.cost import Cost
 from penstock.cli.shared.render import Line, dated, lines
 from penstock.cli.shared.report import TRACEBACK, say
 from penstock.cli.shared.silence import PATIENCE, Silence, still
-from penstock.core.messages import ConnectionStatus, Eof, Message, StepDone, StreamStatus, encode
+from penstock.core.messages import Eof, Message, StepDone, encode, with_commands
 from penstock.core.progress import Progress, apply
-from penstock.errors import filled
 
 
 def live_wanted(*, plain: bool, as_json: bool) -> bool:
@@ -73,10 +72,7 @@ class Output:
 
     def emit(self, message: Message) -> None:
         """Print a message; the engine's `emit`."""
-        if isinstance(message, StreamStatus | ConnectionStatus | Eof) and message.next_step:
-            stream = message.stream if isinstance(message, StreamStatus) else None
-            named = self._pipeline if self._several else None
-            message = replace(message, next_step=filled(message.next_step, self._file, named, stream))
+        message = with_commands(message, self._file, self._pipeline if self._several else None)
         if isinstance(message, Eof):
             message = replace(message, cpu_seconds=self._cost.seconds())
         elif isinstance(message, StepDone):

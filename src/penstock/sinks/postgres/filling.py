@@ -11,7 +11,7 @@ from psycopg import sql
 from penstock.core.outcome import Outcome
 from penstock.sinks.postgres.merging import Merge
 from penstock.sinks.postgres.target import Target
-from penstock.sinks.postgres.triggers import keeps_out
+from penstock.sinks.postgres.triggers import keepers, keeps_out, rows_stay
 
 
 class Unfit(Exception):
@@ -53,9 +53,16 @@ class Filling:
 
     def make_room(self, merge: Merge | None) -> int:
         """Delete what was there and does not come again; how many rows that was."""
-        if merge is None or not merge.rules.key:
-            return self.connection.execute(sql.SQL("DELETE FROM {}").format(self.target.name.sql)).rowcount
-        return merge.remove_others(self.connection)
+        others = sql.SQL("true") if merge is None or not merge.rules.key else merge.is_other
+        name = self.target.name.sql
+        gone = self.connection.execute(sql.SQL("DELETE FROM {} t WHERE {}").format(name, others)).rowcount
+        if found := keepers(self.connection, self.target):
+            left = self.connection.execute(
+                sql.SQL("SELECT count(*) FROM {} t WHERE {}").format(name, others)
+            ).fetchone()
+            if left and left[0]:
+                raise rows_stay(self.target, left[0], found)
+        return gone
 
     def settle(self) -> None:
         """What is checked only at the end is checked now, where it can still be said which slice it was."""

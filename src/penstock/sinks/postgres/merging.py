@@ -195,12 +195,10 @@ class Merge:
         gone = self._delete(connection, relation) if deletes else Outcome()
         return Outcome(updated=updated, created=created) + gone
 
-    def remove_others(self, connection: psycopg.Connection[Any]) -> int:
-        """Delete what the slice does not have."""
-        query = sql.SQL("DELETE FROM {} t WHERE NOT EXISTS (SELECT FROM {} s WHERE {})").format(
-            self.target.name.sql, self.rows(), self._same_key
-        )
-        return connection.execute(query).rowcount
+    @property
+    def is_other(self) -> sql.Composed:
+        """Whether a row of the table has a key that the slice does not have."""
+        return sql.SQL("NOT EXISTS (SELECT FROM {} s WHERE {})").format(self.rows(), self._same_key)
 
     def _update(self, connection: psycopg.Connection[Any], relation: sql.Composed, which: sql.Composable) -> int:
         if not self._settable or self._empty(connection):

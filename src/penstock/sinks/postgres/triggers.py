@@ -6,7 +6,7 @@ the table wait for its end, because the server locks the table against them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,6 +50,22 @@ def keeps_out(connection: psycopg.Connection[Any], target: Target, missing: int,
         f"{target.name} did not take {missing} of {rows} rows: {what} NULL for them",
         next_step="let the trigger return the row, set `triggers: false` on the stream, or "
         "leave such rows out with `where` in the stream's `shape`, then run again",
+    )
+
+
+def keepers(connection: psycopg.Connection[Any], target: Target) -> list[str]:
+    """The triggers that run now and can keep a row from being deleted."""
+    query = statement(ROOM, "before_triggers").format(oid=sql.Literal(int(target.oid)))
+    return [name for name, events in connection.execute(query).fetchall() if "DELETE" in events]
+
+
+def rows_stay(target: Target, rows: int, triggers: Sequence[str]) -> StreamFailed:
+    """Say that a full refresh could not delete rows that its source no longer has."""
+    which = f"its trigger {triggers[0]} returns" if len(triggers) == 1 else f"a trigger returns ({', '.join(triggers)})"
+    return StreamFailed(
+        f"{target.name} keeps {rows} rows that the full refresh deletes: {which} NULL for them",
+        next_step="let the trigger return OLD, or set `triggers: false` on the stream, then run again",
+        safe="Nothing was replaced: readers see the refresh before.",
     )
 
 
