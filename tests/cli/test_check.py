@@ -192,3 +192,10 @@ def test_an_override_is_checked_as_the_file_is(shop: Shop) -> None:
     done = check(shop, "--set", "streams.orders.cursor=nothing")
     assert done.code == 2
     assert "has no column nothing" in done.out
+
+
+def test_a_lake_that_is_not_there_yet_is_not_made_by_a_look(shop: Shop) -> None:
+    sets = ("--set", "sink={type: lake, warehouse: lake}")
+    done = check(shop, *sets)
+    assert done.code == 0, done.out + done.err
+    assert not (shop.folder / "lake").exists()

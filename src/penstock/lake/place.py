@@ -75,6 +75,11 @@ class Place:
         """The warehouse's local folder; None: it is not local."""
         return self.warehouse.removeprefix("file://") if self.warehouse.startswith("file://") else None
 
+    @property
+    def is_new(self) -> bool:
+        """Whether its catalog was never made: PyIceberg would make one to look into it."""
+        return self.type == "sqlite" and not os.path.exists(self.uri)
+
     def identifier(self, table: str) -> tuple[str, str]:
         return (self.namespace, table)
 

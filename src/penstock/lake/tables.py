@@ -105,6 +105,8 @@ def _key(place: Place) -> Any:
 
 def load(place: Place, table: str) -> Table | None:
     """A table as it is now; None: there is none. PyIceberg does not try a conflicting commit on it again."""
+    if place.is_new:
+        return None
     for look in range(_LOOKS):
         try:
             loaded = catalog(place).load_table(place.identifier(table))
@@ -125,6 +127,8 @@ def load(place: Place, table: str) -> Table | None:
 
 def names_in(place: Place) -> list[str]:
     """The tables of the place's namespace."""
+    if place.is_new:
+        return []
     try:
         return sorted(identifier[-1] for identifier in catalog(place).list_tables(place.namespace))
     except NoSuchNamespaceError:
