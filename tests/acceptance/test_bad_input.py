@@ -118,7 +118,9 @@ EXPECTED = {
     "changed cursor": (
         2,
         "error: shop/orders: the mark was made with cursor updated_at and tiebreaker id, and the stream now has "
-        f"cursor id and `unique: true`\n{MARK}\nNext: go back to cursor updated_at and tiebreaker id, or {RESET}",
+        f"cursor id and `unique: true`\n{MARK}\nNext: go back to cursor updated_at and tiebreaker id; or run `penstock "
+        "state migrate shop.yaml --stream orders`, which keeps what was delivered elsewhere and reads the table from "
+        f"the beginning; or, where the sink has a key, {RESET}",
     ),
     "mark that does not fit the source": (
         2,

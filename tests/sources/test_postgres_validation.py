@@ -400,7 +400,7 @@ class TestTheDocument:
             "filter": None,
             "unfit": "fail",
             "row_security": "refuse",
-            "identity": {"system": system, "oid": oid, "database": name_of(orders)},
+            "identity": {"system": system, "oid": oid, "database": name_of(orders), "timeline": 1},
         }
 
     def test_a_refresh_has_no_key(self, orders: str) -> None:

@@ -69,8 +69,13 @@ class Heartbeat:
                 self.recovered, self.trouble = self.trouble or self.recovered, None
 
     def _watch(self) -> None:
+        looked = resumed = self._clock.elapsed()
         while not self._end.wait(self._ttl / 24):
-            if self.silent >= self._ttl * PATIENT_SHARE:
+            before, looked = looked, self._clock.elapsed()
+            if looked - before > self._ttl / 4:
+                # The whole process stood still: the beat that comes now says whether another has taken over.
+                resumed = looked
+            if looked - max(self._renewed, resumed) >= self._ttl * PATIENT_SHARE:
                 self._end.set()
                 self._on_overdue()
                 return

@@ -44,6 +44,7 @@ POINTS = (
     "lake.merged",
     "lake.lost_race",
     "lake.landed",
+    "lake.forgotten",
     "postgres.prepared",
     "postgres.moved",
     "postgres.merged",

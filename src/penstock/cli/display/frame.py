@@ -196,11 +196,10 @@ def _row(view: View, look: Look, mood_: Mood, name: str, stream: StreamProgress)
     pace = view.pace.of(name)
     colour = COLOURS[mood_]
     sign = _SIGNS[mood_][look.ascii]
+    wait = clean(starting(view.progress, view.now) or "", look) or None
     cells = {
         "stream": Cell(f"{sign} {clean(name, look)}", colour),
-        "state": Cell(
-            state(stream, ended=view.progress.ended is not None, starting=starting(view.progress, view.now)), colour
-        ),
+        "state": Cell(state(stream, ended=view.progress.ended is not None, starting=wait), colour),
         "rows": Cell(f"{stream.rows:,}"),
         "size": Cell(size(stream.bytes)),
         "slices": Cell(f"{stream.slices:,}"),
