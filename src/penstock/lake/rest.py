@@ -129,6 +129,7 @@ class _SameServer(urllib.request.HTTPRedirectHandler):
     ) -> urllib.request.Request | None:
         if _server(newurl) != _server(req.full_url):
             scheme, host, port = _server(newurl)
+            fp.close()
             raise OSError(
                 f"it redirects to another server, {scheme}://{host}:{port}, to which no token is sent; if that is the "
                 "catalog, make it the `uri`"
