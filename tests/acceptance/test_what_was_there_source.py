@@ -333,7 +333,7 @@ def test_rows_that_come_late_with_the_cursor_of_the_mark(shop: Shop) -> None:
     said = shop.goes()
     assert "5 rows with updated_at 2026-01-01 appeared below the mark after it was made" in said
     assert shop.delivered() == [2, 4, 6, 8, 10]
-    command = re.search(r"penstock rewind FILE --stream orders --to '(.*?)'", said)
+    command = re.search(r"penstock rewind shop.yaml --stream orders --to '(.*?)'", said)
     assert command, said
     code, answer = penstock("rewind", "shop.yaml", "--stream", "orders", "--to", command[1], "--yes")
     assert code == 0, answer
