@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from penstock.lake.upkeep.work import Work
 from penstock.ports import Context, NoSpark, Owner, Quiet, Store
 from penstock.sinks import lake
 from penstock.store import open_store
-from penstock.testing.doubles import LoopMover, MemorySource, Rows
+from penstock.testing.doubles import Clock, LoopMover, MemorySource, Rows
 
 STREAM, PIPELINE = "orders", "shop"
 MINUTE = timedelta(minutes=1)
@@ -59,22 +59,8 @@ class WideSource(MemorySource):
         return {**super().content(stream), "columns": columns, "changes": False, "wide": WIDE}
 
 
-@dataclass
-class MinuteClock:
-    """Moves a minute with every tick, and a little with every look."""
-
-    moment: datetime = datetime(2026, 1, 1, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        self.moment += timedelta(microseconds=1)
-        return self.moment
-
-    def elapsed(self) -> float:
-        return self.moment.timestamp()
-
-
 @contextmanager
-def time_of(clock: MinuteClock) -> Iterator[None]:
+def time_of(clock: Clock) -> Iterator[None]:
     """Let PyIceberg stamp its snapshots by the clock."""
     real = time.time
     time.time = lambda: clock.now().timestamp()
@@ -90,7 +76,7 @@ class Ticks:
 
     folder: Path
     rows: Rows = field(default_factory=Rows)
-    clock: MinuteClock = field(default_factory=MinuteClock)
+    clock: Clock = field(default_factory=Clock)
     #: ticks so far
     count: int = 0
 

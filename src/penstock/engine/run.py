@@ -416,7 +416,7 @@ class Engine:
     def _keep_report(self, ending: Ending, error: PenstockError | None = None) -> None:
         """Keep how it ended in the store. A store that cannot take it changes nothing about how it ended."""
         if isinstance(error, PipelineHeld):
-            return  # whoever holds the pipeline reports
+            return  # the run that holds the pipeline reports
         report = report_of(
             ending,
             self._voice.request,

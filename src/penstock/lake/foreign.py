@@ -50,7 +50,7 @@ def stamp(
     probe: Probe,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[str]:
-    """Give every row its place; what was done, in words. Asks the metadata alone when there is nothing to do.
+    """Give every row its place and describe what was done. Reads only metadata when there is nothing to do.
 
     `say` prints at once how far it is.
     """

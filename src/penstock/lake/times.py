@@ -33,7 +33,7 @@ def head_at(times: Times, moment: datetime) -> int:
 
 
 def thinned(times: Iterable[tuple[int, int]], most: int = MOST) -> Times:
-    """At most so many, spread evenly over time. Leaving one out only makes rows seem younger."""
+    """Thin the notes to the limit, spread evenly over time. Leaving one out only makes rows seem younger."""
     kept: Times = []
     for at, head in sorted(times):
         if kept and head <= kept[-1][1]:

@@ -141,7 +141,7 @@ def _each(found: Mapping[str, Any], ascii_only: bool) -> list[str]:
 
 
 def _bar(rows: int, most: int, ascii_only: bool) -> str:
-    """Rows beside those of the busiest; whoever delivered any gets something to see."""
+    """A bar of rows, relative to the busiest entry; an entry with any rows gets at least one character."""
     if not rows:
         return ""
     eighths = max(1, round(rows / most * BAR_WIDTH * 8))
