@@ -133,6 +133,46 @@ def test_it_goes_on_after_a_stream_that_is_refused(shop: Shop) -> None:
     assert "1 stream can be synced, 2 cannot" in text
 
 
+ALL_AT_ONCE = {
+    "files": (
+        "{type: files, directory: out, format: csv}",
+        "partition_by: {column: amount, by: date}",
+        (
+            "partition_by needs a date or timestamp column; 'amount' is",
+            "column 'photo' is binary, which csv cannot hold exactly",
+            "column 'tags' is list<item: string>, which csv cannot hold exactly",
+            "holds a full refresh (`current`), and slices beside it would show readers both",
+        ),
+    ),
+    "lake": (
+        "{type: lake}",
+        "mode: merge, key: [idd, custmer], newer_than: tags",
+        (
+            "the column '_ingest_seq' has a name that the lake uses itself",
+            "key names the column 'idd', which the stream does not have",
+            "key names the column 'custmer', which the stream does not have",
+            "`newer_than` is the column 'tags' of type list<item: string>, whose values have no order",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALL_AT_ONCE)
+def test_all_that_is_wrong_with_a_stream_is_listed_at_once(shop: Shop, name: str) -> None:
+    sink, stream, wrong = ALL_AT_ONCE[name]
+    with psycopg.connect(shop.url, autocommit=True) as db:
+        db.execute("ALTER TABLE orders ADD photo bytea, ADD tags text[], ADD _ingest_seq int")
+    folder = shop.folder / "out" / "orders"
+    folder.mkdir(parents=True)
+    (folder / "current").symlink_to(".")
+    (shop.folder / "shop.yaml").write_text(KEYED.format(sink=sink, stream=stream))
+    done = check(shop, "--json")
+    assert done.code == 2
+    problems = [problem["what"] for problem in streams(done)["orders"]["problems"]]
+    assert [text for text in wrong if not any(text in problem for problem in problems)] == []
+    assert len(problems) == len(wrong)
+
+
 def test_a_database_that_does_not_answer_is_3_and_keeps_its_password(shop: Shop) -> None:
     url = "postgresql://ann:hunter2@127.0.0.1:1/shop"
     done = Looking(shop.folder, url).run("check", "shop.yaml")

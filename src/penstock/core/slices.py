@@ -54,6 +54,13 @@ class Slice:
         """The hash of what is read."""
         return digest(self.content)
 
+    @property
+    def reason(self) -> str:
+        """Why the mark moves, in the word of messages and of the history."""
+        if self.kind is Kind.REWIND and self.after is None:
+            return "begin"  # nobody has rewound it: the stream begins at a place that is not the beginning
+        return "advance" if self.kind is Kind.ROWS else self.kind.value
+
     @cached_property
     def id(self) -> str:
         """The hash of the name, the bounds, what is read and every slice before it."""

@@ -418,7 +418,7 @@ class Gate:
                 number=slice_.number,
                 slice_id=slice_.id,
                 mark=slice_.upto.text if slice_.upto else None,
-                reason=_reason(slice_),
+                reason=slice_.reason,
                 rows=rows,
                 bytes=bytes_,
                 outcome=outcome.document() if outcome else None,
@@ -446,13 +446,6 @@ class Gate:
         """Stop the stream. Only the holder of the lease may: a process that was replaced ends quietly (LeaseLost)."""
         self.store.stop(self.lease, self.stream, reason.what, now=self.clock.now())
         raise reason
-
-
-def _reason(slice_: Slice) -> str:
-    """Why the mark moves, in the words of a message."""
-    if slice_.kind is Kind.REWIND and slice_.after is None:
-        return "begin"  # nobody has rewound it: the stream begins at a place that is not the beginning
-    return "advance" if slice_.kind is Kind.ROWS else slice_.kind.value
 
 
 def _nulled(stream: str, slice_: Slice, receipts: Sequence[Receipt]) -> Iterable[Message]:

@@ -198,7 +198,7 @@ class SqlStore:
                 slice_.stream,
                 slice_.position,
                 now=now,
-                reason="advance" if slice_.kind is Kind.ROWS else slice_.kind.value,
+                reason=slice_.reason,
                 run=run,
                 delivered=delivered,
                 limits=self._limits,

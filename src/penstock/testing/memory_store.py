@@ -137,8 +137,7 @@ class MemoryStore:
                 state = _with_total(state, self._before(slice_, state) + delivered)
             if rows > 0 or slice_.kind is Kind.REFRESH:
                 state = replace(state, last_rows=rows)
-            reason = "advance" if slice_.kind is Kind.ROWS else slice_.kind.value
-            return self._move(lease, slice_.stream, state, slice_.position, now, reason, run, delivered)
+            return self._move(lease, slice_.stream, state, slice_.position, now, slice_.reason, run, delivered)
 
     def stop(self, lease: Lease, stream: str, reason: str | None, *, now: datetime) -> None:
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -11,8 +12,8 @@ import pytest
 from tests.lake.upkeep.kept import Kept
 
 from penstock.core.messages import StreamStatus
-from penstock.errors import InputError
-from penstock.lake import readers, tables, times
+from penstock.errors import InputError, StreamFailed
+from penstock.lake import durable, readers, tables, times
 from penstock.lake.tables import LostRace
 from penstock.lake.upkeep import retention
 from penstock.lake.upkeep.census import taken
@@ -61,6 +62,26 @@ def test_rows_older_than_the_age_go_and_the_floor_says_so(kept: Make) -> None:
     assert lake.standing.orderly
     lake.land(6)
     assert keys(lake) == [4, 5, 6]
+
+
+def test_a_full_disk_is_said_to_be_full(kept: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the commit of a step, and before it."""
+    lake = kept()
+    lake.land(1, 2)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for module, name in ((durable, "sync"), (retention, "planned")):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, full)
+            done = list(keep(lake.work(now=soon(), **ALL), ("retention",)))[-1]
+        assert "s: no space left for file://" in done.text
+        assert isinstance(done.error, StreamFailed)
+        assert done.error.next_step == "free some space and run the upkeep again"
+    assert keys(lake) == [1, 2]
+    retain(lake.work(now=soon(), **ALL))
+    assert keys(lake) == []
 
 
 def test_the_age_is_known_beyond_expired_snapshots(kept: Make) -> None:

@@ -42,7 +42,7 @@ def raced(work: Work, what: str, attempt: Callable[[Table, Standing], Outcome]) 
             work.probe.at("lake.upkeep_lost_race")
             time.sleep(random.uniform(0, NAP * min(lost + 1, 4)))
         except Unclear as error:
-            raise work.failed(f"{what}: the catalog's answer was lost ({error})", "run the upkeep again") from error
+            raise work.unclear(error, what) from error
     raise work.failed(f"{what}: other writers came first {TRIES} times", "run the upkeep again when fewer are at work")
 
 
@@ -69,7 +69,7 @@ def _take(work: Work) -> None:
         except LostRace:
             continue
         except Unclear as error:
-            raise work.failed(f"the catalog's answer was lost ({error})", "run the upkeep again") from error
+            raise work.unclear(error) from error
         work.probe.at("lake.upkeep_turn_taken")
         return
     raise work.failed(

@@ -44,7 +44,7 @@ def keep(work: Work, only: Collection[str] = STEPS) -> Iterator[Done]:
 def _done(name: str, work: Work) -> list[Done]:
     """One step; begun again where another upkeep has meanwhile removed a file that it was about to look at."""
     for _ in range(LOOKS):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), work.full_disk_named():
             return _step(name)(work)
     raise work.failed(
         f"{name}: files of the table went away {LOOKS} times while they were looked at",
@@ -59,7 +59,9 @@ def _numbered(work: Work) -> Iterator[Done]:
         if standing is not None and not standing.orderly:
             yield Done("order", "would give rows that others have put in their place in the order")
         return
-    for line in stamp(work.place, work.table, work.mover, work.probe):
+    with work.full_disk_named():
+        lines = stamp(work.place, work.table, work.mover, work.probe)
+    for line in lines:
         yield Done("order", line)
 
 

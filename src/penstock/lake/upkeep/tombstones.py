@@ -78,7 +78,7 @@ def purge(work: Work) -> list[Done]:
         except LostRace:
             work.probe.at("lake.upkeep_lost_race")
         except Unclear as error:
-            raise work.failed(f"the catalog's answer was lost ({error})", "run the upkeep again") from error
+            raise work.unclear(error) from error
     else:
         raise work.failed(f"other writers came first {TRIES} times", "run the upkeep again when fewer are at work")
     what = f"{counted(found.count, 'tombstone')} older than {age}"

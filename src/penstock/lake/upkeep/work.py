@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.sizes import shown_duration
 from penstock.errors import PenstockError, StreamFailed
 from penstock.lake.place import Place
+from penstock.lake.space import is_full
 from penstock.lake.standing import ReaderMark, Standing
 from penstock.lake.upkeep.options import UpkeepOptions
 from penstock.ports import Mover, Probe, Spark
@@ -53,6 +55,29 @@ class Work:
         if table is None:
             raise self.failed("the table is not there any more", "see who dropped it")
         return table, standing_of(table)
+
+    def unclear(self, error: BaseException, what: str = "") -> StreamFailed:
+        """For a commit whose answer is not known: the disk was full, or else the answer was lost."""
+        if is_full(error):
+            return self.failed(f"no space left for {self.place.warehouse}", "free some space and run the upkeep again")
+        step = f"{what}: " if what else ""
+        return self.failed(f"{step}the catalog's answer was lost ({error})", "run the upkeep again")
+
+    @contextmanager
+    def full_disk_named(self) -> Iterator[None]:
+        """A full disk as the StreamFailed that names it; everything else as it is."""
+        try:
+            yield
+        except StreamFailed as error:
+            if error.__cause__ is None or not is_full(error.__cause__):
+                raise
+            raise self.unclear(error.__cause__) from error
+        except PenstockError:
+            raise
+        except Exception as error:
+            if not is_full(error):
+                raise
+            raise self.unclear(error) from error
 
     def failed(self, what: str, step: str) -> StreamFailed:
         return StreamFailed(f"{self.name}: {what}", next_step=step, safe=UNHARMED)

@@ -7,13 +7,13 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from penstock.core.documents import Document
 from penstock.core.drift import absent, columns_of
 from penstock.core.marks import Position
 from penstock.core.slices import Kind, Receipt, Slice
-from penstock.errors import CommitUnclear, InputError, SliceRefused, StreamRefused
+from penstock.errors import CommitUnclear, InputError, SliceRefused, StreamRefused, problems_of, refuse_all
 from penstock.ports import Held, Probe, Remark, StreamInfo
 from penstock.sinks.files.chain import Chain
 from penstock.sinks.files.failures import failed_write
@@ -62,13 +62,19 @@ class FilesSink:
         return {}
 
     def check(self, stream: StreamInfo, content: Document) -> None:
+        refuse_all(self._problems(stream, content))
+
+    def _problems(self, stream: StreamInfo, content: Document) -> Iterator[StreamRefused]:
         # By name only, without Arrow: before anything is intended, since a slice once open keeps its columns.
         columns = {column["name"]: column.get("arrow") for column in columns_of(content)}
-        self._check_columns(stream.name, columns, absent(content))
-        check_one_file_system(self.root, Layout(self.pipeline, stream.name))
+        for what, step in self._columns(stream.name, columns, absent(content)):
+            yield StreamRefused(what, next_step=step, pipeline=self.pipeline, stream=stream.name)
+        layout = Layout(self.pipeline, stream.name)
+        rules: list[Callable[[], object]] = [lambda: check_one_file_system(self.root, layout)]
         if stream.kind is Kind.REFRESH:
-            self._check_alone(stream.name)
-        self._check_unmixed(stream)
+            rules.append(lambda: self._check_alone(stream.name))
+        rules.append(lambda: self._check_unmixed(stream))
+        yield from problems_of(rules)
 
     def explain(self, stream: StreamInfo, content: Document) -> Sequence[Remark]:
         from penstock.shaping.contents import become_strings
@@ -96,24 +102,30 @@ class FilesSink:
             stream=stream.name,
         )
 
-    def _check_columns(self, stream: str, columns: Mapping[str, str | None], gone: Sequence[str]) -> None:
+    def _columns(
+        self, stream: str, columns: Mapping[str, str | None], gone: Sequence[str]
+    ) -> Iterator[tuple[str, str]]:
+        """Columns that cannot be written as the options say, each with what to do."""
         options = self.streams.get(stream)
         partition = options.partition_by if options else None
-        what = step = None
         if partition and partition.column not in columns:
-            what = f"partition_by names the column {partition.column!r}, which the stream does not have"
-            step = f"use one of: {', '.join(columns)}"
+            yield (
+                f"partition_by names the column {partition.column!r}, which the stream does not have",
+                f"use one of: {', '.join(columns)}",
+            )
         elif partition and partition.column in gone:
-            what = f"partition_by names the column {partition.column!r}, which the stream no longer has"
-            step = f"bring it back, or use one of: {', '.join(name for name in columns if name not in gone)}"
+            yield (
+                f"partition_by names the column {partition.column!r}, which the stream no longer has",
+                f"bring it back, or use one of: {', '.join(name for name in columns if name not in gone)}",
+            )
         elif partition and not (columns[partition.column] or "date").startswith(DATES):
-            what = f"partition_by needs a date or timestamp column; {partition.column!r} is {columns[partition.column]}"
-            step = "choose another column for partition_by"
-        else:
-            for name, kind in columns.items():
-                what, step = (kind and refusal(name, kind, self.options.format)) or (what, step)
-        if what and step:
-            raise StreamRefused(what, next_step=step, pipeline=self.pipeline, stream=stream)
+            yield (
+                f"partition_by needs a date or timestamp column; {partition.column!r} is {columns[partition.column]}",
+                "choose another column for partition_by",
+            )
+        for name, kind in columns.items():
+            if kind and (refused := refusal(name, kind, self.options.format)):
+                yield refused
 
     def _check_alone(self, stream: str) -> None:
         """A refresh replaces what readers see, so no other pipeline may write the same stream here."""

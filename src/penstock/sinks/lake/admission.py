@@ -4,12 +4,12 @@ the table may have been made, or filled, in between.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from penstock.core.documents import Document
 from penstock.core.slices import Kind
-from penstock.errors import StreamRefused
+from penstock.errors import StreamRefused, refuse_all
 from penstock.lake.standing import Standing
 from penstock.sinks.lake.options import StreamOptions
 
@@ -30,51 +30,55 @@ class Admission:
 
     def check(self, standing: Standing) -> None:
         """StreamRefused if the table holds what this stream must not touch."""
+        refuse_all(self.problems(standing))
+
+    def problems(self, standing: Standing) -> Iterator[StreamRefused]:
+        """Everything that keeps the stream out of the table."""
         if not standing.ours and not self.options.into_existing:
-            raise self._refused(
+            yield self._refused(
                 f"the table {self.table} is there already, and penstock did not make it",
                 "set `into_existing: true` on the stream to land in it (it gets the column _ingest_seq), or name "
                 "another table with `into`",
             )
         identity = self.content.get("identity")
         if isinstance(identity, Mapping) and identity.get("uuid") == standing.uuid:
-            raise self._refused(
+            yield self._refused(
                 f"the table {self.table} is the one that the stream reads: its rows would go into itself",
                 "name another table with `into` on the stream, or another `namespace` of the sink",
             )
-        self._check_others(standing)
+        yield from self._others(standing)
         if self.kind is Kind.REFRESH and not self.options.replace_existing:
-            self._check_rows(standing)
+            yield from self._rows(standing)
 
-    def _check_others(self, standing: Standing) -> None:
+    def _others(self, standing: Standing) -> Iterator[StreamRefused]:
         others = [about for about in standing.links() if about[0] != self.pipeline]
         if not others:
             return
         pipeline, stream = others[0]
         if self.kind is Kind.REFRESH:
-            raise self._refused(
+            yield self._refused(
                 f"a full refresh would replace all of {self.table}, where pipeline {pipeline!r} lands too",
                 "name another `into`, or give the stream a cursor",
             )
-        if not self.named:
-            raise self._refused(
+        elif not self.named:
+            yield self._refused(
                 f"pipeline {pipeline!r} lands its stream {stream!r} in the table {self.table}",
                 "set `namespace` of the sink or `into` of the stream to another name; or, to share the table, to this "
                 "one",
             )
 
-    def _check_rows(self, standing: Standing) -> None:
+    def _rows(self, standing: Standing) -> Iterator[StreamRefused]:
         """A refresh deletes whatever is in the table: it must be this stream's own."""
         if standing.empty:
             return
         step = "set `replace_existing: true` on the stream if they may go; if not, name another table with `into`"
         link = standing.link(self.pipeline, self.stream)
         if link is None or (standing.adopted and link.kind == Kind.ROWS.value):
-            raise self._refused(
+            yield self._refused(
                 f"the table {self.table} already holds rows, and the first full refresh would delete them", step
             )
-        if any(snapshot.operation in ("append", "overwrite") for snapshot in standing.foreign()):
-            raise self._refused(
+        elif any(snapshot.operation in ("append", "overwrite") for snapshot in standing.foreign()):
+            yield self._refused(
                 f"other programs have put rows into the table {self.table}, and a full refresh would delete them", step
             )
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from penstock.core.documents import Document
 from penstock.core.drift import absent, quarantined
 from penstock.core.slices import Kind
-from penstock.errors import StreamRefused
+from penstock.errors import StreamRefused, problems_of, refuse_all
 from penstock.lake import names
 from penstock.lake.place import Place
 from penstock.lake.standing import Standing
@@ -45,93 +45,101 @@ class Checks:
     admission: Admission
 
     def run(self, standing: Standing | None) -> None:
-        """StreamRefused with the reason and the choice to make."""
+        """StreamRefused with everything that stands against the stream, each with the choice to make."""
+        refuse_all(self._problems(standing))
+
+    def _problems(self, standing: Standing | None) -> Iterator[StreamRefused]:
         described: Any = self.content["columns"]
         columns = {column["name"]: str(column.get("arrow")) for column in described}
-        self._check_names(columns)
-        self._check_key(columns)
-        self._check_newer_than(columns)
-        if standing is not None:
-            self._check_table(standing)
+        of_columns = [*self._names(columns), *self._key(columns), *self._newer_than(columns)]
+        of_table = list(self._table(standing)) if standing is not None else []
+        yield from (*of_columns, *of_table)
         if self.stream.kind is Kind.REFRESH:
-            self._check_refresh()
-        self._check_schema(standing)
+            yield from self._refresh()
+        if not of_columns and not of_table:
+            # Columns are compared once they are right by themselves, and it is the right table.
+            yield from problems_of([lambda: self._check_schema(standing)])
 
-    def _check_names(self, columns: Collection[str]) -> None:
+    def _names(self, columns: Collection[str]) -> Iterator[StreamRefused]:
         for name in columns:
             if name in RESERVED:
-                self._refuse(
+                yield self._refused(
                     f"the column {name!r} has a name that the lake uses itself",
                     "leave it out with `columns`, or rename it in the source",
                 )
 
-    def _check_key(self, columns: Collection[str]) -> None:
+    def _key(self, columns: Collection[str]) -> Iterator[StreamRefused]:
         if self.options.mode != "merge":
             return
         if not self.key:
-            self._refuse(
+            yield self._refused(
                 "mode merge needs a key, and the stream has no primary key", "name the columns with `key: [id]`"
             )
         gone, unfit = absent(self.content), quarantined(self.content)
         for name in self.key:
             if name not in columns:
-                self._refuse(f"key names the column {name!r}, which the stream does not have", _one_of(columns))
-            if name in gone or name in unfit:
+                yield self._refused(f"key names the column {name!r}, which the stream does not have", _one_of(columns))
+            elif name in gone or name in unfit:
                 what = "the stream no longer has" if name in gone else "has another type now"
-                self._refuse(
+                yield self._refused(
                     f"the table is keyed by the column {name!r}, which {what}",
                     "change it back at the source, or by `shape: {rename: …}` or `shape: {cast: …}`; or land in "
                     "another table, with another `into` and `key`",
                 )
 
-    def _check_newer_than(self, columns: Mapping[str, str]) -> None:
+    def _newer_than(self, columns: Mapping[str, str]) -> Iterator[StreamRefused]:
         """What tells which of two rows is newer must come with every row."""
         given, name = self.options.newer_than, newer_than(self.options, self.stream)
         if given is not None and name is None:
-            self._refuse("`newer_than` has no meaning without `mode: merge`", "set `mode: merge`, or leave it out")
+            yield self._refused(
+                "`newer_than` has no meaning without `mode: merge`", "set `mode: merge`, or leave it out"
+            )
         if name is None:
             return
         if name in columns and name not in (*absent(self.content), *quarantined(self.content)):
             if columns[name].startswith(_UNORDERED):
-                self._refuse(
+                yield self._refused(
                     f"`newer_than` is the column {name!r} of type {columns[name]}, whose values have no order",
                     "name a column that grows with every change, such as a timestamp",
                 )
         elif given is not None:
-            self._refuse(f"`newer_than` names the column {name!r}, which the stream does not have", _one_of(columns))
+            yield self._refused(
+                f"`newer_than` names the column {name!r}, which the stream does not have", _one_of(columns)
+            )
         else:
-            self._refuse(
+            yield self._refused(
                 f"the key ({', '.join(self.key)}) does not contain the primary key, so several rows of the source can "
                 f"share it, and the cursor {name!r}, which tells the newest of them, is not shipped",
                 f"ship {name!r}, or name another column with `newer_than`",
             )
 
-    def _check_table(self, standing: Standing) -> None:
-        self.admission.check(standing)
+    def _table(self, standing: Standing) -> Iterator[StreamRefused]:
+        yield from self.admission.problems(standing)
         if not standing.ours:
             return
         if standing.mode != self.options.mode:
-            self._refuse(
+            yield self._refused(
                 f"the table {self._name} was made with mode {standing.mode}, not {self.options.mode}",
                 f"set `mode: {standing.mode}`; or {self._migrate}; or name another `into`",
             )
+            return
         if standing.mode == "merge" and standing.properties.get(names.MERGE_MODE) != names.ON_READ:
-            self._refuse(
+            yield self._refused(
                 f"the table {self._name} no longer has the property {names.MERGE_MODE} = {names.ON_READ}, without "
                 "which rows of other writers cannot be told from those of a slice",
                 f"in Spark: ALTER TABLE {self.place.spark_table(self.table)} SET TBLPROPERTIES "
                 f"('{names.MERGE_MODE}' = '{names.ON_READ}')",
             )
         if standing.mode == "merge" and standing.key != tuple(self.key):
-            self._refuse(
+            yield self._refused(
                 f"the table {self._name} is keyed by {', '.join(standing.key)}, not by {', '.join(self.key)}",
                 f"set `key: [{', '.join(standing.key)}]`; or {self._migrate}; or name another `into`",
             )
 
-    def _check_refresh(self) -> None:
+    def _refresh(self) -> Iterator[StreamRefused]:
         """A refresh replaces everything in the table."""
         if self.options.mode == "merge":
-            self._refuse(
+            yield self._refused(
                 "a full refresh cannot be merged: it does not say which rows are gone",
                 "give the stream a cursor, or use `mode: append`, where each refresh replaces the one before",
             )
@@ -157,8 +165,8 @@ class Checks:
     def _name(self) -> str:
         return f"{self.place.namespace}.{self.table}"
 
-    def _refuse(self, what: str, step: str) -> NoReturn:
-        raise StreamRefused(what, next_step=step, pipeline=self.pipeline, stream=self.stream.name)
+    def _refused(self, what: str, step: str) -> StreamRefused:
+        return StreamRefused(what, next_step=step, pipeline=self.pipeline, stream=self.stream.name)
 
 
 def _one_of(columns: Collection[str]) -> str:

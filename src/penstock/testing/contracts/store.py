@@ -422,6 +422,13 @@ class StoreContract:
         assert changes[0].at == later(5)
         assert list(store.history("shop", "orders", most=2)) == list(changes[:2])
 
+    def test_a_stream_that_begins_elsewhere_was_not_rewound(self, store: Store) -> None:
+        """`from: now` makes a first slice without rows; later one of its kind is a rewind."""
+        lease = take(store)
+        began = deliver(store, lease, after(None, 5, kind=Kind.REWIND), rows=0)
+        deliver(store, lease, after(began, 2, kind=Kind.REWIND), rows=0)
+        assert [change.reason for change in store.history("shop", "orders")] == ["rewind", "begin"]
+
     def test_an_undo_of_a_reset_counts_again_what_was_delivered_before_it(self, store: Store, reopen: Open) -> None:
         lease = take(store)
         first = deliver(store, lease, after(None, 1), rows=10, outcome=Outcome(created=10))
