@@ -10,19 +10,35 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
-from penstock.ports import Context, Mover, Owner, Probe, Quiet, Reader, Sink, Source, Store, Writer, say_nothing
+from penstock.errors import PenstockError
+from penstock.ports import (
+    Context,
+    Mover,
+    NoSpark,
+    Owner,
+    Probe,
+    Quiet,
+    Reader,
+    Sink,
+    Source,
+    Store,
+    Writer,
+    say_nothing,
+)
 
 if TYPE_CHECKING:
     from penstock.config import File
     from penstock.core.messages import Message
     from penstock.core.slices import Part, Receipt
     from penstock.engine import Engine
-    from penstock.links.spark import SparkHouse
+    from penstock.links.spark import Needs, SparkHouse
 
 
 def _spark_mover(house: SparkHouse) -> Mover:
@@ -108,13 +124,27 @@ class Hands:
 
 
 class Kept(Hands):
-    """Hands that outlive the engines they are lent to: only `end` ends them."""
+    """Hands whose Spark outlives the engines that use it: only `end` ends it."""
+
+    def lend(self, begins: Callable[[], object], ready: Callable[[], object]) -> Hands:
+        """Hands for one engine, on this Spark: giving them up concerns that engine alone."""
+        from penstock.links.spark import SparkHouse
+
+        return Hands(SparkHouse(self.spark.options, begins=begins, ready=ready, shared=self.spark.shared))
 
     def close(self) -> None:
         return None
 
     def end(self) -> None:
-        super().close()
+        self.spark.shared.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
 
 
 def hands_for(
@@ -127,6 +157,42 @@ def hands_for(
     from penstock.links.spark import SparkHouse, SparkOptions
 
     return Hands(SparkHouse(SparkOptions(**file.spark.model_dump()), begins=begins, ready=ready))
+
+
+def kept_for(file: File, pipelines: Sequence[str]) -> Kept:
+    """The file's Spark for several of its pipelines, one after the other; to be ended by the caller.
+
+    Started for one of them, it has what the others will need.
+    """
+    from penstock.links.spark import SharedSpark, SparkHouse, SparkOptions
+
+    options = SparkOptions(**file.spark.model_dump())
+    shared = SharedSpark(options, ahead=lambda: _needs_of(file, pipelines))
+    return Kept(SparkHouse(options, shared=shared))
+
+
+def _needs_of(file: File, pipelines: Sequence[str]) -> Iterator[Needs]:
+    """What each pipeline's source and sink need of Spark. One that cannot be built says so in its own turn."""
+    from penstock.links.spark import Needs
+
+    for pipeline in pipelines if len(pipelines) > 1 else ():
+        collected = _Collected()
+        context = Context(pipeline=pipeline, folder=file.folder, probe=Quiet(), spark=collected)
+        with suppress(PenstockError):
+            build_source(file, pipeline, context)
+            build_sink(file, pipeline, context)
+        for settings, packages in collected.said:
+            yield Needs(settings, packages)
+
+
+class _Collected(NoSpark):
+    """What sources and sinks say that they need of Spark, without any."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[Mapping[str, str], Sequence[str]]] = []
+
+    def needs(self, settings: Mapping[str, str], packages: Sequence[str] = ()) -> None:
+        self.said.append((settings, packages))
 
 
 def context_for(
@@ -191,8 +257,13 @@ def assemble(
     """
     from penstock.engine import Engine, Settings
 
-    # Whoever begins with Spark, source, sink or gate: the engine knows, gives it up at a signal and ends it.
-    hands = kept or hands_for(file, begins=lambda: engine.starting("Spark"), ready=lambda: engine.started("Spark"))
+    def begins() -> None:
+        engine.starting("Spark")
+
+    def ready() -> None:
+        engine.started("Spark")
+
+    hands = kept.lend(begins, ready) if kept is not None else hands_for(file, begins=begins, ready=ready)
     context = context_for(
         file,
         pipeline,
@@ -220,8 +291,7 @@ def assemble(
             dropped={name: stream.dropped for name, stream in chosen.streams.items()},
         ),
     )
-    if kept is not None:
-        engine.mover()  # kept Spark does not say when it begins, so the engine knows of it from the start
+    engine.mover()  # whoever uses it first, source, sink or gate: the engine gives it up at a signal and ends it
     return engine
 
 

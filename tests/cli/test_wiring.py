@@ -16,7 +16,7 @@ import pytest
 from penstock import sinks, sources, wiring
 from penstock.engine import Engine
 from penstock.errors import ConnectionFailed, Interrupted, StreamFailed
-from penstock.links.spark import SparkHouse, house
+from penstock.links.spark import SparkHouse, shared
 from penstock.ports import Context, Mover
 from penstock.testing.doubles import LoopMover
 from penstock.testing.memory_store import MemoryStore
@@ -95,7 +95,7 @@ class Assembled:
         patch.setattr(sources, "load", lambda _: SimpleNamespace(build=self.build))
         patch.setattr(sinks, "load", lambda _: SimpleNamespace(build=self.build))
         patch.setattr(wiring, "make_mover", self.make_mover)
-        patch.setattr(house, "start", lambda *_: self.session)
+        patch.setattr(shared, "start", lambda *_: self.session)
 
     def build(self, _options: Any, _streams: Mapping[str, Any], context: Context) -> object:
         self.contexts.append(context)

@@ -85,7 +85,7 @@ def test_whoever_is_to_end_it_is_told_before_it_starts() -> None:
 def test_it_says_when_it_begins_and_when_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     house = SparkHouse(begins=lambda: said.append("begins"), ready=lambda: said.append("ready"))
-    monkeypatch.setattr(house, "_start", lambda: said.append("starts"))
+    monkeypatch.setattr(house.shared, "open", lambda _: said.append("starts"))
     house.session()
     assert said == ["begins", "starts", "ready"]
 

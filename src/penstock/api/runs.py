@@ -160,8 +160,8 @@ class _Spark:
         self._kept: list[wiring.Kept] = []
 
     @contextmanager
-    def lent(self, file: File) -> Iterator[wiring.Kept]:
-        kept = wiring.Kept(wiring.hands_for(file).spark)
+    def lent(self, file: File, pipelines: Sequence[str]) -> Iterator[wiring.Kept]:
+        kept = wiring.kept_for(file, pipelines)
         with self._lock:
             self._runs += 1
             self._kept.append(kept)
@@ -193,7 +193,7 @@ class _Work(threading.Thread):
         # At the end of the process nobody asks for messages any more: it is stopped, and given the time to.
         atexit.register(self._end)
         try:
-            with closing(wiring.open_store(self._file)) as store, _spark.lent(self._file) as kept:
+            with closing(wiring.open_store(self._file)) as store, _spark.lent(self._file, self._names) as kept:
                 for name in self._names:
                     engine = wiring.assemble(self._file, name, store=store, emit=partial(self._emit, name), kept=kept)
                     if not self._begins(engine):

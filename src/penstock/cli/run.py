@@ -110,7 +110,7 @@ def _run(
                 hooks.call(name, Outcome.of(error))
             raise
         codes = []
-        with closing(store):
+        with closing(store), wiring.kept_for(file, names) as kept:
             for name in names:
                 outcome = Outcome()
                 with outcome.kept(path, as_json=as_json):
@@ -123,6 +123,7 @@ def _run(
                         as_json=as_json,
                         live=live,
                         hear=outcome.hear,
+                        kept=kept,
                     )
                 codes.append(outcome.exit_code)
                 if signals.number is not None:

@@ -35,10 +35,11 @@ def drive(
     closing: bool = True,
     live: bool = False,
     hear: Callable[[Message], None] = lambda _: None,
+    kept: wiring.Kept | None = None,
 ) -> int:
     """Let an engine work on a pipeline while its messages are shown, as a picture if `live`; the exit code.
 
-    `hear` gets every message too.
+    `hear` gets every message too. `kept` is a Spark that several pipelines share.
     """
     output = _output(file, pipeline, signals, as_json=as_json, closing=closing, live=live)
 
@@ -46,7 +47,7 @@ def drive(
         hear(message)
         output.emit(message)
 
-    engine = wiring.assemble(file, pipeline, store=store, emit=emit)
+    engine = wiring.assemble(file, pipeline, store=store, emit=emit, kept=kept)
     output.words = in_words(engine.source)
     signals.watch(engine)
     # From here on it may take hours; what is there by now stays, and need not be gone through.

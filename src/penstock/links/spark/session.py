@@ -115,7 +115,7 @@ def start(options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path]
                 SparkContext._gateway = gateway
                 SparkContext._jvm = gateway.jvm
                 launched = Jvm(gateway)
-        session = builder.getOrCreate()
+        session = _of_its_own(SparkSession, builder, settings)
     except (PySparkException, OSError, RuntimeError) as error:
         status = launched.status(error) if launched is not None else None
         if launched is not None:
@@ -127,6 +127,16 @@ def start(options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path]
         log.take_errors_of(session.sparkContext._accumulatorServer)
     _check(session, settings)
     return session
+
+
+def _of_its_own(sessions: Any, builder: Any, settings: Mapping[str, str]) -> Any:
+    """A new session; beside one that somebody else in this process has started, with our settings in ours alone."""
+    theirs = sessions._instantiatedSession
+    if theirs is None or theirs._sc._jsc is None:
+        return builder.getOrCreate()
+    ours = theirs.newSession()
+    sessions._get_j_spark_session_module(ours._jvm).applyModifiableSettings(ours._jsparkSession, dict(settings))
+    return ours
 
 
 def _private(key: str) -> bool:

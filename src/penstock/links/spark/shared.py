@@ -1,0 +1,178 @@
+"""One JVM for all pipelines of a command: each gets a session of its own on it, with its own catalogs.
+
+It is started with what the first one needs and, as far as that is known, what later ones will need. One that needs
+something else after all gets another JVM.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.errors import InputError
+from penstock.links.spark.jvm import Jvm, stop
+from penstock.links.spark.log import SparkLog
+from penstock.links.spark.scratch import ScratchFolder, sweep
+from penstock.links.spark.session import SECRET, SparkOptions, start, united
+
+#: settings that can still be made once a session runs, and that each session has for itself
+AT_RUN_TIME = "spark.sql.catalog."
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a session must have."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    #: Maven packages
+    packages: Sequence[str] = ()
+
+    def and_also(self, other: Needs) -> Needs:
+        """Both; InputError where they contradict each other."""
+        packages = tuple(dict.fromkeys([*self.packages, *other.packages]))
+        return Needs(united(self.settings, other.settings), packages)
+
+    def for_the_start(self) -> Needs:
+        """The part of it that only a start can give."""
+        settings = {key: value for key, value in self.settings.items() if not key.startswith(AT_RUN_TIME)}
+        return Needs(settings, self.packages)
+
+
+class SharedSpark:
+    """The JVM that houses share, one after the other."""
+
+    def __init__(self, options: SparkOptions, ahead: Callable[[], Iterable[Needs]] = lambda: ()) -> None:
+        """`ahead` gives what others will need later; asked before every start."""
+        self.options = options
+        self.log = SparkLog()
+        #: whether the session was there before us
+        self.lent = False
+        self._ahead = ahead
+        self._lock = threading.Lock()
+        self._session: Any = None
+        self._jvm: Jvm | None = None
+        self._scratch: ScratchFolder | None = None
+        #: what the JVM was started with
+        self._has = Needs()
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a session and its JVM lives, as far as we know; one that is dead is forgotten."""
+        if self._session is not None and self._jvm is not None and self._jvm.status() is not None:
+            self.end(orderly=False)
+        return self._session is not None
+
+    def serves(self, needs: Needs) -> bool:
+        """Whether the JVM lives and can give a session that has all this, without another start."""
+        if not self.alive:
+            return False
+        if self.lent:
+            return True  # it is somebody else's: there is no other one
+        try:
+            both = self._has.for_the_start().and_also(needs.for_the_start())
+        except InputError:
+            return False
+        return both == self._has.for_the_start() and not self._would_show(needs)
+
+    def open(self, needs: Needs) -> Any:
+        """A session that has all this; starts the JVM if it must, so it is not for the calling thread."""
+        with self._lock:
+            if self.serves(needs) and not self.lent:
+                return self._another(needs)
+            if self.alive and not self.lent:
+                self.end()
+            return self._start(needs)
+
+    def status(self, error: BaseException | None = None) -> int | None:
+        """The exit status of a JVM that has died; None: it lives, or there is none."""
+        return self._jvm.status(error) if self._jvm is not None else None
+
+    def add(self, session: Any, has: Needs, needs: Needs) -> bool:
+        """Add to a session that runs what can still be added; False: it needs another start.
+
+        InputError if that cannot help, since the session is needed as it is.
+        """
+        new = {key: value for key, value in needs.settings.items() if has.settings.get(key) != value}
+        late = [key for key in new if not key.startswith(AT_RUN_TIME)]
+        late += [package for package in needs.packages if package not in has.packages]
+        if not late and self._would_show(Needs(new)):
+            if not self.lent:
+                return False
+            late = [key for key in new if re.search(SECRET, key)]
+        if late:
+            raise InputError(
+                f"Spark runs already and cannot be given {', '.join(late)} any more",
+                next_step="name them under `spark.config` in the pipeline file, or run this in a process of its own",
+            )
+        for key, value in new.items():
+            session.conf.set(key, value)
+        return True
+
+    def end(self, *, orderly: bool = True) -> None:
+        """End the session and its JVM: `stop()` alone would leave the JVM behind. Idempotent.
+
+        One that somebody else in this process had started is theirs to end.
+        """
+        session, self._session = self._session, None
+        jvm, self._jvm = self._jvm, None
+        dead = jvm is not None and jvm.status() is not None
+        if session is not None and orderly and not dead and not self.lent:
+            stop(session)
+        if jvm is not None and (dead or not self.lent):
+            jvm.end()
+        self.log.close()
+        if self._scratch is not None:
+            self._scratch.remove()
+            self._scratch = None
+
+    def _would_show(self, needs: Needs) -> bool:
+        """Whether secrets would get into Spark's event log: it leaves out only those that it was started with."""
+        secrets = [key for key, value in needs.settings.items() if self._has.settings.get(key) != value]
+        if not any(re.search(SECRET, key) for key in secrets):
+            return False
+        logged: str = self._session.conf.get("spark.eventLog.enabled", "false")
+        return logged == "true"
+
+    def _another(self, needs: Needs) -> Any:
+        """Another session on the JVM that runs, with these catalogs and no others."""
+        session = self._session.newSession()
+        for key in self._has.settings:
+            if key.startswith(AT_RUN_TIME) and key not in needs.settings:
+                session.conf.unset(key)
+        for key, value in needs.settings.items():
+            if key.startswith(AT_RUN_TIME):
+                session.conf.set(key, value)
+        return session
+
+    def _start(self, needs: Needs) -> Any:
+        from penstock.links.spark import jars
+
+        wanted = self._with_what_comes(needs)
+        files = jars.files(wanted.packages, wanted.settings)
+        from pyspark import SparkContext
+
+        before = Jvm.current()
+        if before is not None and before.status() is not None:
+            before.end()
+        self.lent = SparkContext._active_spark_context is not None
+        if self._scratch is None:
+            sweep()
+            self._scratch = ScratchFolder()
+        session = start(self.options, wanted.settings, files, self.log, self._scratch.path)
+        self._session, self._has, self._jvm = session, wanted, Jvm.current()
+        if not self.lent:
+            self.log.take_loggers()
+        return session
+
+    def _with_what_comes(self, needs: Needs) -> Needs:
+        """What a start must give, and what will be needed later where that fits: others get another start."""
+        wanted = needs
+        for later in self._ahead():
+            try:
+                wanted = wanted.and_also(later.for_the_start())
+            except InputError:
+                continue
+        return wanted
