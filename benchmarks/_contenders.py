@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 from urllib.parse import unquote, urlsplit
 
 from benchmarks import _orders as orders
@@ -61,6 +61,11 @@ class Ground:
     def env(self) -> dict[str, str]:
         quiet = {"RUNTIME__DLTHUB_TELEMETRY": "false", "RUNTIME__LOG_LEVEL": "ERROR", "RUST_LOG": "error"}
         return orders.environment(self.url) | quiet
+
+    def below(self, name: str) -> Self:
+        """The same with a folder of its own below this one."""
+        (self.folder / name).mkdir()
+        return replace(self, folder=self.folder / name)
 
 
 class Contender(Protocol):

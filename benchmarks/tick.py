@@ -13,9 +13,10 @@ import itertools
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Protocol
 
 import psycopg
 from benchmarks import _contenders as contenders
@@ -43,6 +44,17 @@ FROM generate_series({first}::bigint, {last}) AS id
 """
 
 LAST = "SELECT updated_at::text, id FROM orders ORDER BY updated_at DESC, id DESC LIMIT 1"
+
+
+class Taker(Protocol):
+    """One who takes what is new each time, and keeps the state that it needs for that."""
+
+    #: below it are the files that it has written
+    landed: Path
+
+    def take(self) -> Cost:
+        """Take what is new."""
+        ...
 
 
 class Warmed:
@@ -89,23 +101,28 @@ class Command:
 
 def measured(ground: Ground, names: Sequence[str]) -> dict[str, list[Cost]]:
     """What each tick of each contender has cost, in turns."""
-    costs: dict[str, list[Cost]] = {name: [] for name in names}
     with ExitStack() as stack:
-        taking = {name: (Warmed if name in BOUNDS else Command)(ground, name, stack) for name in names}
-        for name, taker in taking.items():
+        takers = {name: (Warmed if name in BOUNDS else Command)(ground, name, stack) for name in names}
+        for name, taker in takers.items():
             cost = taker.take()
             print(f"  first   {name:<22} {cost.seconds:8.2f} s", flush=True)
-        for tick in range(-1, ground.runs):
-            insert(ground, ground.rows + 1 + NEW * (tick + 1), "rustream" in names)
-            for name, taker in taking.items():
-                cost = taken(taker, name)
-                if tick >= 0:
-                    costs[name].append(cost)
-                print(f"  tick {tick + 1:2} {name:<22} {cost.seconds:8.3f} s {cost.cpu:8.2f} CPU s", flush=True)
+        return in_turns(ground, takers)
+
+
+def in_turns(ground: Ground, takers: Mapping[str, Taker]) -> dict[str, list[Cost]]:
+    """What each tick of each taker has cost; one tick before them only warms up."""
+    costs: dict[str, list[Cost]] = {name: [] for name in takers}
+    for tick in range(-1, ground.runs):
+        insert(ground, ground.rows + 1 + NEW * (tick + 1), "rustream" in takers)
+        for name, taker in takers.items():
+            cost = taken(taker, name)
+            if tick >= 0:
+                costs[name].append(cost)
+            print(f"  tick {tick + 1:2} {name:<22} {cost.seconds:8.3f} s {cost.cpu:8.2f} CPU s", flush=True)
     return costs
 
 
-def taken(taker: Warmed | Command, name: str) -> Cost:
+def taken(taker: Taker, name: str) -> Cost:
     """One tick. SystemExit unless it brought the new rows, and no others."""
     before = orders.rows_in(taker.landed)
     cost = taker.take()
