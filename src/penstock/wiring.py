@@ -87,6 +87,20 @@ def missing_store(file: File) -> str | None:
     return missing_store(file.store, folder=file.folder)
 
 
+def store_address(file: File) -> str:
+    """Where the file's store is, without a password, in one spelling."""
+    from penstock.store import store_address
+
+    return store_address(file.store, folder=file.folder)
+
+
+def store_path(file: File) -> str | None:
+    """The path of the file's store; None: it is not kept in a file."""
+    from penstock.store import store_path
+
+    return store_path(file.store, folder=file.folder)
+
+
 class Hands:
     """What rows are moved and tables rewritten with: one Spark session and the mover on it.
 
@@ -156,7 +170,7 @@ def hands_for(
     """
     from penstock.links.spark import SparkHouse, SparkOptions
 
-    return Hands(SparkHouse(SparkOptions(**file.spark.model_dump()), begins=begins, ready=ready))
+    return Hands(SparkHouse(SparkOptions(**file.spark.model_dump(exclude={"keep_warm"})), begins=begins, ready=ready))
 
 
 def kept_for(file: File, pipelines: Sequence[str]) -> Kept:
@@ -166,16 +180,16 @@ def kept_for(file: File, pipelines: Sequence[str]) -> Kept:
     """
     from penstock.links.spark import SharedSpark, SparkHouse, SparkOptions
 
-    options = SparkOptions(**file.spark.model_dump())
-    shared = SharedSpark(options, ahead=lambda: _needs_of(file, pipelines))
+    options = SparkOptions(**file.spark.model_dump(exclude={"keep_warm"}))
+    shared = SharedSpark(options, ahead=lambda: needs_of(file, pipelines if len(pipelines) > 1 else ()))
     return Kept(SparkHouse(options, shared=shared))
 
 
-def _needs_of(file: File, pipelines: Sequence[str]) -> Iterator[Needs]:
+def needs_of(file: File, pipelines: Sequence[str]) -> Iterator[Needs]:
     """What each pipeline's source and sink need of Spark. One that cannot be built says so in its own turn."""
     from penstock.links.spark import Needs
 
-    for pipeline in pipelines if len(pipelines) > 1 else ():
+    for pipeline in pipelines:
         collected = _Collected()
         context = Context(pipeline=pipeline, folder=file.folder, probe=Quiet(), spark=collected)
         with suppress(PenstockError):

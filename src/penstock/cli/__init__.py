@@ -28,6 +28,7 @@ from penstock.cli import (
     status,
     upkeep,
     version,
+    warm,
 )
 
 __all__ = ["app", "main"]
@@ -62,6 +63,7 @@ app.command("check", short_help="Whether a run would work, and which guarantee e
 app.command("discover", short_help="What the source has, and how it would best be read.")(discover.discover)
 app.command("plan", short_help="A dry run: the next slices, rows and bytes to expect.")(plan.plan)
 app.command("run", short_help="Move what is new, exactly once.")(run.run)
+app.command("warm", short_help="Keep a Spark started, so that runs begin at once.")(warm.warm)
 app.command("log", short_help="Saved messages as lines, and how well the time was spent.")(log.log)
 app.command("status", short_help="What fails, how far each stream is, and who runs it.")(status.status)
 app.command("runs", short_help="The runs of the last days: rows, failures, days without any.")(runs.runs)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.shared.handing import handed_over
 from penstock.cli.shared.parameters import EnvFile, File, Json, Pipelines, Set, Streams, duration, rows
 from penstock.cli.shared.report import reported
 
@@ -31,6 +32,7 @@ def run(
     plain: Annotated[
         bool, typer.Option("--plain", help="Lines instead of the live display; so it is without a terminal.")
     ] = False,
+    here: Annotated[bool, typer.Option("--here", help="In this process, also if there is a warm worker.")] = False,
     as_json: Json = False,
 ) -> None:
     """Move what is new, exactly once; killed anywhere, the next run resumes from where it stood.
@@ -56,6 +58,10 @@ def run(
     SIGINT at once; neither loses anything.
     """
     with reported(file, as_json=as_json, dated=True):
+        if not here:
+            words = ["run", "--here", *_words(stream, max_rows, time_limit, set_, _env_file, plain, as_json)]
+            if (code := handed_over(file, set_ or [], [*words, "--", file, *(pipelines or [])], as_json)) is not None:
+                raise typer.Exit(code)
         raise typer.Exit(
             _run(
                 file,
@@ -66,8 +72,27 @@ def run(
                 time_limit=time_limit,
                 plain=plain,
                 as_json=as_json,
+                may_leave_worker=not here,
             )
         )
+
+
+def _words(
+    streams: list[str] | None,
+    max_rows: int | None,
+    time_limit: float | None,
+    sets: list[str] | None,
+    env_file: str | None,
+    plain: bool,
+    as_json: bool,
+) -> list[str]:
+    """The options as one would write them."""
+    words = [word for stream in streams or [] for word in ("--stream", stream)]
+    words += [] if max_rows is None else ["--max-rows", str(max_rows)]
+    words += [] if time_limit is None else ["--time-limit", f"{time_limit:f}"]
+    words += [word for each in sets or [] for word in ("--set", each)]
+    words += [] if env_file is None else ["--env-file", env_file]
+    return words + ["--plain"] * plain + ["--json"] * as_json
 
 
 def _run(
@@ -80,11 +105,13 @@ def _run(
     time_limit: float | None,
     plain: bool,
     as_json: bool,
+    may_leave_worker: bool,
 ) -> int:
     from contextlib import closing
 
     from penstock import wiring
     from penstock.cli.shared.environment import environment_before
+    from penstock.cli.shared.handing import WorkerLeft
     from penstock.cli.shared.hooks import Hooks, Outcome
     from penstock.cli.shared.output import live_wanted
     from penstock.cli.shared.pipelines import drive
@@ -97,6 +124,7 @@ def _run(
     limits = Limits(max_rows, time_limit)
     live = live_wanted(plain=plain, as_json=as_json)
     before = environment_before()
+    left = WorkerLeft()
     with Signals() as signals:
         file = wiring.load(path, sets)
         names = chosen(file, pipelines)
@@ -122,11 +150,14 @@ def _run(
                         lambda engine: engine.run(limits, streams),
                         as_json=as_json,
                         live=live,
-                        hear=outcome.hear,
+                        hear=left.beside(outcome.hear),
                         kept=kept,
                     )
                 codes.append(outcome.exit_code)
                 if signals.number is not None:
                     break
                 hooks.call(name, outcome)
-        return worst(codes)
+        code = worst(codes)
+        if may_leave_worker and code == 0:
+            left.leave(file, sets)
+        return code

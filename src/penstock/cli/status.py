@@ -19,6 +19,7 @@ def status(
 
     For each stream that fails: its last error with its time, the next step, and how often it has failed since its
     last success. `the last run ended` counts runs that found nothing new too, so a scheduler that has died is seen.
+    A warm worker is shown with its memory and its end.
 
     Reads the store only: no Spark, no connection to a source or sink. `penstock runs` shows the days before.
     """
@@ -26,4 +27,4 @@ def status(
         from penstock.cli.shared.standing import pipeline_lines
         from penstock.cli.shared.stored import print_standing
 
-        print_standing(file, None, stream, sets=set_ or (), as_json=as_json, text=pipeline_lines)
+        print_standing(file, None, stream, sets=set_ or (), as_json=as_json, text=pipeline_lines, worker=True)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from penstock.core.history import NEWEST_KEPT, HistoryLimits
-from penstock.core.sizes import SIZE_PATTERN, size
+from penstock.core.sizes import DURATION_PATTERN, SIZE_PATTERN, duration, size
 from penstock.shaping.options import Shape
 
 
@@ -27,6 +28,12 @@ def _spelt(value: Any) -> Any:
 
 SizeText = Annotated[str, Field(pattern=SIZE_PATTERN, json_schema_extra={"format": "size"})]
 Size = Annotated[int, BeforeValidator(size, json_schema_input_type=int | SizeText), Field(gt=0)]
+DurationText = Annotated[str, Field(pattern=DURATION_PATTERN, json_schema_extra={"format": "time span"})]
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(duration, json_schema_input_type=Annotated[int, Field(gt=0)] | DurationText),
+    Field(gt=timedelta()),
+]
 Spelt = Annotated[str, BeforeValidator(_spelt, json_schema_input_type=str | float | bool)]
 
 
@@ -52,7 +59,12 @@ class Spark(Keys):
         description="any of Spark's own settings, by name",
         examples=[{"spark.ui.enabled": True}],
     )
-
+    keep_warm: Duration | None = Field(
+        default=None,
+        description="a run that had to start Spark leaves a warm worker behind, which ends after this time without a "
+        "run; default: none is left",
+        examples=["15m"],
+    )
     executor_seconds: float = Field(
         default=300.0,
         gt=0,

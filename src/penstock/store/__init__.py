@@ -12,7 +12,7 @@ from penstock.core.history import HistoryLimits
 if TYPE_CHECKING:
     from penstock.ports import Store
 
-__all__ = ["missing_store", "open_store"]
+__all__ = ["missing_store", "open_store", "store_address", "store_path"]
 
 
 def open_store(where: str, *, folder: str = ".", limits: HistoryLimits | None = None) -> Store:
@@ -33,3 +33,17 @@ def missing_store(where: str, *, folder: str = ".") -> str | None:
     from penstock.store.opening import missing_sql_store
 
     return missing_sql_store(where, folder)
+
+
+def store_address(where: str, *, folder: str = ".") -> str:
+    """A store's address without its password, in one spelling."""
+    from penstock.store.opening import sql_store_address
+
+    return sql_store_address(where, folder)
+
+
+def store_path(where: str, *, folder: str = ".") -> str | None:
+    """The path of a store's file; None: it is not kept in a file."""
+    from penstock.store.opening import sql_store_path
+
+    return sql_store_path(where, folder)

@@ -33,6 +33,17 @@ def missing_sql_store(where: str, folder: str) -> str | None:
         return place.missing()
 
 
+def sql_store_address(where: str, folder: str) -> str:
+    return _place(where, folder).address
+
+
+def sql_store_path(where: str, folder: str) -> str | None:
+    from penstock.store.sqlite import SqliteFile
+
+    place = _place(where, folder)
+    return str(place.path) if isinstance(place, SqliteFile) else None
+
+
 def _place(where: str, folder: str) -> Place:
     scheme, marked, rest = where.partition("://")
     if not marked:

@@ -28,6 +28,11 @@ class Place(Protocol):
         """The schema that holds our tables; None: the database itself."""
         ...
 
+    @property
+    def address(self) -> str:
+        """The place without a password, in one spelling."""
+        ...
+
     def missing(self) -> str | None:
         """The place in words if no store was ever made there; None: something is there. Makes nothing."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,6 +63,11 @@ class PostgresDatabase:
                 next_step="write postgresql://user:password@host:port/database, with special characters in "
                 "user and password percent-encoded",
             )
+
+    @property
+    def address(self) -> str:
+        terms = self._terms()
+        return "postgresql:" + json.dumps([str(terms.get(name, "")) for name in ("host", "port", "dbname", "user")])
 
     def missing(self) -> str | None:
         engine = self.engine()

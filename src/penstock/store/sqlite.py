@@ -36,6 +36,10 @@ class SqliteFile:
     path: Path
     schema: None = None
 
+    @property
+    def address(self) -> str:
+        return f"sqlite:{os.path.realpath(self.path)}"
+
     def missing(self) -> str | None:
         return None if self.path.exists() else str(self.path)
 

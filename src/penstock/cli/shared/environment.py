@@ -30,3 +30,14 @@ def add_env_file(context: typer.Context, path: str | None) -> str | None:
 def environment_before() -> dict[str, str]:
     """The environment without what an env file has added: what this process was started with."""
     return {name: value for name, value in os.environ.items() if name not in _added}
+
+
+def added_variables() -> list[str]:
+    """The names of variables that an env file has added."""
+    return sorted(_added)
+
+
+def adopt(added: list[str]) -> None:
+    """Take over from another process which variables an env file has added there."""
+    _added.clear()
+    _added.update(added)

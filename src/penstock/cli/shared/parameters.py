@@ -64,3 +64,17 @@ def duration(text: str) -> float:
     if seconds <= 0:
         raise typer.BadParameter("the time must be more than 0")
     return seconds
+
+
+def memory_size(text: str) -> int:
+    """Bytes from `2g`, as Java spells it, or `900MiB`."""
+    from penstock.core.sizes import size
+
+    spelt = text.strip()
+    try:
+        found = int(size(f"{spelt}ib" if re.fullmatch(r"[0-9]+[kmgKMG]", spelt) else spelt))
+    except ValueError:
+        raise typer.BadParameter(f"'{text}' is not a size such as 900m, 900MiB or 2g") from None
+    if found <= 0:
+        raise typer.BadParameter("the size must be more than 0")
+    return found

@@ -28,8 +28,9 @@ def print_standing(
     sets: Sequence[str] = (),
     as_json: bool,
     text: Text,
+    worker: bool = False,
 ) -> None:
-    """Print what the store knows of pipelines, or of some of their streams."""
+    """Print what the store knows of pipelines, or of some of their streams; with `worker`, its warm worker too."""
     file = wiring.load(path, sets)
     names = chosen(file, pipelines)
     now = wiring.SystemClock().now()
@@ -40,13 +41,19 @@ def print_standing(
             documents = [document_of(file, name, store, now) for name in names]
         if streams:
             documents = _of_streams(documents, streams)
+    found = _worker(file) if worker else None
     if as_json:
-        print(json.dumps({"file": file.path, "pipelines": documents}, ensure_ascii=False, indent=2))
+        whole = {"file": file.path, "pipelines": documents} | ({"worker": found} if worker else {})
+        print(json.dumps(whole, ensure_ascii=False, indent=2))
     elif missing is not None:
         print(f"There is no store at {missing}: nothing has run here yet.")
         print(f"If the sink already holds slices of it, rebuild the store: penstock state recover {file.path}")
     else:
         print("\n".join(line for document in documents for line in text(document, now)))
+    if found is not None and not as_json:
+        from penstock.cli.shared.workers import worker_lines
+
+        print("\n".join(f"warm worker: {line}" for line in worker_lines(found)))
 
 
 def document_of(file: File, name: str, store: Store, now: datetime) -> dict[str, Any]:
@@ -64,6 +71,16 @@ def document_of(file: File, name: str, store: Store, now: datetime) -> dict[str,
         )
     finally:
         source.close()
+
+
+def _worker(file: File) -> dict[str, Any] | None:
+    import sys
+
+    if sys.platform != "linux":
+        return None
+    from penstock.warm.starting import status
+
+    return status(file)
 
 
 def _of_streams(documents: list[dict[str, Any]], streams: Sequence[str]) -> list[dict[str, Any]]:

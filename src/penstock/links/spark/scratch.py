@@ -34,6 +34,10 @@ class ScratchFolder:
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 
+    def let_go(self) -> None:
+        """In a forked process: leave the folder and its lock to the process that made it."""
+        os.close(self._lock)
+
 
 def sweep() -> None:
     """Remove the folders of this user's processes that have ended without removing theirs."""

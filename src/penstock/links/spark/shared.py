@@ -148,10 +148,11 @@ class SharedSpark:
         return session
 
     def _start(self, needs: Needs) -> Any:
-        from penstock.links.spark import jars
+        from penstock.links.spark import jars, lent
 
         wanted = self._with_what_comes(needs)
         files = jars.files(wanted.packages, wanted.settings)
+        attached = lent.attach(self.options, wanted.settings, files)
         from pyspark import SparkContext
 
         before = Jvm.current()
@@ -163,8 +164,10 @@ class SharedSpark:
             self._scratch = ScratchFolder()
         session = start(self.options, wanted.settings, files, self.log, self._scratch.path)
         self._session, self._has, self._jvm = session, wanted, Jvm.current()
-        if not self.lent:
+        if attached or not self.lent:
             self.log.take_loggers()
+        if attached:
+            self.log.take_errors_of(session.sparkContext._accumulatorServer)
         return session
 
     def _with_what_comes(self, needs: Needs) -> Needs:

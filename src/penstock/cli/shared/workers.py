@@ -1,0 +1,37 @@
+"""A warm worker as text, and why a run was not handed over to it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from penstock.cli.shared.failing import ago, minute
+from penstock.core.sizes import shown_size
+
+
+def worker_lines(worker: Mapping[str, Any]) -> list[str]:
+    """What a worker says of itself, for people."""
+    now = datetime.now(UTC)
+    doing = f"runs now in process {worker['running']}" if worker["running"] else "idle"
+    ends = f", ends {minute(worker['ends_at'])} unless a run comes" if worker["ends_at"] else ""
+    runs = "1 run" if worker["runs"] == 1 else f"{worker['runs']:,} runs"
+    memory = f"{shown_size(worker['memory_bytes'])} of at most {shown_size(worker['memory_limit_bytes'])}"
+    return [f"pid {worker['pid']}, started {ago(worker['since'], now)}, {runs}, {memory}; {doing}{ends}"]
+
+
+def say_unused(why: str, *, as_json: bool) -> None:
+    """Say once, before anything else, that a worker is there and this run does not use it."""
+    text = f"the warm worker is not used: {why}"
+    now = datetime.now(UTC)
+    if as_json:
+        from penstock.core.messages import Log, encode
+
+        print(encode(Log(level="info", text=text).stamped(now)), flush=True)
+        return
+    if not sys.stderr.isatty():
+        from penstock.cli.shared.render import dated
+
+        text = dated(text, now)
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,185 @@
+"""`penstock warm`: keep a Spark started, so that runs begin at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.shared.parameters import EnvFile, File, Json, Set, duration, memory_size
+from penstock.cli.shared.report import reported
+
+if TYPE_CHECKING:
+    from penstock import config
+
+#: seconds without a run after which a worker ends
+IDLE_SECONDS = 900.0
+
+
+def warm(
+    file: File,
+    for_: Annotated[
+        float | None,
+        typer.Option(
+            "--for",
+            metavar="TIME",
+            parser=duration,
+            help="End after this time without a run: 90s, 15m, 2h. Default: `spark.keep_warm`, or else 15m.",
+            show_default=False,
+        ),
+    ] = None,
+    memory: Annotated[
+        int,
+        typer.Option(
+            "--memory",
+            metavar="SIZE",
+            parser=memory_size,
+            help="End after a run that leaves more memory than this in use: 900MiB, 2GiB.",
+        ),
+    ] = "2GiB",  # type: ignore[assignment]  # Typer gives the text to the parser
+    stop: Annotated[bool, typer.Option("--stop", help="End the worker; a run in it is stopped cleanly first.")] = False,
+    foreground: Annotated[bool, typer.Option("--foreground", help="Be the worker, for systemd and the like.")] = False,
+    ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
+    set_: Set = None,
+    _env_file: EnvFile = None,
+    as_json: Json = False,
+) -> None:
+    """Start a worker that keeps Spark ready: `penstock run` hands over to it, and its first row moves at once.
+
+    \b
+    Examples:
+      penstock warm shop.yaml
+      penstock warm shop.yaml --for 2h --memory 1GiB
+      penstock warm shop.yaml --stop
+      penstock warm shop.yaml --foreground
+
+    A run that was handed over prints the same lines and ends with the same exit code as any other. A run whose
+    environment, folder, umask, limits or version differ from the worker's runs by itself and says so; also while the
+    worker is busy, and always with `penstock run --here`.
+
+    One worker serves one store. It ends after --for without a run, when it has grown beyond --memory, when its store is
+    gone, and when penstock was upgraded. `penstock status` shows it.
+    """
+    with reported(file, as_json=as_json):
+        from penstock import wiring
+
+        if stop:
+            _stop(wiring.load(file, set_ or ()), as_json)
+        elif foreground or ready_fd is not None:
+            _serve(file, set_ or [], for_, memory, ready_fd)
+        else:
+            _start(file, set_ or [], for_, memory, as_json)
+
+
+def _start(path: str, sets: list[str], idle: float | None, memory: int, as_json: bool) -> None:
+    import os
+
+    from penstock import wiring
+    from penstock.warm import starting
+
+    starting.must_be_linux()
+    file = wiring.load(path, sets)
+    name = starting.store_name(file)
+    found = starting.status(file)
+    if found is not None:
+        _show(found, as_json, "is there already")
+        return
+    words = starting.words_for(_idle(file, idle), memory, sets)
+    heard: list[dict[str, Any]] = []
+
+    def hear(message: dict[str, Any]) -> None:
+        heard.append(message)
+        if "doing" in message and not as_json:
+            print(f"{message['doing']} …", flush=True)
+
+    process = starting.start_detached(words, path, name, os.environ, hear)
+    if not heard or "ready" not in heard[-1]:
+        if heard and "failed" in heard[-1]:
+            raise starting.failure(heard[-1]["failed"])
+        process.wait()
+        raise starting.failure(
+            {
+                "exit_code": 1,
+                "what": f"the warm worker ended while it started (exit code {process.returncode})",
+                "safe": "",
+                "next_step": f"look into its log, {starting.log_path(name)}",
+            }
+        )
+    _show(heard[-1]["ready"], as_json, "is ready")
+
+
+def _idle(file: config.File, given: float | None) -> float:
+    if given is not None:
+        return given
+    kept = file.spark.keep_warm
+    return kept.total_seconds() if kept is not None else IDLE_SECONDS
+
+
+def _serve(path: str, sets: list[str], idle: float | None, memory: int, ready_fd: int | None) -> None:
+    import contextlib
+    import json
+    import os
+    from importlib import import_module
+
+    from penstock import wiring
+    from penstock.errors import PenstockError
+    from penstock.warm import sameness, starting
+
+    description = sameness.self_description(os.environ)
+
+    def tell(message: dict[str, Any]) -> None:
+        if ready_fd is None:
+            print(json.dumps(message), flush=True)
+            return
+        with contextlib.suppress(BrokenPipeError):  # the command that started this has not waited
+            os.write(ready_fd, json.dumps(message).encode() + b"\n")
+        if "doing" not in message:
+            os.close(ready_fd)
+
+    def preload() -> None:
+        for name in ("cli.run", "cli.shared.pipelines", "cli.shared.hooks", "cli.shared.silence", "cli.display.live"):
+            import_module(f"penstock.{name}")
+
+    try:
+        file = wiring.load(path, sets)
+        handed = starting.serve(
+            file,
+            idle_seconds=_idle(file, idle),
+            memory_limit=memory,
+            description=description,
+            preload=preload,
+            tell=tell,
+        )
+    except PenstockError as error:
+        if ready_fd is None:
+            raise
+        tell({"failed": {k: getattr(error, k) for k in ("what", "safe", "next_step", "exit_code")}})
+        raise typer.Exit(error.exit_code) from error
+    if handed is not None:
+        from penstock.cli import main
+        from penstock.cli.shared.environment import adopt
+
+        adopt(handed.added)
+        handed.run(main)
+
+
+def _stop(file: config.File, as_json: bool) -> None:
+    from penstock.warm import starting
+
+    found = starting.stop(file)
+    if found is None:
+        _print({"worker": None}, as_json, f"There is no warm worker for the store of {file.path}.")
+    else:
+        _print({"worker": found}, as_json, f"The warm worker (pid {found['pid']}) has ended.")
+
+
+def _show(document: dict[str, Any], as_json: bool, how: str) -> None:
+    from penstock.cli.shared.workers import worker_lines
+
+    _print({"worker": document}, as_json, "\n".join([f"The warm worker {how}.", *worker_lines(document)]))
+
+
+def _print(document: dict[str, Any], as_json: bool, text: str) -> None:
+    import json
+
+    print(json.dumps(document, ensure_ascii=False, indent=2) if as_json else text)

@@ -1,0 +1,100 @@
+"""A run's own process, forked by the worker: it becomes what the command would have been, and hears its signals."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import io
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.links.spark import lent
+from penstock.links.spark.lent import LentSpark
+from penstock.warm import wire
+
+_PR_SET_PDEATHSIG = 1
+#: signals that a command passes on
+PASSED_ON = (signal.SIGINT, signal.SIGTERM)
+#: seconds that a command may take to say that the run may begin
+BEGIN_SECONDS = 10.0
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel end this process when its parent ends, however that ends."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _set_buffering(stream: object) -> None:
+    """As a new interpreter does for whatever its standard files are."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(line_buffering=stream is sys.stderr or os.isatty(stream.fileno()))
+
+
+@dataclass(frozen=True)
+class Handed:
+    """A run that was handed over, in the process that is to run it."""
+
+    connection: socket.socket
+    #: the command's hello
+    hello: Mapping[str, Any]
+    spark: LentSpark
+
+    @property
+    def added(self) -> list[str]:
+        """Variables that the command has from an env file."""
+        return list(self.hello["added"])
+
+    def run(self, command: Callable[[], object]) -> None:
+        """Run the command as if it had been started here; ends as it ends, by SystemExit."""
+        os.environ.clear()
+        os.environ.update(self.hello["variables"])
+        sys.argv = ["penstock", *self.hello["words"]]
+        for stream in (sys.stdin, sys.stdout, sys.stderr):
+            _set_buffering(stream)
+        for number in PASSED_ON:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        self._await_begin()
+        lent.offer(self.spark)
+        threading.Thread(target=self._listen, name="penstock-command", daemon=True).start()
+        gc.disable()
+        try:
+            command()
+        except SystemExit as ended:
+            self._say_done(ended.code)
+            raise
+        self._say_done(0)
+
+    def _await_begin(self) -> None:
+        """Nothing has happened so far: a command that has given up meanwhile runs by itself."""
+        try:
+            wire.send(self.connection, {"started": os.getpid()})
+            message, _ = wire.receive(self.connection, BEGIN_SECONDS)
+        except wire.Gone:
+            os._exit(0)
+        if not message.get("begin"):
+            os._exit(0)
+
+    def _listen(self) -> None:
+        """Turn what the command is told into signals of this process; its end is one too."""
+        while True:
+            try:
+                message, _ = wire.receive(self.connection, None)
+            except wire.Gone:
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+            if message.get("signal") in PASSED_ON:
+                os.kill(os.getpid(), message["signal"])
+
+    def _say_done(self, code: Any) -> None:
+        number = code if isinstance(code, int) else 0 if code is None else 1
+        with contextlib.suppress(wire.Gone):  # the command has ended; this process ends now too
+            wire.send(self.connection, {"done": number})

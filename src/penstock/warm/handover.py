@@ -1,0 +1,180 @@
+"""The command's side: find a worker, hand the run over to it, pass signals on, and end as the run ends.
+
+Cheap where there is no worker: one look at a folder. Whatever goes wrong before the run has begun, the command runs by
+itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from penstock.errors import StreamFailed
+from penstock.warm import wire
+from penstock.warm.places import Place
+
+#: seconds that a worker may take to answer before the command runs by itself
+ANSWER_SECONDS = 2.0
+#: seconds that a worker may take to fork
+START_SECONDS = 5.0
+#: seconds between the end of a run's process and the worker's word about it
+END_SECONDS = 2.0
+SAFE = "Nothing was lost: a mark moves only after its slice is in."
+
+
+@dataclass(frozen=True)
+class Unused:
+    """There is a worker, and this run was not handed over to it."""
+
+    why: str
+
+
+def find(path: str, store_name: Callable[[], str | None], *, use_alias: bool = True) -> socket.socket | None:
+    """A connection to the worker of a pipeline file; None: there is none.
+
+    `store_name` reads the file for the name of its store; it is asked only if a worker is there that may serve it.
+    `use_alias`: the file itself says where its store is, so what the worker knows of it holds.
+    """
+    if sys.platform != "linux":
+        return None
+    place = Place.find()
+    if place is None:
+        return None
+    with place:
+        if not place.any_socket():
+            return None
+        name = (place.alias(path) if use_alias else None) or store_name()
+        connection = place.connect(name, ANSWER_SECONDS) if name is not None else None
+    if connection is not None and not wire.same_user(connection):
+        connection.close()
+        return None
+    return connection
+
+
+def hand_over(
+    connection: socket.socket, words: Sequence[str], variables: Mapping[str, str], added: Sequence[str]
+) -> int | Unused:
+    """Have the worker run a command, and wait for its end: the exit code.
+
+    `variables` is this process's environment, of which an env file has `added` some.
+    """
+    from penstock.warm.sameness import self_description
+
+    hello = {
+        "protocol": wire.PROTOCOL,
+        "words": list(words),
+        "variables": dict(variables),
+        "added": list(added),
+        "description": self_description(variables),
+    }
+    with connection:
+        try:
+            wire.send(connection, {"hello": hello})
+            answer, _ = wire.receive(connection, ANSWER_SECONDS)
+            if "refused" in answer:
+                return Unused(str(answer["refused"]))
+            sys.stdout.flush()
+            sys.stderr.flush()
+            wire.send(connection, {"go": True}, (0, 1, 2))
+            answer, _ = wire.receive(connection, START_SECONDS)
+            handle = os.pidfd_open(answer["started"])
+            passing = _Passing(connection)
+        except (wire.Gone, KeyError, ProcessLookupError):
+            return Unused("it does not answer")
+        with passing:
+            try:
+                passing.begin()
+                return _wait(connection, handle, passing, answer["started"])
+            finally:
+                os.close(handle)
+
+
+class _Passing:
+    """Passes signals on while it is open."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._before: dict[int, Any] = {}
+        #: signals that came before the run has begun
+        self._pending: list[int] | None = []
+        self.number: int | None = None
+        #: a second SIGINT has come: the command does not wait any longer than it must
+        self.at_once = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._pass_on)
+
+    def __enter__(self) -> _Passing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def begin(self) -> None:
+        """Let the run begin: from here on this command waits for its end."""
+        self._send({"begin": True})
+        pending, self._pending = self._pending or [], None
+        for number in pending:
+            self._send({"signal": number})
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        self.at_once = self.number is not None and number == signal.SIGINT
+        self.number = self.number or number
+        if self._pending is not None:
+            self._pending.append(number)
+        else:
+            self._send({"signal": number})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(wire.Gone):  # whoever waits sees the end by itself
+            wire.send(self._connection, message)
+
+
+def _wait(connection: socket.socket, handle: int, passing: _Passing, pid: int) -> int:
+    """Wait for the worker's word about the end; the run's process itself is watched too."""
+    done: int | None = None
+    process_ended = False
+    while True:
+        # Short looks: a signal's handler does not end the wait by itself.
+        patience = END_SECONDS if process_ended or passing.at_once else 1.0
+        watched: list[Any] = [connection] if process_ended else [connection, handle]
+        found, _, _ = select.select(watched, [], [], patience)
+        if connection in found:
+            try:
+                message, _ = wire.receive(connection, None)
+            except wire.Gone:
+                if done is not None:
+                    return done
+                raise _lost("the warm worker that ran this has ended") from None
+            if "ended" in message:
+                return _exit_code(int(message["ended"]), pid, passing)
+            done = message.get("done", done)
+        elif handle in found:
+            process_ended = True
+        elif process_ended:
+            if done is not None:
+                return done
+            raise _lost(f"the process of the warm worker that ran this (pid {pid}) has ended")
+        elif passing.at_once:
+            os.write(2, b"ended at once; run the same command again, it resumes where it stood\n")
+            return 128 + signal.SIGINT
+
+
+def _exit_code(status: int, pid: int, passing: _Passing) -> int:
+    if status >= 0:
+        return status
+    if passing.number == -status:
+        return 128 + passing.number  # it had come before the run could listen to signals
+    raise _lost(f"the process of the warm worker that ran this (pid {pid}) was ended by signal {-status}")
+
+
+def _lost(what: str) -> StreamFailed:
+    return StreamFailed(what, safe=SAFE, next_step="run the same command again, it resumes where it stood")

@@ -1,0 +1,168 @@
+"""The worker's Spark: a JVM that lives as long as the worker, with a context that a forked process has made in it.
+
+The worker itself never talks to the JVM: it would need connections and threads, and must stay fit to fork. It holds the
+pipe at whose end the JVM ends itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import PenstockError, StreamFailed
+from penstock.links.spark import jars, lent
+from penstock.links.spark.failures import died
+from penstock.links.spark.jvm import END_SECONDS
+from penstock.links.spark.lent import LentSpark, of_context
+from penstock.links.spark.log import SparkLog
+from penstock.links.spark.scratch import ScratchFolder, sweep
+from penstock.links.spark.session import SparkOptions, start
+from penstock.warm.child import die_with
+from penstock.warm.imports import import_for_parts
+
+#: seconds that the tasks of a run that has ended may take to stop
+TASKS_SECONDS = 20.0
+
+
+class WarmSpark:
+    """Starts the JVM, says how to attach to it, and ends it."""
+
+    def __init__(self, options: SparkOptions, settings: Mapping[str, str], packages: Sequence[str]) -> None:
+        self._options = options
+        self._files: list[Path] = jars.files(packages, settings)
+        self._wanted = of_context(settings)
+        self._log = SparkLog()
+        sweep()
+        self._scratch = ScratchFolder()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lent: LentSpark | None = None
+
+    def start(self) -> None:
+        """Start the JVM and a Spark in it, and run a job that has its Python workers import what they need."""
+        gateway = lent.launch(self._options, self._wanted, self._files, self._log, self._scratch.path)
+        process: subprocess.Popen[bytes] = gateway.proc
+        self._process = process
+        self._lent = LentSpark(
+            port=gateway.gateway_parameters.port,
+            secret=gateway.gateway_parameters.auth_token,
+            pid=process.pid,
+            ended=-1,
+            options=self._options,
+            settings=lent.lendable(self._options, self._wanted, self._files),
+            unfit=lambda _: None,
+        )
+        self.aside(self._begin)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def status(self) -> int | None:
+        """The JVM's exit status; None: it lives."""
+        return self._process.poll() if self._process is not None else None
+
+    def wait(self) -> int:
+        """The exit status of a JVM that is ending."""
+        assert self._process is not None
+        return self._process.wait()
+
+    def offer(self, ended: int, unfit: Callable[[str], object]) -> LentSpark:
+        """What a run's process needs to attach. `ended` becomes readable when the JVM ends."""
+        assert self._lent is not None
+        return replace(self._lent, ended=ended, unfit=unfit)
+
+    def let_go(self) -> None:
+        """In a forked process: hold neither the JVM's pipe nor the lock of its folder."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.returncode = 0  # not ours to wait for
+        self._scratch.let_go()
+
+    def end(self) -> None:
+        """End the JVM and remove its temporary files."""
+        process = self._process
+        if process is not None:
+            assert process.stdin is not None
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+            try:
+                process.wait(timeout=END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._log.close()
+        self._scratch.remove()
+
+    def stop_tasks(self) -> None:
+        """Cancel whatever still runs for a process that has ended, and wait until it has stopped."""
+        self.aside(_stop_tasks)
+
+    def aside(self, work: Callable[[Any], None]) -> None:
+        """Let a forked process do something with the JVM, by a gateway of its own; its error arrives here."""
+        offered = self._lent
+        assert offered is not None
+        reading, writing = os.pipe()
+        parent = os.getpid()
+        pid = os.fork()
+        if not pid:
+            die_with(parent)
+            self.let_go()
+            # The worker sees for itself whether the JVM ends: nothing comes through this pipe.
+            never, _held = os.pipe()
+            _report(writing, lambda: work(lent.connect(replace(offered, ended=never))))
+        os.close(writing)
+        with open(reading, "rb") as pipe:
+            said = pipe.read()
+        os.waitpid(pid, 0)
+        status = self.status()
+        if status is not None:
+            raise died(status, self._log.keep("the JVM of the warm worker has ended"))
+        error = (
+            pickle.loads(said) if said else StreamFailed("the warm worker's own process died", next_step="run again")
+        )
+        if error is not None:
+            raise error
+
+    def _begin(self, gateway: Any) -> None:
+        """In a forked process: make the context and the first session, and run a small job."""
+        from pyspark import SparkContext
+
+        SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
+        session = start(self._options, self._wanted, self._files, self._log, self._scratch.path)
+        count = self._options.workers
+        session.range(0, count, 1, count).mapInArrow(import_for_parts, "outcome binary").collect()
+
+
+def _report(writing: int, work: Callable[[], None]) -> None:
+    """Do the work, send its error or None, and end this process without what a whole interpreter does at its end."""
+    error: BaseException | None = None
+    try:
+        work()
+    except PenstockError as known:
+        error = known
+    except BaseException as unknown:  # noqa: BLE001 (handed to the process that waits)
+        error = StreamFailed(f"Spark failed: {type(unknown).__name__}: {unknown}", next_step="run again")
+    with open(writing, "wb") as pipe:
+        pipe.write(pickle.dumps(error))
+    os._exit(0)
+
+
+def _stop_tasks(gateway: Any) -> None:
+    import time
+
+    context = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
+    context.cancelAllJobs()
+    deadline = time.monotonic() + TASKS_SECONDS
+    while sum(info.numRunningTasks() for info in context.statusTracker().getExecutorInfos()):
+        if time.monotonic() > deadline:
+            raise StreamFailed("tasks of a run that has ended do not stop", next_step="run again")
+        time.sleep(0.05)
+        context.cancelAllJobs()

@@ -1,0 +1,42 @@
+"""How much memory a process and everything below it takes, shared pages counted once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def tree_bytes(pid: int) -> int:
+    """The proportional set size of a process and its descendants; those that end meanwhile do not count."""
+    return sum(_own_bytes(process) for process in tree(pid))
+
+
+def tree(pid: int) -> list[int]:
+    """A process and its descendants."""
+    found, waiting = [], [pid]
+    while waiting:
+        process = waiting.pop()
+        found.append(process)
+        waiting += _children(process)
+    return found
+
+
+def _own_bytes(pid: int) -> int:
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name == "Pss":
+            return int(value.split()[0]) * 1024
+    return 0
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (thread / "children").read_text().split())
+    except OSError:
+        pass  # it has ended
+    return found

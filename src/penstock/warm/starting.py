@@ -1,0 +1,242 @@
+"""Starts a worker: a detached process, or this one; and asks one that is there about itself, or to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from penstock import wiring
+from penstock.config import File
+from penstock.errors import UNTOUCHED, InputError, PenstockError, StreamFailed
+from penstock.links.spark.session import SparkOptions
+from penstock.links.spark.shared import Needs
+from penstock.warm import wire
+from penstock.warm.child import Handed
+from penstock.warm.places import Place, cache_folder, name_of
+
+#: seconds that a worker may take to answer a question
+ANSWER_SECONDS = 5.0
+#: seconds that a worker that is ending may take to be gone
+END_SECONDS = 60.0
+LOOK_SECONDS = 0.05
+
+
+def must_be_linux() -> None:
+    if sys.platform != "linux":
+        raise InputError(
+            "a warm worker needs Linux, which tells who is at the other end of a socket",
+            safe=UNTOUCHED,
+            next_step="run without it: `penstock run FILE` starts a Spark of its own",
+        )
+
+
+def store_name(file: File) -> str:
+    """The name of the worker that serves this file's store."""
+    return name_of(wiring.store_address(file))
+
+
+# ---------------------------------------------------------------- a worker that is there
+
+
+def ask(name: str, question: str) -> tuple[dict[str, Any], socket.socket] | None:
+    """What the worker of a store answers, with the connection; None: there is none, or it does not answer."""
+    place = Place.find()
+    if place is None:
+        return None
+    with place:
+        connection = place.connect(name, ANSWER_SECONDS)
+    if connection is None:
+        return None
+    try:
+        if not wire.same_user(connection):
+            raise wire.Gone("another user's")
+        wire.send(connection, {question: True})
+        answer, _ = wire.receive(connection, ANSWER_SECONDS)
+    except wire.Gone:
+        connection.close()
+        return None
+    return answer, connection
+
+
+def status(file: File) -> dict[str, Any] | None:
+    """What the worker of this file's store says of itself; None: there is none."""
+    found = ask(store_name(file), "status")
+    if found is None:
+        return None
+    answer, connection = found
+    connection.close()
+    document: dict[str, Any] | None = answer.get("status")
+    return document
+
+
+def stop(file: File) -> dict[str, Any] | None:
+    """Stop the worker of this file's store and wait for its end; what it said of itself. None: there was none."""
+    name = store_name(file)
+    found = ask(name, "stop")
+    if found is None:
+        return None
+    answer, connection = found
+    with connection, contextlib.suppress(wire.Gone):  # it closes the connection at its end
+        wire.receive(connection, None)
+    _await_end(name)
+    document: dict[str, Any] = answer["stopping"]
+    return document
+
+
+def _await_end(name: str) -> None:
+    """Wait until a worker that is ending has given up its lock."""
+    deadline = time.monotonic() + END_SECONDS
+    with Place.make() as place:
+        while True:
+            with place.locked(name) as free:
+                if free:
+                    return
+            if time.monotonic() > deadline:
+                raise StreamFailed(
+                    "the warm worker is ending and has not ended",
+                    safe=UNTOUCHED,
+                    next_step="wait for it, or find it with `ps` and end it by its process id",
+                )
+            time.sleep(LOOK_SECONDS)
+
+
+# ---------------------------------------------------------------- a new one
+
+
+def words_for(idle_seconds: float, memory_limit: int, sets: Sequence[str]) -> list[str]:
+    """The command of a worker, without its file."""
+    words = ["warm", "--memory", str(memory_limit), "--for", f"{idle_seconds:.3f}"]
+    return words + [word for each in sets for word in ("--set", each)]
+
+
+def log_path(name: str) -> Path:
+    return cache_folder() / f"warm-{name}.log"
+
+
+def start_detached(
+    words: Sequence[str],
+    path: str,
+    name: str,
+    environment: Mapping[str, str],
+    heard: Callable[[dict[str, Any]], object] | None,
+) -> subprocess.Popen[bytes]:
+    """Start `penstock WORDS --foreground PATH` in the background; `heard` gets what it says until it is ready.
+
+    Without `heard` it is not waited for.
+    """
+    log = log_path(name)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    reading, writing = os.pipe()
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    try:
+        process = subprocess.Popen(
+            # -P: a module in the folder it works in must not be taken for one of ours.
+            [sys.executable, "-P", "-m", "penstock", *words, "--foreground", "--ready-fd", str(writing), "--", path],
+            stdin=subprocess.DEVNULL,
+            stdout=handle,
+            stderr=handle,
+            env=dict(environment),
+            start_new_session=True,
+            pass_fds=(writing,),
+        )
+    finally:
+        os.close(handle)
+        os.close(writing)
+    with open(reading, encoding="utf-8") as pipe:
+        for line in pipe if heard is not None else ():
+            assert heard is not None
+            heard(json.loads(line))
+    return process
+
+
+def serve(
+    file: File,
+    *,
+    idle_seconds: float,
+    memory_limit: int,
+    description: Mapping[str, Any],
+    preload: Callable[[], object],
+    tell: Callable[[dict[str, Any]], object],
+) -> Handed | None:
+    """Be the worker of a file's store until it ends; in a process that was forked for a run, return that run.
+
+    `tell` gets what is being done and at last `ready`. InputError if the store has a worker already.
+    """
+    from penstock.warm.imports import import_for_runs
+    from penstock.warm.jvm import WarmSpark
+    from penstock.warm.store_watch import StoreWatch
+    from penstock.warm.worker import Worker
+
+    must_be_linux()
+    name = store_name(file)
+    place = Place.make()
+    lock = place.lock(name)
+    if lock is None:
+        raise InputError(
+            "the store has a warm worker already",
+            safe=UNTOUCHED,
+            next_step="use that one, or stop it first: `penstock warm FILE --stop`",
+        )
+    tell({"doing": "starting Spark"})
+    options, needs = spark_needs(file)
+    spark = WarmSpark(options, needs.settings, needs.packages)
+    try:
+        preload()
+        import_for_runs()
+        spark.start()
+        _freeze()
+        worker = Worker(
+            place,
+            name,
+            lock,
+            spark,
+            StoreWatch(wiring.store_path(file), lambda: wiring.missing_store(file) is not None),
+            description=description,
+            idle_seconds=idle_seconds,
+            memory_limit=memory_limit,
+            say=_say,
+        )
+    except BaseException:
+        spark.end()
+        raise
+    place.set_alias(file.path, name)
+    return worker.serve(lambda: tell({"ready": worker.document()}))
+
+
+def spark_needs(file: File) -> tuple[SparkOptions, Needs]:
+    """The Spark that all pipelines of a file need together, without what each session may have of its own."""
+    options = SparkOptions(**file.spark.model_dump(exclude={"keep_warm"}))
+    together = Needs(dict(options.config))
+    for needs in wiring.needs_of(file, list(file.pipelines)):
+        together = together.and_also(needs.for_the_start())
+    return options, together
+
+
+def _freeze() -> None:
+    """What is there by now is shared with every process that is forked: no collector must touch it."""
+    import gc
+    import warnings
+
+    # There are threads by now, of OpenBLAS and jemalloc. Both see to it that they can be forked.
+    warnings.filterwarnings("ignore", ".* multi-threaded, use of fork", DeprecationWarning)
+    gc.collect()
+    gc.freeze()
+
+
+def _say(text: str) -> None:
+    print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z warm worker {os.getpid()} {text}", file=sys.stderr, flush=True)
+
+
+def failure(document: Mapping[str, Any]) -> PenstockError:
+    """The error that a worker reported while it started."""
+    kind = InputError if document["exit_code"] == InputError.exit_code else StreamFailed
+    return kind(document["what"], safe=document["safe"], next_step=document["next_step"])
