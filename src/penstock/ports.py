@@ -730,6 +730,13 @@ class Mover(Protocol):
         """How many parts move at the same time. A cluster may say so only after the first move."""
         ...
 
+    def begin(self) -> None:
+        """Begin to start what takes long, beside the caller: there is something to move. Returns at once. Idempotent.
+
+        `close` ends it, also if nothing was moved after all.
+        """
+        ...
+
     def warm(self) -> None:
         """Start what takes long, before something is held for `move`: a snapshot, a lock. Idempotent."""
         ...

@@ -115,6 +115,9 @@ class Hands:
     def workers(self) -> int:
         return self.spark.workers
 
+    def begin(self) -> None:
+        self._made().begin()
+
     def warm(self) -> None:
         self._made().warm()
 

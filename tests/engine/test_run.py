@@ -128,6 +128,51 @@ def test_nothing_new_takes_no_lease_even_where_another_holds_it(one: Pipeline) -
     assert one.run().exit_code == 0
 
 
+# ---------------------------------------------------------------- what takes long to start
+
+
+class Beginning(LoopMover):
+    """Keeps what was asked of it, beside what the engine did meanwhile."""
+
+    def __init__(self, steps: list[str]) -> None:
+        super().__init__()
+        self.steps = steps
+
+    def begin(self) -> None:
+        self.steps.append("begin")
+
+    def move(self, *given: Any) -> Any:
+        self.steps.append("move")
+        return super().move(*given)
+
+    def close(self) -> None:
+        self.steps.append("close")
+
+
+def test_the_mover_begins_to_start_before_the_lease_is_asked_for(three: Pipeline) -> None:
+    steps: list[str] = []
+    assert (
+        three.open(At("engine.leased", lambda: steps.append("leased")), mover=lambda: Beginning(steps)).run().exit_code
+        == 0
+    )
+    assert steps[:3] == ["begin", "leased", "move"]
+    assert steps.count("begin") == 1, "the first stream with rows says it all"
+
+
+def test_what_was_begun_is_closed_where_another_holds_the_pipeline(one: Pipeline) -> None:
+    one.store.acquire(PIPELINE, Owner("other", "there", 7), now=one.clock.now(), ttl=60, gone=lambda _: False)
+    one.gone, steps = False, list[str]()
+    assert one.open(mover=lambda: Beginning(steps)).run().exit_code == 4
+    assert steps == ["begin", "close"]
+
+
+def test_an_open_slice_that_the_sink_lacks_begins_it_too(one: Pipeline) -> None:
+    broken_off(one)
+    steps: list[str] = []
+    assert one.open(mover=lambda: Beginning(steps)).run().exit_code == 0
+    assert steps[:2] == ["begin", "move"]
+
+
 # ---------------------------------------------------------------- one stream's failure is its own
 
 

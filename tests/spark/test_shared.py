@@ -18,6 +18,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from penstock.errors import InputError
 from penstock.links.spark import Needs, SharedSpark, SparkHouse, SparkOptions, shared
+from penstock.links.spark.launch import GATEWAY
 from penstock.links.spark.log import SparkLog
 
 LAKE = "spark.sql.catalog.lake"
@@ -212,7 +213,8 @@ def counting_java(folder: Path) -> dict[str, str]:
 
 def starts(folder: Path) -> int:
     lines = (folder / "starts").read_text().splitlines()
-    return sum("pyspark-shell" in line and "launcher.Main" not in line for line in lines)
+    assert not [line for line in lines if "launcher.Main" in line], "`java` is started directly"
+    return sum(GATEWAY in line for line in lines)
 
 
 def test_a_command_with_three_pipelines_starts_one_jvm(database: str, tmp_path: Path) -> None:

@@ -273,13 +273,20 @@ class Engine:
 
     def _has_work(self, gate: Gate) -> bool:
         state = self.store.state(self.pipeline, gate.stream)
-        if state.intent or state.reset_wanted or state.stopped:
+        if state.reset_wanted or state.stopped:
             return True
         held = self.sink.held(gate.stream)
+        if state.intent:
+            if state.intent.kind.moves and (held is None or held.position.id != state.intent.id):
+                self.mover().begin()
+            return True
         if (held.position.id if held else None) != (state.last.id if state.last else None):
             return True
         gate.last = held.position if held else None
         planned = gate.plan(state, Budget(self.settings.slice_bytes, rows=1, look=True))
+        if planned is not None and planned.kind.moves and planned.rows != 0:
+            # It starts beside all that comes before the first row moves: the other looks, the lease, the plan.
+            self.mover().begin()
         # Rows that someone keeps from being read are told, and so that the run's record has them.
         return planned is not None or gate.held
 

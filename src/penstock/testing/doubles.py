@@ -41,6 +41,9 @@ class LoopMover:
     def __init__(self) -> None:
         self.cancelled = False
 
+    def begin(self) -> None:
+        return None
+
     def warm(self) -> None:
         return None
 

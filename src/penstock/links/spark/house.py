@@ -20,6 +20,7 @@ from penstock.links.spark.cluster import ExecutorWatch
 from penstock.links.spark.failures import died, foreign_python, telling
 from penstock.links.spark.session import SparkOptions
 from penstock.links.spark.shared import Needs, SharedSpark
+from penstock.links.spark.starting import given_up_error
 
 #: how often a waiting driver looks up, so that a signal is heeded
 _LOOK = 0.1
@@ -49,6 +50,8 @@ class SparkHouse:
         self._begins, self._ready = begins, ready
         self._session: Any = None
         self._cancelled = threading.Event()
+        #: a start was begun that nobody has waited for
+        self._begun = False
         #: a wait was given up, and its work may still go on in the JVM
         self._left_work = False
         #: the cluster's size, as it says itself
@@ -65,14 +68,22 @@ class SparkHouse:
     def session(self) -> Any:
         """The session, opened at the first call and again if it has died; InputError if it cannot be."""
         if not self._alive():
-            starts = not self.shared.serves(self._needs)
-            if starts:
+            begun, self._begun = self._begun, False
+            starts = begun or not self.shared.serves(self._needs)
+            if starts and not begun:
                 self._begins()
             # Beside this thread: Spark, started on the main one, would take over SIGINT.
             self._session = self.wait(partial(self.shared.open, self._needs))
             if starts:
                 self._ready()
         return self._session
+
+    def begin(self) -> None:
+        """Begin to start Spark beside the caller, if it must be started: it will be needed. `session` waits for it."""
+        if not self._begun and not self._cancelled.is_set() and not self.shared.serves(self._needs):
+            self._begins()
+            self._begun = True
+            self.shared.begin(self._needs)
 
     def wait(self, work: Callable[[], Outcome], failed: str = "Spark failed") -> Outcome:
         """Run a Spark action beside this thread, so that a signal can end the wait.
@@ -100,7 +111,7 @@ class SparkHouse:
             if watch is not None:
                 watch.look()
         if self._cancelled.is_set():
-            raise StreamFailed("the move was given up on request", next_step="run again; the slice is still open")
+            raise given_up_error()
         self._left_work = False
         if failure:
             raise self._explained(failure[0], failed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import sys
 import warnings
 from typing import Any
 
@@ -24,7 +25,9 @@ class Jvm:
 
     @classmethod
     def current(cls) -> Jvm | None:
-        """The one that PySpark uses at present."""
+        """The one that PySpark uses at present; PySpark is not imported for that."""
+        if "pyspark" not in sys.modules:
+            return None
         from pyspark import SparkContext
 
         return None if SparkContext._gateway is None else cls(SparkContext._gateway)
@@ -58,10 +61,26 @@ class Jvm:
         gateway: Any = self._gateway
         gateway.shutdown()
         if self._process is not None:
-            _end(self._process)
+            end(self._process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def forget_dead() -> None:
+    """Have PySpark forget a JVM that has died."""
+    before = Jvm.current()
+    if before is not None and before.status() is not None:
+        before.end()
+
+
+def context_runs() -> bool:
+    """Whether someone in this process has a SparkContext."""
+    if "pyspark" not in sys.modules:
+        return False
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is not None
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
     """A JVM that PySpark has started ends when its standard input does."""
     if process.stdin is not None:
         with contextlib.suppress(BrokenPipeError):

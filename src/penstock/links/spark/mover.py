@@ -34,6 +34,9 @@ class SparkMover:
     def workers(self) -> int:
         return self.house.workers
 
+    def begin(self) -> None:
+        self.house.begin()
+
     def warm(self) -> None:
         self.house.session()
 

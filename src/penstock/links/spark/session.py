@@ -13,8 +13,10 @@ from typing import Any
 from penstock.errors import InputError
 from penstock.links.spark.cluster import must_answer, must_be_classic, workers_of
 from penstock.links.spark.failures import died, unstarted
-from penstock.links.spark.jvm import Jvm
+from penstock.links.spark.jvm import Jvm, end
+from penstock.links.spark.launch import Command, Launched
 from penstock.links.spark.log import SparkLog
+from penstock.links.spark.starting import Start, given_up_error
 
 #: unless told otherwise: a worker takes some 240 MiB, and a server seldom sends faster to more of them
 MOST_WORKERS = 4
@@ -86,20 +88,34 @@ def united(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, st
     return result
 
 
-def start(options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path], log: SparkLog, scratch: Path) -> Any:
-    """A session; InputError with what to install if Spark cannot start here. `scratch` is for temporary files."""
+def start(
+    options: SparkOptions,
+    wanted: Mapping[str, str],
+    jars: Sequence[Path],
+    log: SparkLog,
+    scratch: Path,
+    attempt: Start | None = None,
+) -> Any:
+    """A session; InputError with what to install if Spark cannot start here. `scratch` is for temporary files.
+
+    An `attempt` is told of the JVM, so that it can be given up.
+    """
     # PySpark looks nowhere else for it, whatever the settings say.
     os.environ["PYSPARK_PYTHON"] = wanted.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    from pyspark import SparkConf, SparkContext
+    settings = _settings(options, wanted, jars, scratch)
+    early = None
+    if "pyspark" not in sys.modules:
+        must_be_classic(options.resolved_master, wanted, os.environ)
+        # The JVM begins while PySpark is imported.
+        early = _launch(options, settings, log, scratch, attempt)
+    from pyspark import SparkContext
     from pyspark.errors import PySparkException
-    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
     if SparkContext._active_spark_context is None:
         must_be_classic(options.resolved_master, wanted, os.environ)
         must_answer(options.resolved_master)
-    settings = _settings(options, wanted, jars, scratch)
     builder = SparkSession.builder.master(options.resolved_master)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -107,19 +123,20 @@ def start(options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path]
     try:
         with SparkContext._lock:
             if SparkContext._gateway is None:
-                # Not by turning our own standard error away meanwhile: a signal's last words must get through.
-                public = [(key, value) for key, value in settings.items() if not _private(key)]
-                conf = SparkConf().setMaster(options.resolved_master).setAll(public)
-                with log.opened(scratch) as handle:
-                    gateway = launch_gateway(conf, {"stderr": handle})  # type: ignore[no-untyped-call]  # pyspark's own
+                early = early or _launch(options, settings, log, scratch, attempt)
+                gateway = early.gateway() if early else _submit(options, settings, log, scratch)
                 SparkContext._gateway = gateway
                 SparkContext._jvm = gateway.jvm
                 launched = Jvm(gateway)
+            elif early is not None:
+                end(early.process)  # another thread was quicker
         session = _of_its_own(SparkSession, builder, settings)
     except (PySparkException, OSError, RuntimeError) as error:
         status = launched.status(error) if launched is not None else None
         if launched is not None:
             launched.end()
+        if attempt is not None and attempt.given_up:
+            raise given_up_error() from error
         if status is not None:
             raise died(status, log.keep(str(error))) from error
         raise unstarted(options.resolved_master, str(error), log.keep(str(error))) from error
@@ -127,6 +144,39 @@ def start(options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path]
         log.take_errors_of(session.sparkContext._accumulatorServer)
     _check(session, settings)
     return session
+
+
+def _public(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings that everyone may see on a command line."""
+    return {key: value for key, value in settings.items() if not _private(key)}
+
+
+def _launch(
+    options: SparkOptions, settings: Mapping[str, str], log: SparkLog, scratch: Path, attempt: Start | None
+) -> Launched | None:
+    """A JVM that we have started ourselves; None: that is for `spark-submit` to do."""
+    if not options.one_process:
+        return None
+    public = _public(settings) | {"spark.master": options.resolved_master}
+    command = Command.plain(public, os.environ)
+    if command is None:
+        return None
+    with log.opened(scratch) as handle:
+        launched = command.launch(scratch, handle)
+    if attempt is not None:
+        attempt.launched(launched.process)
+    return launched
+
+
+def _submit(options: SparkOptions, settings: Mapping[str, str], log: SparkLog, scratch: Path) -> Any:
+    """The gateway of a JVM that `spark-submit` has started."""
+    from pyspark import SparkConf
+    from pyspark.java_gateway import launch_gateway
+
+    conf = SparkConf().setMaster(options.resolved_master).setAll(list(_public(settings).items()))
+    # Not by turning our own standard error away meanwhile: a signal's last words must get through.
+    with log.opened(scratch) as handle:
+        return launch_gateway(conf, {"stderr": handle})  # type: ignore[no-untyped-call]  # pyspark's own
 
 
 def _of_its_own(sessions: Any, builder: Any, settings: Mapping[str, str]) -> Any:

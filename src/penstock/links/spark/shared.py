@@ -10,13 +10,15 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from penstock.errors import InputError
-from penstock.links.spark.jvm import Jvm, stop
+from penstock.links.spark.jvm import Jvm, context_runs, forget_dead, stop
 from penstock.links.spark.log import SparkLog
 from penstock.links.spark.scratch import ScratchFolder, sweep
 from penstock.links.spark.session import SECRET, SparkOptions, start, united
+from penstock.links.spark.starting import Start, given_up_error
 
 #: settings that can still be made once a session runs, and that each session has for itself
 AT_RUN_TIME = "spark.sql.catalog."
@@ -55,8 +57,12 @@ class SharedSpark:
         self._session: Any = None
         self._jvm: Jvm | None = None
         self._scratch: ScratchFolder | None = None
-        #: what the JVM was started with
-        self._has = Needs()
+        #: a start that goes on, or whose outcome nobody has asked for
+        self._starting: Start | None = None
+        #: what the JVM was started with, and what for
+        self._has = self._started_for = Needs()
+        #: the session that came with the start, until somebody uses it
+        self._unused: Any = None
 
     @property
     def alive(self) -> bool:
@@ -77,14 +83,24 @@ class SharedSpark:
             return False
         return both == self._has.for_the_start() and not self._would_show(needs)
 
+    def begin(self, needs: Needs) -> None:
+        """Begin to start the JVM beside the caller, unless it runs or starts already; `open` waits for it."""
+        if self._starting is None and not self.alive:
+            self._starting = Start(partial(self._start, needs))
+
     def open(self, needs: Needs) -> Any:
-        """A session that has all this; starts the JVM if it must, so it is not for the calling thread."""
+        """A session that has all this; waits for the JVM's start if there must be one."""
         with self._lock:
-            if self.serves(needs) and not self.lent:
-                return self._another(needs)
-            if self.alive and not self.lent:
+            self._await_start()
+            if self.lent:
+                self._session = None  # somebody else's is asked again whether it has what we need
+            if not self.serves(needs):
                 self.end()
-            return self._start(needs)
+                self.begin(needs)
+                self._await_start()
+            first, self._unused = self._unused, None
+            # The one that was started has the catalogs of whoever it was started for.
+            return first if first is not None and needs == self._started_for else self._another(needs)
 
     def status(self, error: BaseException | None = None) -> int | None:
         """The exit status of a JVM that has died; None: it lives, or there is none."""
@@ -116,7 +132,10 @@ class SharedSpark:
 
         One that somebody else in this process had started is theirs to end.
         """
-        session, self._session = self._session, None
+        starting, self._starting = self._starting, None
+        if starting is not None:
+            starting.give_up()
+        session, self._session, self._unused = self._session, None, None
         jvm, self._jvm = self._jvm, None
         dead = jvm is not None and jvm.status() is not None
         if session is not None and orderly and not dead and not self.lent:
@@ -147,28 +166,40 @@ class SharedSpark:
                 session.conf.set(key, value)
         return session
 
-    def _start(self, needs: Needs) -> Any:
+    def _await_start(self) -> None:
+        starting = self._starting
+        if starting is not None:
+            try:
+                starting.wait()
+            finally:
+                self._starting = None
+
+    def _start(self, needs: Needs, attempt: Start) -> None:
         from penstock.links.spark import jars, lent
 
         wanted = self._with_what_comes(needs)
         files = jars.files(wanted.packages, wanted.settings)
         attached = lent.attach(self.options, wanted.settings, files)
-        from pyspark import SparkContext
-
-        before = Jvm.current()
-        if before is not None and before.status() is not None:
-            before.end()
-        self.lent = SparkContext._active_spark_context is not None
-        if self._scratch is None:
-            sweep()
-            self._scratch = ScratchFolder()
-        session = start(self.options, wanted.settings, files, self.log, self._scratch.path)
-        self._session, self._has, self._jvm = session, wanted, Jvm.current()
+        forget_dead()
+        self.lent = context_runs()
+        sweep()
+        scratch = ScratchFolder()
+        try:
+            session = start(self.options, wanted.settings, files, self.log, scratch.path, attempt)
+            if attempt.given_up:
+                raise given_up_error()
+        except BaseException:
+            jvm = Jvm.current()
+            if attempt.given_up and jvm is not None and not self.lent:
+                jvm.end()
+            scratch.remove()
+            raise
+        self._scratch, self._jvm, self._has, self._started_for = scratch, Jvm.current(), wanted, needs
+        self._session = self._unused = session
         if attached or not self.lent:
             self.log.take_loggers()
         if attached:
             self.log.take_errors_of(session.sparkContext._accumulatorServer)
-        return session
 
     def _with_what_comes(self, needs: Needs) -> Needs:
         """What a start must give, and what will be needed later where that fits: others get another start."""
