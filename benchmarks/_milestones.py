@@ -21,6 +21,8 @@ from types import ModuleType
 from typing import Any
 
 SESSION_MODULE = "pyspark.sql.session"
+#: the last words of a command that starts the JVM with which PySpark talks
+GATEWAYS = ("pyspark-shell", ".PythonGatewayServer")
 
 
 class Milestones:
@@ -40,17 +42,16 @@ class Milestones:
         """Python's own report of what is about to be done."""
         if event == "sqlite3.connect":
             self.reach("store")
-        elif event in ("subprocess.Popen", "os.posix_spawn") and starts_java(arguments[1]):
+        elif event in ("subprocess.Popen", "os.posix_spawn") and starts_spark(arguments[1]):
             self.reach("java")
         elif event == "socket.connect" and "java" in self._reached and isinstance(arguments[1], tuple):
             self.reach("booted")
 
 
-def starts_java(command: Any) -> bool:
-    """Whether a command starts Spark's JVM, by its script or by itself."""
+def starts_spark(command: Any) -> bool:
+    """Whether a command starts Spark's JVM, by its script or by itself; others may only ask Java for its version."""
     words = [command] if isinstance(command, (str, bytes)) else list(command)
-    names = [Path(word.decode() if isinstance(word, bytes) else str(word)).name for word in words[:1]]
-    return any(name.startswith(("java", "spark-submit", "spark-class")) for name in names)
+    return any(str(word).endswith(GATEWAYS) for word in words)
 
 
 class SessionWatch(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -158,15 +158,16 @@ def test_a_run_that_was_not_handed_over_ends_it(tmp_path: Path, monkeypatch: pyt
 
 #: stand-ins for the command and for PySpark: a start that does what a real one does, in its order
 COMMAND = """
-import socket, sqlite3, subprocess, sys
+import socket, sqlite3, subprocess, sys, time
 def main():
     print(sys.argv[1:])
     server = socket.create_server(("127.0.0.1", 0))
     socket.create_connection(server.getsockname())
     sqlite3.connect(":memory:")
-    subprocess.run(["true", "java"])
-    subprocess.run(["true"], executable="/bin/true")
-    subprocess.run([sys.argv[-1]])
+    subprocess.run(["true", "java", "-version"])
+    socket.create_connection(server.getsockname())
+    open("record", "a").write(f"asked {time.time():.6f}\\n")
+    subprocess.run(["true", sys.argv[-1]])
     socket.create_connection(server.getsockname())
     from pyspark.sql.session import SparkSession
     SparkSession()
@@ -178,19 +179,18 @@ class SparkSession:
 """
 
 
-def test_milestones_are_noticed_once_and_in_their_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("gateway", ["pyspark-shell", "org.apache.spark.api.python.PythonGatewayServer"])
+def test_milestones_are_noticed_once_and_in_their_order(tmp_path: Path, gateway: str) -> None:
     for path, text in {"penstock/cli.py": COMMAND, "pyspark/sql/session.py": SESSION}.items():
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).parent.joinpath("__init__.py").touch()
         (tmp_path / path).write_text(text)
     (tmp_path / "pyspark" / "__init__.py").touch()
-    java = tmp_path / "java"
-    java.symlink_to("/bin/true")
-    command = [sys.executable, _milestones.__file__, "record", "run", str(java)]
+    command = [sys.executable, _milestones.__file__, "record", "run", gateway]
     said = orders.run_once(command, {**os.environ, "PYTHONPATH": str(tmp_path)}, tmp_path)
-    assert said == f"{['run', str(java)]}\n"
+    assert said == f"{['run', gateway]}\n"
     lines = [line.split() for line in (tmp_path / "record").read_text().splitlines()]
-    assert [name for name, _ in lines] == ["store", "java", "booted", "session"]
+    assert [name for name, _ in lines] == ["store", "asked", "java", "booted", "session"]
     assert sorted(float(moment) for _, moment in lines) == [float(moment) for _, moment in lines]
 
 
