@@ -67,13 +67,22 @@ def pss(pid: int) -> int:
 
 def cpu(pid: int) -> float:
     """CPU seconds of a process alone; 0 if it has ended."""
+    return sum(_times(pid)[:2])
+
+
+def cpu_of_waited(pid: int) -> float:
+    """CPU seconds of the children whose end a process has waited for; 0 if it has ended itself."""
+    return sum(_times(pid)[2:])
+
+
+def _times(pid: int) -> list[float]:
+    """User and system time of a process, then of the children that it has waited for."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return 0.0
-    # The name, in brackets, may hold anything; what follows it is field 3, and user and system time are 14 and 15.
-    fields = stat.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+        return [0.0] * 4
+    # The name, in brackets, may hold anything; what follows it is field 3, and the times are 14 to 17.
+    return [int(field) / TICKS for field in stat.rpartition(")")[2].split()[11:15]]
 
 
 def tree_of(pid: int) -> list[psutil.Process]:
@@ -110,11 +119,17 @@ def spending(pid: int) -> Iterator[list[Cost]]:
     found: list[Cost] = []
     begun = time.perf_counter()
     with watching(pid) as peak:
-        before = dict(peak.cpu)
+        before, waited = dict(peak.cpu), cpu_of_waited(pid)
         yield found
         seconds = time.perf_counter() - begun
-    spent = sum(peak.cpu.values()) - sum(before.values())
-    found.append(Cost(seconds, spent, peak.bytes / MIB))
+        waited = cpu_of_waited(pid) - waited
+    alive = {one.pid for one in tree_of(pid)}
+    spent = {name: after - before.get(name, 0.0) for name, after in peak.cpu.items()}
+    going_on = {name for name in spent if int(name.rpartition(" ")[2]) in alive}
+    # Of a child that has ended, the kernel's count is exact if it was waited for; otherwise it is what was seen.
+    ended = sum(each for name, each in spent.items() if name not in going_on)
+    goes_on = sum(each for name, each in spent.items() if name in going_on)
+    found.append(Cost(seconds, goes_on + max(ended, waited), peak.bytes / MIB))
 
 
 def cost_of(command: Sequence[str], env: Mapping[str, str], folder: Path) -> Cost:

@@ -155,6 +155,24 @@ def test_only_what_is_spent_meanwhile_counts() -> None:
     assert 0.4 < cost[0].cpu < 0.9
 
 
+def test_a_child_that_ends_meanwhile_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a warm worker does it, which runs each command in a child and waits for it; no look has seen it."""
+    monkeypatch.setattr(_processes, "LOOK", 60)
+    burn = "import time\nwhile time.process_time() < 0.5: pass"
+    script = (
+        f"import subprocess, sys\nwhile input(): print(subprocess.run([sys.executable, '-c', {burn!r}]), flush=True)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with _processes.spending(process.pid) as cost:
+            process.stdin.write(b"more\n")
+            process.stdin.flush()
+            process.stdout.readline()
+        process.communicate(b"\n")
+    assert 0.4 < cost[0].cpu < 0.9
+
+
 def test_the_comparison_ends_with_its_json(tmp_path: Path) -> None:
     """On a small table and without the peers, whose environment is not the tests' to make."""
     command = [sys.executable, "-m", "benchmarks.postgres_out", "--rows", "5000", "--runs", "1", "--only", "copy"]
