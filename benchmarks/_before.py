@@ -30,10 +30,9 @@ next: git fetch --unshallow (if the clone is shallow), or clone the repository w
 
 @dataclass(frozen=True)
 class Before:
-    """How to call the command of a checkout."""
+    """How to call the command of a checkout: `python -m penstock` in its environment."""
 
-    #: the program and its first arguments
-    command: list[str]
+    python: str
     #: of its Python files
     source: Path
 
@@ -59,7 +58,7 @@ def before(top: Path = peers.TOP, commit: str = COMMIT) -> Before:
     if (folder / LOCK).read_bytes() != (top / LOCK).read_bytes():
         subprocess.run([str(folder / "script" / "setup")], check=True)
         python = str(folder / ".venv" / "bin" / "python")
-    return Before([python, "-m", "penstock"], folder / "src")
+    return Before(python, folder / "src")
 
 
 def _ask(folder: Path, *words: str) -> str | None:

@@ -25,7 +25,7 @@ class Cold:
         )
         self.landed = self.folder / "out" / "shop"
         self.env = ground.env
-        self.command = [orders.COMMAND]
+        self.command, self.python = [orders.COMMAND], orders.PYTHON
 
     def take(self) -> Cost:
         """Take what is new of the table."""
@@ -46,7 +46,8 @@ class Before(Cold):
     def __init__(self, ground: Ground, name: str, stack: ExitStack) -> None:
         super().__init__(ground, name, stack)
         checkout = before()
-        self.command, self.env = checkout.command, checkout.environment(ground.env)
+        self.command, self.python = [checkout.python, "-m", "penstock"], checkout.python
+        self.env = checkout.environment(ground.env)
 
 
 class HandedOver(Cold):

@@ -32,7 +32,7 @@ from pathlib import Path
 from benchmarks import _orders as orders
 from benchmarks import _peers as peers
 from benchmarks import postgres_out, tick
-from benchmarks._archive import wait_for_archive
+from benchmarks._archive import own_folder, wait_for_archive
 from benchmarks._contenders import FEW, FEW_ROWS, FLOATS, Ground
 from benchmarks._processes import Cost
 from benchmarks._starts import Before, Cold, HandedOver
@@ -100,6 +100,7 @@ def found(rows: int, runs: int, names: Sequence[str]) -> Medians:
     if any(name.startswith(("dlt", "rustream")) for name in names):
         peers.program("python")
     with tempfile.TemporaryDirectory(prefix="penstock-cold-") as folder, PostgresServer() as server:
+        own_folder(Path(folder))
         url = server.database("shop")
         ground = Ground(url, Path(folder), rows, runs)
         orders.make_orders(url, rows)

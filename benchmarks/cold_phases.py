@@ -32,7 +32,7 @@ from typing import Any
 from benchmarks import _milestones, tick
 from benchmarks import _orders as orders
 from benchmarks import _plot_phases as plot
-from benchmarks._archive import wait_for_archive
+from benchmarks._archive import own_folder, wait_for_archive
 from benchmarks._contenders import FEW, FEW_ROWS, Ground
 from benchmarks._plot_phases import Phases
 from benchmarks._starts import Before, Cold
@@ -78,7 +78,7 @@ def measured(taker: Cold) -> dict[str, float]:
     script = str(Path(_milestones.__file__).resolve())
     begun = time.time()
     said = orders.run_once(
-        [taker.command[0], script, str(record), "run", "shop.yaml", "shop", "--json"], taker.env, taker.folder
+        [taker.python, script, str(record), "run", "shop.yaml", "shop", "--json"], taker.env, taker.folder
     )
     ended = time.time()
     reached = {name: float(moment) for name, moment in (line.split() for line in record.read_text().splitlines())}
@@ -90,6 +90,7 @@ def found(rows: int, runs: int) -> dict[str, dict[str, float]]:
     """The medians of each command's phases."""
     spent: dict[str, list[dict[str, float]]] = {name: [] for name in COMMANDS}
     with tempfile.TemporaryDirectory(prefix="penstock-phases-") as folder, PostgresServer() as server:
+        own_folder(Path(folder))
         ground = Ground(server.database("shop"), Path(folder), rows, runs)
         orders.make_orders(ground.url, rows)
         orders.make_orders(ground.url, FEW_ROWS, FEW)

@@ -15,10 +15,11 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from benchmarks import _archive, _before, _milestones, _worker, cold, cold_phases, tick
+from benchmarks import _archive, _before, _worker, cold, cold_phases, tick
 from benchmarks import _orders as orders
 from benchmarks._contenders import Ground
 from benchmarks._processes import Cost
+from benchmarks._starts import Cold
 
 # ---------------------------------------------------------------- the older checkout
 
@@ -53,7 +54,7 @@ def clone(tmp_path: Path) -> tuple[Path, str]:
 
 
 def version_of(found: _before.Before, folder: Path) -> str:
-    return orders.run_once(found.command, found.environment(os.environ), folder).strip()
+    return orders.run_once([found.python, "-m", "penstock"], found.environment(os.environ), folder).strip()
 
 
 def test_the_older_commit_runs_its_own_code(clone: tuple[Path, str]) -> None:
@@ -131,7 +132,7 @@ def test_rows_that_came_otherwise_end_it(tmp_path: Path, database: str, monkeypa
 
 
 def test_an_archive_in_the_making_is_noticed() -> None:
-    name = f"{_archive.MAKING}={os.getpid()}"
+    name = f"penstock.test.{os.getpid()}"
     with subprocess.Popen([sys.executable, "-c", "input()", name], stdin=subprocess.PIPE) as process:
         assert _archive.making(name)
         process.communicate(b"\n")
@@ -158,20 +159,24 @@ def test_a_run_that_was_not_handed_over_ends_it(tmp_path: Path, monkeypatch: pyt
 
 #: stand-ins for the command and for PySpark: a start that does what a real one does, in its order
 COMMAND = """
-import socket, sqlite3, subprocess, sys, time
+import datetime, json, os, socket, sqlite3, subprocess, sys, time
+def say(**message):
+    print(json.dumps({**message, "_ts": datetime.datetime.now(datetime.UTC).isoformat()}))
 def main():
-    print(sys.argv[1:])
+    assert sys.argv[1:] == ["run", "shop.yaml", "shop", "--json"]
     server = socket.create_server(("127.0.0.1", 0))
     socket.create_connection(server.getsockname())
     sqlite3.connect(":memory:")
     subprocess.run(["true", "java", "-version"])
     socket.create_connection(server.getsockname())
-    open("record", "a").write(f"asked {time.time():.6f}\\n")
-    subprocess.run(["true", sys.argv[-1]])
+    open("milestones", "a").write(f"asked {time.time():.6f}\\n")
+    subprocess.run(["true", os.environ["GATEWAY"]])
     socket.create_connection(server.getsockname())
     from pyspark.sql.session import SparkSession
     SparkSession()
+    say(type="progress", step="move")
     SparkSession()
+    say(type="state")
 """
 SESSION = """
 class SparkSession:
@@ -186,10 +191,12 @@ def test_milestones_are_noticed_once_and_in_their_order(tmp_path: Path, gateway:
         (tmp_path / path).parent.joinpath("__init__.py").touch()
         (tmp_path / path).write_text(text)
     (tmp_path / "pyspark" / "__init__.py").touch()
-    command = [sys.executable, _milestones.__file__, "record", "run", gateway]
-    said = orders.run_once(command, {**os.environ, "PYTHONPATH": str(tmp_path)}, tmp_path)
-    assert said == f"{['run', gateway]}\n"
-    lines = [line.split() for line in (tmp_path / "record").read_text().splitlines()]
+    taker = Cold(Ground("", tmp_path, rows=1, runs=1), "now", ExitStack())
+    taker.env |= {"PYTHONPATH": str(tmp_path), "GATEWAY": gateway}
+    found = cold_phases.measured(taker)
+    assert list(found) == list(cold_phases.ENDS)
+    assert min(found.values()) > 0
+    lines = [line.split() for line in (taker.folder / "milestones").read_text().splitlines()]
     assert [name for name, _ in lines] == ["store", "asked", "java", "booted", "session"]
     assert sorted(float(moment) for _, moment in lines) == [float(moment) for _, moment in lines]
 
