@@ -26,6 +26,8 @@ from typing import Any, ClassVar
 
 NOTHING_LOST = "Nothing was lost: the mark has not moved."
 UNTOUCHED = "Nothing was read or written."
+#: the last words of a command that a second SIGINT has ended
+ENDED_AT_ONCE = b"ended at once; run the same command again, it resumes where it stood\n"
 
 
 #: verbs that take a pipeline as an argument; `status` shows all of them, every other verb has `--pipeline`

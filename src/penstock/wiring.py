@@ -339,7 +339,7 @@ def gone(owner: Owner) -> bool:
     except OSError:
         pass
     started = _started(owner.pid)
-    return started is not None and started != owner.started
+    return started is not None and (started != owner.started or _has_ended(owner.pid))
 
 
 def _boot() -> str:
@@ -349,6 +349,17 @@ def _boot() -> str:
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return ""
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a process runs no code any more, and only its parent has not asked for its exit status yet."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return False  # it has just been asked for, or is hidden
+    # Its first thread may have ended before the others.
+    return stat.rpartition(")")[2].split()[0] == "Z" and len(threads) == 1
 
 
 def _started(pid: int) -> str | None:

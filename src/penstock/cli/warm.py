@@ -66,7 +66,7 @@ def warm(
         if stop:
             _stop(wiring.load(file, set_ or ()), as_json)
         elif foreground or ready_fd is not None:
-            _serve(file, set_ or [], for_, memory, ready_fd)
+            _serve(file, set_ or [], for_, memory, ready_fd, as_json)
         else:
             _start(file, set_ or [], for_, memory, as_json)
 
@@ -115,7 +115,7 @@ def _idle(file: config.File, given: float | None) -> float:
     return kept.total_seconds() if kept is not None else IDLE_SECONDS
 
 
-def _serve(path: str, sets: list[str], idle: float | None, memory: int, ready_fd: int | None) -> None:
+def _serve(path: str, sets: list[str], idle: float | None, memory: int, ready_fd: int | None, as_json: bool) -> None:
     import contextlib
     import json
     import os
@@ -128,8 +128,11 @@ def _serve(path: str, sets: list[str], idle: float | None, memory: int, ready_fd
     description = sameness.self_description(os.environ)
 
     def tell(message: dict[str, Any]) -> None:
-        if ready_fd is None:
+        if ready_fd is None and as_json:
             print(json.dumps(message), flush=True)
+        elif ready_fd is None and "ready" in message:
+            _show(message["ready"], False, "is ready")
+        if ready_fd is None:
             return
         with contextlib.suppress(BrokenPipeError):  # the command that started this has not waited
             os.write(ready_fd, json.dumps(message).encode() + b"\n")

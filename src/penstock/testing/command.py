@@ -2,16 +2,19 @@
 
     python -m penstock.testing.command '{"point": "gate.moved", "nth": 2, "folder": "…"}' run FILE
 
-At the point it leaves a file `reached` in the folder and waits: to be killed, or for a file `go`.
+At the point it leaves a file `reached` in the folder and waits: to be killed, or for a file `go`. A warm worker is told
+the same in a file, `{"halts": PATH}`, which each run in it reads anew; with `"spark": "none"` it starts no JVM.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from penstock import wiring
+from penstock.ports import Probe, Quiet
 from penstock.testing.halting import HaltAt
 
 
@@ -23,9 +26,24 @@ def main() -> None:
         wiring.make_mover = lambda _house: LoopMover()
     if "point" in how:
         wiring.make_probe = lambda: HaltAt(how["point"], how.get("nth", 1), how["folder"])
+    if "halts" in how:
+        wiring.make_probe = lambda: _told_in(Path(how["halts"]))
+    if how.get("spark") == "none":
+        from penstock.testing.warm import PipedProcess
+        from penstock.warm import starting
+
+        starting.make_spark = PipedProcess
     from penstock.cli import main as command
 
     command()
+
+
+def _told_in(path: Path) -> Probe:
+    try:
+        told: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        return Quiet()
+    return HaltAt(told["point"], told["nth"], told["folder"])
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.errors import ENDED_AT_ONCE
 from penstock.links.spark import lent
 from penstock.links.spark.lent import LentSpark
 from penstock.warm import wire
@@ -85,14 +86,21 @@ class Handed:
 
     def _listen(self) -> None:
         """Turn what the command is told into signals of this process; its end is one too."""
+        passed_on = False
         while True:
             try:
                 message, _ = wire.receive(self.connection, None)
             except wire.Gone:
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
-            if message.get("signal") in PASSED_ON:
-                os.kill(os.getpid(), message["signal"])
+            number = message.get("signal")
+            if number == signal.SIGINT and passed_on:
+                # Not by a signal: a process that was frozen would take two that come together for one.
+                os.write(2, ENDED_AT_ONCE)
+                os._exit(128 + number)
+            if number in PASSED_ON:
+                passed_on = True
+                os.kill(os.getpid(), number)
 
     def _say_done(self, code: Any) -> None:
         number = code if isinstance(code, int) else 0 if code is None else 1

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from penstock.errors import StreamFailed
+from penstock.errors import ENDED_AT_ONCE, StreamFailed
 from penstock.warm import wire
 from penstock.warm.places import Place
 
@@ -116,7 +116,8 @@ class _Passing:
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            # A third one must not change how this command ends.
+            signal.signal(number, signal.SIG_IGN if self.at_once else handler)
 
     def begin(self) -> None:
         """Let the run begin: from here on this command waits for its end."""
@@ -126,7 +127,7 @@ class _Passing:
             self._send({"signal": number})
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        self.at_once = self.number is not None and number == signal.SIGINT
+        self.at_once = self.at_once or (self.number is not None and number == signal.SIGINT)
         self.number = self.number or number
         if self._pending is not None:
             self._pending.append(number)
@@ -164,7 +165,7 @@ def _wait(connection: socket.socket, handle: int, passing: _Passing, pid: int) -
                 return done
             raise _lost(f"the process of the warm worker that ran this (pid {pid}) has ended")
         elif passing.at_once:
-            os.write(2, b"ended at once; run the same command again, it resumes where it stood\n")
+            os.write(2, ENDED_AT_ONCE)
             return 128 + signal.SIGINT
 
 

@@ -123,6 +123,7 @@ class Place:
         with self.locked(name) as ours:
             if ours:
                 self.remove(name + SOCKET)
+                self.remove_aliases(name)
 
     # ------------------------------------------------------------ files and stores
 

@@ -22,12 +22,23 @@ from penstock.links.spark.shared import Needs
 from penstock.warm import wire
 from penstock.warm.child import Handed
 from penstock.warm.places import Place, cache_folder, name_of
+from penstock.warm.worker import KeptSpark, Worker
 
 #: seconds that a worker may take to answer a question
 ANSWER_SECONDS = 5.0
 #: seconds that a worker that is ending may take to be gone
 END_SECONDS = 60.0
 LOOK_SECONDS = 0.05
+
+
+def _warm_spark(options: SparkOptions, settings: Mapping[str, str], packages: Sequence[str]) -> KeptSpark:
+    from penstock.warm.jvm import WarmSpark
+
+    return WarmSpark(options, settings, packages)
+
+
+#: what a worker keeps warm; `penstock.testing` replaces it
+make_spark: Callable[[SparkOptions, Mapping[str, str], Sequence[str]], KeptSpark] = _warm_spark
 
 
 def must_be_linux() -> None:
@@ -172,9 +183,7 @@ def serve(
     `tell` gets what is being done and at last `ready`. InputError if the store has a worker already.
     """
     from penstock.warm.imports import import_for_runs
-    from penstock.warm.jvm import WarmSpark
     from penstock.warm.store_watch import StoreWatch
-    from penstock.warm.worker import Worker
 
     must_be_linux()
     name = store_name(file)
@@ -188,7 +197,7 @@ def serve(
         )
     tell({"doing": "starting Spark"})
     options, needs = spark_needs(file)
-    spark = WarmSpark(options, needs.settings, needs.packages)
+    spark = make_spark(options, needs.settings, needs.packages)
     try:
         preload()
         import_for_runs()

@@ -15,14 +15,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.core.messages import stamp
 from penstock.errors import PenstockError
-from penstock.links.spark.lent import STATUS
+from penstock.links.spark.lent import STATUS, LentSpark
 from penstock.warm import wire
 from penstock.warm.child import Handed, die_with
-from penstock.warm.jvm import WarmSpark
 from penstock.warm.memory import tree_bytes
 from penstock.warm.places import SOCKET, Place
 from penstock.warm.sameness import difference, fingerprint
@@ -34,6 +33,27 @@ WORD_SECONDS = 2.0
 LOOK_SECONDS = 5.0
 #: seconds between two looks at penstock's own files
 CODE_SECONDS = 60.0
+
+
+class KeptSpark(Protocol):
+    """The JVM that a worker keeps: see `jvm.WarmSpark`."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def start(self) -> None: ...
+
+    def status(self) -> int | None: ...
+
+    def wait(self) -> int: ...
+
+    def offer(self, ended: int, unfit: Callable[[str], object]) -> LentSpark: ...
+
+    def let_go(self) -> None: ...
+
+    def stop_tasks(self) -> None: ...
+
+    def end(self) -> None: ...
 
 
 @dataclass
@@ -56,7 +76,7 @@ class Worker:
         place: Place,
         name: str,
         lock: int,
-        spark: WarmSpark,
+        spark: KeptSpark,
         store: StoreWatch,
         *,
         description: Mapping[str, Any],

@@ -7,7 +7,7 @@ import signal
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import Interrupted
+from penstock.errors import ENDED_AT_ONCE, Interrupted
 
 if TYPE_CHECKING:
     from penstock.engine import Engine
@@ -48,7 +48,7 @@ class Signals:
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None and number == signal.SIGINT:
             # Not through Python's own end: it would wait for threads. A slice that was open stays open.
-            os.write(2, b"ended at once; run the same command again, it resumes where it stood\n")
+            os.write(2, ENDED_AT_ONCE)
             os._exit(128 + number)
         if self.number is None:
             self.stop(number)
