@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.links.spark.log import SparkLog
-from penstock.links.spark.session import _JAVA_OPTIONS, _LISTS, SparkOptions, _private, _settings
+from penstock.links.spark.session import _JAVA_OPTIONS, _LISTS, SparkOptions, _launch, _settings, _submit
 
 #: settings that each session may have of its own; those of the lender are never passed on
 OF_A_SESSION = "spark.sql.catalog."
@@ -148,15 +148,10 @@ def connect(lent: LentSpark) -> Any:
 
 def launch(options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path], log: SparkLog, scratch: Path) -> Any:
     """Start a JVM that is to be lent; the gateway to it, to which this process has no connection. No Spark runs yet."""
-    from pyspark import SparkConf
-    from pyspark.java_gateway import launch_gateway
-
     os.environ["PYSPARK_PYTHON"] = python_of(wanted)
     settings = _settings(options, wanted, jars, scratch)
-    public = [(key, value) for key, value in settings.items() if not _private(key)]
-    with log.opened(scratch) as handle:
-        conf = SparkConf().setMaster(options.resolved_master).setAll(public)
-        gateway: Any = launch_gateway(conf, {"stderr": handle})  # type: ignore[no-untyped-call]  # pyspark's own
+    launched = _launch(options, settings, log, scratch, None)
+    gateway = launched.gateway() if launched else _submit(options, settings, log, scratch)
     client = gateway._gateway_client
     connection = client.get_thread_connection()
     if connection is not None:
