@@ -58,7 +58,7 @@ EXPECTED = {
     ),
     "misspelt column": (
         2,
-        "error: shop/orders: public.orders has no column update_at (`cursor`), did you mean updated_at?\n"
+        "error: shop/orders: public.orders has no column update_at (`cursor`; did you mean 'updated_at'?)\n"
         f"{MARK}\nNext: correct `cursor`; the columns are: id, customer_id, amount, note, updated_at",
     ),
     "no SELECT permission": (

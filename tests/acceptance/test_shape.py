@@ -135,7 +135,7 @@ def test_a_shape_that_does_not_fit_is_refused_and_the_other_stream_goes_on(shop:
     for words in (("check", "shop.yaml"), ("run", "shop.yaml")):
         done = shop.run(*words)
         assert done.code == 2
-        assert "`drop` names emial, which is no column of the source; did you mean email?" in done.out + done.err
+        assert "`drop` names emial, which is not a column of the source; did you mean 'email'?" in done.out + done.err
         assert "Could not find field with name emial" in done.out + done.err
     assert sorted(path.name for path in (shop.folder / "out").iterdir() if path.is_dir()) == ["_penstock", "orders"]
 

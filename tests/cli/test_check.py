@@ -126,7 +126,7 @@ def test_it_goes_on_after_a_stream_that_is_refused(shop: Shop) -> None:
     assert done.code == document(done)["exit_code"] == 2
     assert found["orders"]["problem"] is None
     assert "did you mean public.orders?" in found["gone"]["problem"]["what"]
-    assert "did you mean updated_at?" in found["wrong"]["problem"]["what"]
+    assert "did you mean 'updated_at'?" in found["wrong"]["problem"]["what"]
     text = check(shop).out
     assert "✗ gone: there is no table public.ordres" in text
     assert "    Next: set `table: public.orders`" in text

@@ -218,7 +218,7 @@ class TestWhatIsRefused:
         done = Looking(tmp_path, shop).run("init", "--schema", "bare")
         assert (done.code, "there is nothing to sync in schema bare" in done.err) == (2, True)
         done = Looking(tmp_path, shop).run("init", "--schema", "publik")
-        assert (done.code, "did you mean public?" in done.err) == (2, True)
+        assert (done.code, "did you mean 'public'?" in done.err) == (2, True)
         assert list(tmp_path.iterdir()) == []
 
 

@@ -409,9 +409,9 @@ def test_partitions_as_users_write_them() -> None:
 @pytest.mark.parametrize(
     ("texts", "has"),
     [
-        (["stauts"], "partition 'stauts': the table has no column 'stauts' (did you mean 'status'?)"),
-        (["day(create_at)"], "no column 'create_at' (did you mean 'created_at'?)"),
-        (["days(created_at)"], "there is no transform 'days' (did you mean 'day'?)"),
+        (["stauts"], "partition 'stauts': the table has no column 'stauts'; did you mean 'status'?"),
+        (["day(create_at)"], "no column 'create_at'; did you mean 'created_at'?"),
+        (["days(created_at)"], "there is no transform 'days'; did you mean 'day'?"),
         (["bucket(id, 16)"], "bucket takes a number above 0 and a column, in this order"),
         (["bucket(0, id)"], "bucket takes a number above 0"),
         (["truncate(code)"], "truncate takes a number above 0"),
@@ -443,7 +443,7 @@ def test_sort_orders_as_users_write_them() -> None:
 @pytest.mark.parametrize(
     ("text", "has"),
     [
-        ("stauts desc", "the table has no column 'stauts' (did you mean 'status'?)"),
+        ("stauts desc", "the table has no column 'stauts'; did you mean 'status'?"),
         ("tags", "column 'tags' is list<string>, which has no order"),
         ("_tombstone", "_tombstone is a column that the lake itself keeps"),
         ("id down", "the table has no column 'id down'"),

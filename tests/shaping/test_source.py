@@ -229,14 +229,18 @@ def test_another_salt_is_another_content_and_is_told_until_a_slice_has_it() -> N
     [
         (
             {"select": ["emial"]},
-            "`select` names emial, which is no column of the source; did you mean email?",
+            "`select` names emial, which is not a column of the source; did you mean 'email'?",
             "`select`",
         ),
-        ({"drop": ["zzz"]}, "`drop` names zzz, which is no column of the source", "the source has: id, email, phone"),
-        ({"cast": {"zzz": "text"}}, "`cast` names zzz, which is no column", "`cast`"),
-        ({"hash": {"zzz": "sha256"}}, "`hash` names zzz, which is no column", "`hash`"),
-        ({"mask": {"zzz": "null"}}, "`mask` names zzz, which is no column", "`mask`"),
-        ({"rename": {"zzz": "a"}}, "`rename` names zzz, which is no column", "`rename`"),
+        (
+            {"drop": ["zzz"]},
+            "`drop` names zzz, which is not a column of the source",
+            "source has: id, email, phone",
+        ),
+        ({"cast": {"zzz": "text"}}, "`cast` names zzz, which is not a column", "`cast`"),
+        ({"hash": {"zzz": "sha256"}}, "`hash` names zzz, which is not a column", "`hash`"),
+        ({"mask": {"zzz": "null"}}, "`mask` names zzz, which is not a column", "`mask`"),
+        ({"rename": {"zzz": "a"}}, "`rename` names zzz, which is not a column", "`rename`"),
         (
             {"rename": {"id": "key"}, "cast": {"key": "text"}},
             "`cast` names key, which the source calls id",

@@ -109,7 +109,9 @@ def test_another_schema(shop: str) -> None:
 def test_a_misspelt_schema(shop: str) -> None:
     with pytest.raises(InputError) as refused:
         catalog(shop, schema="sale")
-    assert refused.value.what == (f"there is no schema sale in database {shop.rpartition('/')[2]}; did you mean sales?")
+    assert refused.value.what == (
+        f"there is no schema sale in database {shop.rpartition('/')[2]}; did you mean 'sales'?"
+    )
     assert refused.value.next_step == "set `schema: sales`"
 
 

@@ -241,7 +241,7 @@ class TestWhatElseThereIs:
         assert len(set(names)) == 3
 
     def test_a_schema_that_is_not_there_is_named(self, database: str) -> None:
-        with pytest.raises(InputError, match=r"there is no schema publik .*did you mean public"):
+        with pytest.raises(InputError, match=r"there is no schema publik .*did you mean 'public'"):
             source(database, schema="publik").offers()
 
     def test_an_empty_schema_offers_nothing(self, database: str) -> None:

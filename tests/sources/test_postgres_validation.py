@@ -110,8 +110,8 @@ class TestNames:
 
     def test_misspelt_columns_all_at_once(self, orders: str) -> None:
         assert refusal(orders, cursor="updatd_at", tiebreaker="ID", columns=["id", "stauts", "zzz"]) == (
-            "public.orders has no column updatd_at (`cursor`), did you mean updated_at?; "
-            "ID (`tiebreaker`), did you mean id?; stauts (`columns`), did you mean status?; zzz (`columns`)",
+            "public.orders has no column updatd_at (`cursor`; did you mean 'updated_at'?); "
+            "ID (`tiebreaker`; did you mean 'id'?); stauts (`columns`; did you mean 'status'?); zzz (`columns`)",
             "correct `cursor` and `tiebreaker` and `columns`; the columns are: id, updated_at, status, amount, payload",
         )
 

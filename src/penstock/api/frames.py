@@ -15,9 +15,9 @@ from penstock import wiring
 from penstock.api.files import described, loaded
 from penstock.config import File
 from penstock.config.choosing import only
-from penstock.config.mistakes import suggest
 from penstock.core.documents import Document, canonical
 from penstock.core.marks import Mark, Position
+from penstock.core.names import suggest
 from penstock.core.slices import Kind, Slice, following
 from penstock.errors import UNTOUCHED, PenstockError, StreamRefused
 from penstock.ports import Budget, Context, Mover, Quiet, Reading, Source

@@ -96,7 +96,7 @@ def _rewind(
 
 def _chosen(source: Source, streams: Sequence[str] | None, pipeline: str) -> list[str]:
     """The streams that were named; all that are synced if none was."""
-    from penstock.config.mistakes import suggest
+    from penstock.core.names import suggest
     from penstock.errors import UNTOUCHED, InputError
 
     known = [info.name for info in source.catalog() if info.skipped is None]

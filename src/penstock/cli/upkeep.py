@@ -205,7 +205,7 @@ def _work(target: Target, hands: Hands, *, force: bool, dry_run: bool) -> Work:
 
 def _abandon(targets: Sequence[Target], wanted: Sequence[str], report: Report, dry_run: bool) -> None:
     """Declare readers abandoned, in every table that knows them."""
-    from penstock.config.mistakes import suggest
+    from penstock.core.names import suggest
     from penstock.errors import UNTOUCHED, InputError
     from penstock.lake.peek import peek
     from penstock.lake.upkeep.work import Done

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.config.mistakes import suggest
 from penstock.config.models import File
+from penstock.core.names import suggest
 from penstock.errors import UNTOUCHED, InputError, filled
 
 

@@ -14,11 +14,12 @@ from pydantic import BaseModel, ValidationError
 
 from penstock.config import syntax, words
 from penstock.config.document import Document, build, resolve
-from penstock.config.mistakes import UNKNOWN, Mistake, Path, config_error, nearest, suggest
+from penstock.config.mistakes import SYNONYMS, UNKNOWN, Mistake, Path, config_error
 from penstock.config.models import File, FileKeys, Pipeline, PipelineKeys, StreamKeys
 from penstock.config.overrides import override
 from penstock.config.variables import Variables
 from penstock.core.history import HistoryLimits
+from penstock.core.names import nearest, suggest
 from penstock.errors import InputError
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -177,7 +178,7 @@ class _Check:
         try:
             module = registry.load(type_)
         except KeyError:
-            near = nearest(type_, known)
+            near = nearest(type_, known, synonyms=SYNONYMS)
             meant = f"; did you mean '{near}'?" if near else "."
             shown = words.shown(type_, self._document, place)
             self._complain(place, f"unknown {side} type {shown}{meant} Known: {', '.join(known)}")
@@ -290,7 +291,7 @@ class _Check:
         return any(
             mistake.path[:-1] == missing[:-1]
             and mistake.text.startswith(UNKNOWN)
-            and nearest(str(mistake.path[-1]), [str(missing[-1])])
+            and nearest(str(mistake.path[-1]), [str(missing[-1])], synonyms=SYNONYMS)
             for mistake in self._document.mistakes
             if mistake.path
         )
@@ -314,7 +315,7 @@ class _Check:
             return "if it is a pipeline, indent it below 'pipelines:'"
         if where := belongs(key, path, self._document.data, self._sources, self._sinks):
             return f"it belongs to {where}"
-        return suggest(key, known, "valid keys")
+        return suggest(key, known, "valid keys", synonyms=SYNONYMS)
 
     def _name(self, path: Path, what: str) -> None:
         name = str(path[-1])

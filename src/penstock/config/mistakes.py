@@ -12,8 +12,8 @@ from penstock.errors import ConfigError
 Path = tuple[str | int, ...]
 
 UNKNOWN = "unknown key"
-#: what other tools call the same thing
-_ALSO = {
+#: what other tools call the same key or type
+SYNONYMS = {
     "url": ("host", "hostname", "dsn", "uri", "connection", "connection_string", "database", "dbname", "address"),
     "directory": ("path", "folder", "location", "output"),
     "cursor": ("incremental_column", "replication_key", "watermark", "updated_at", "order_by", "incremental"),
@@ -63,27 +63,6 @@ def visible(text: str, most: int = 60) -> str:
     """A text on one line, without characters that a terminal would obey."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
-
-
-def nearest(wrong: str, valid: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The valid name that was most likely meant; None: none is near."""
-    # A few milliseconds that only a mistake has to pay.
-    from difflib import get_close_matches
-
-    lower = {name.lower(): name for name in sorted(valid, reverse=True)}
-    found = get_close_matches(wrong.lower(), lower, n=1, cutoff=cutoff)
-    if not found:
-        found = [name for name, others in _ALSO.items() if name in lower and wrong.lower() in others]
-    return lower[found[0]] if found else None
-
-
-def suggest(wrong: str, valid: Iterable[str], several: str) -> str:
-    """What to write instead: the nearest name, or else all of them."""
-    names = sorted(valid)
-    near = nearest(wrong, names)
-    if near is not None:
-        return f"did you mean '{near}'?"
-    return f"{several}: {', '.join(names)}" if names else f"{several}: none"
 
 
 def config_error(file: str, mistakes: Iterable[Mistake]) -> ConfigError:

@@ -13,9 +13,10 @@ from typing import Any
 
 from penstock.config import syntax
 from penstock.config.document import Document, Place, value_of
-from penstock.config.mistakes import UNKNOWN, Path, dotted, suggest, visible
+from penstock.config.mistakes import SYNONYMS, UNKNOWN, Path, dotted, visible
 from penstock.config.models import FileKeys, PipelineKeys
 from penstock.config.variables import Variables
+from penstock.core.names import suggest
 
 #: a step of a key: plain, or in quotes if it has dots or other characters
 _STEP = re.compile(r"""(?P<plain>[\w-]+)|"(?P<double>[^"]*)"|'(?P<single>[^']*)'""")
@@ -96,7 +97,7 @@ def _ways(read: _Override, document: Document) -> Iterable[Path]:
     """The places in the file that an override is about."""
     first = read.path[0]
     if first not in _TOP | _PIPELINE:
-        known = suggest(first, _TOP | _PIPELINE, "keys of a file and of a pipeline")
+        known = suggest(first, _TOP | _PIPELINE, "keys of a file and of a pipeline", synonyms=SYNONYMS)
         document.mistake((first,), f"{UNKNOWN}; {known}", at=read.place)
         return []
     pipelines = document.data.get("pipelines")

@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from penstock.config.mistakes import Mistake, Path, config_error, nearest
+from penstock.config.mistakes import Mistake, Path, config_error
+from penstock.core.names import nearest
 from penstock.errors import ConfigError
 
 #: a file beyond this is not a pipeline file, whatever its name

@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.config.mistakes import nearest, visible
+from penstock.config.mistakes import visible
+from penstock.core.names import nearest
 
 #: a file beyond this holds something else than a secret
 LARGEST = 64 * 1024

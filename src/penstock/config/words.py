@@ -12,7 +12,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from penstock.config.document import Document, resolve
-from penstock.config.mistakes import UNKNOWN, Path, nearest, suggest, visible
+from penstock.config.mistakes import SYNONYMS, UNKNOWN, Path, visible
+from penstock.core.names import nearest, suggest
 
 #: what was expected, by Pydantic's name for the error
 _EXPECTED = {
@@ -167,10 +168,10 @@ class _Described:
             case str() if _NUMBERS & {*wanted} and isinstance(resolve(self._value), int | float):
                 return "write it without quotes"
             case str() if "true or false" in wanted:
-                near = nearest(self._value, ["true", "false"])
+                near = nearest(self._value, ["true", "false"], synonyms=SYNONYMS)
                 return f"did you mean {near}?" if near else None
             case str():
-                near = nearest(self._value, _CHOICES.findall(" ".join(wanted)))
+                near = nearest(self._value, _CHOICES.findall(" ".join(wanted)), synonyms=SYNONYMS)
                 return f"did you mean '{near}'?" if near else None
         return None
 
@@ -201,7 +202,7 @@ class _Described:
         if kind == "missing":
             return MISSING
         if kind == "extra_forbidden":
-            return f"{UNKNOWN}; {suggest(str(self._path[-1]), siblings, 'valid keys')}"
+            return f"{UNKNOWN}; {suggest(str(self._path[-1]), siblings, 'valid keys', synonyms=SYNONYMS)}"
         if kind in _BOUNDS:
             words, name = _BOUNDS[kind]
             bound = context[name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from penstock.core.messages import (
     Status,
     StreamStatus,
 )
+from penstock.core.names import did_you_mean
 from penstock.engine import order, undoing
 from penstock.engine.gate import Gate, Turn
 from penstock.engine.lease import Heartbeat
@@ -461,9 +461,8 @@ class Engine:
         known = [info.name for info in catalog]
         for name in only or ():
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
                 raise InputError(
-                    f"there is no stream {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
+                    f"there is no stream {name!r}{did_you_mean(name, known)}",
                     next_step=f"use one of: {', '.join(known) or 'none are known'}",
                     pipeline=self.pipeline,
                 )

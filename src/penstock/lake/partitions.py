@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
@@ -22,6 +22,7 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import NestedField
 
+from penstock.core.names import did_you_mean
 from penstock.errors import StreamRefused
 from penstock.lake.forms import described
 from penstock.lake.names import INTERNAL
@@ -95,7 +96,8 @@ def _partition(text: str, schema: Schema) -> tuple[Transform[Any, Any], str, Nes
         return transform, ending, _column(inside, schema, where)
     if name not in _WITH_NUMBER:
         raise StreamRefused(
-            f"{where}: there is no transform {call[1]!r}{_near(name, [*_PLAIN, *_WITH_NUMBER])}", next_step=_EXAMPLES
+            f"{where}: there is no transform {call[1]!r}{did_you_mean(name, [*_PLAIN, *_WITH_NUMBER])}",
+            next_step=_EXAMPLES,
         )
     numbered = _NUMBERED.fullmatch(inside)
     if numbered is None or int(numbered[1]) == 0:
@@ -112,7 +114,7 @@ def _column(name: str, schema: Schema, where: str) -> NestedField:
         raise StreamRefused(f"{where}: {name} is a column that the lake itself keeps", next_step=_EXAMPLES)
     if name not in fields:
         raise StreamRefused(
-            f"{where}: the table has no column {name!r}{_near(name, fields)}",
+            f"{where}: the table has no column {name!r}{did_you_mean(name, fields)}",
             next_step=f"choose among: {', '.join(fields)}",
         )
     return fields[name]
@@ -133,10 +135,3 @@ def _refuse_repeated(
 def _free(name: str, taken: set[str]) -> str:
     # A column of the table may have the very name that Iceberg would give the partition.
     return name if name not in taken else _free(f"{name}_part", taken)
-
-
-def _near(wrong: str, valid: Iterable[str]) -> str:
-    from difflib import get_close_matches
-
-    found = get_close_matches(wrong, list(valid), n=1)
-    return f" (did you mean {found[0]!r}?)" if found else ""

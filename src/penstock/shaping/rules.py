@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.documents import Document
+from penstock.core.names import did_you_mean
 from penstock.errors import StreamRefused
 from penstock.shaping.options import RESERVED, Shape
 from penstock.shaping.types import CASTS, arrow_name, castable, family
@@ -142,12 +143,8 @@ class _Check:
         if renamed is not None:
             step = f"write {renamed}: rules name columns as the source does, and `rename` comes last"
             return self.refuse(f"`{rule}` names {name}, which the source calls {renamed}", step)
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, self.types, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
         return self.refuse(
-            f"`{rule}` names {name}, which is no column of the source{hint}",
+            f"`{rule}` names {name}, which is not a column of the source{did_you_mean(name, self.types)}",
             f"correct `{rule}` of the stream's `shape`; the source has: {', '.join(self.types)}",
         )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from penstock.core.names import nearest
+
 #: the types of `cast`, and Arrow's as pyarrow prints them
 PLAIN = {
     "bool": "bool",
@@ -114,11 +116,9 @@ def tells_apart(arrow: str, type_: str) -> bool:
 
 
 def _meant(text: str) -> str:
-    from difflib import get_close_matches
-
     lower = text.strip().lower()
     for name, others in _ALSO.items():
         if lower in others or (lower.partition("(")[0] in others and "decimal" in name):
             return f"did you mean {name}?"
-    near = get_close_matches(lower, PLAIN, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(TYPES)}"
+    near = nearest(lower, PLAIN)
+    return f"did you mean {near}?" if near else f"there are {', '.join(TYPES)}"

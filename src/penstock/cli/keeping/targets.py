@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from penstock import wiring
 from penstock.config import File
-from penstock.config.mistakes import suggest
+from penstock.core.names import suggest
 from penstock.errors import UNTOUCHED, InputError
 from penstock.lake.peek import peek, tables_in
 from penstock.lake.place import Place

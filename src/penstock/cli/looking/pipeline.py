@@ -14,9 +14,9 @@ from penstock import wiring
 from penstock.cli.shared.pipelines import in_words
 from penstock.cli.shared.standing import pipeline_document
 from penstock.config import File
-from penstock.config.mistakes import suggest
 from penstock.core.documents import Document, parse
 from penstock.core.drift import EVOLVE, followed
+from penstock.core.names import suggest
 from penstock.core.slices import Kind
 from penstock.engine import drifting
 from penstock.engine.disagreement import disagreement

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from penstock import sinks, sources
 from penstock.cli.proposing.file import Stream, Variable, file_text
 from penstock.cli.shared.render import count
-from penstock.config.mistakes import suggest
+from penstock.core.names import suggest
 from penstock.errors import UNTOUCHED, InputError, StreamRefused
 from penstock.ports import Context, Offered, Quiet, Sink, Source
 

@@ -44,7 +44,7 @@ def must_have(file: File, pipeline: str) -> tuple[Sink, Quarantining]:
 
 def must_be_streams(file: File, pipeline: str, sink: Quarantining, streams: Sequence[str]) -> None:
     """Streams that were named must have rows aside."""
-    from penstock.config.mistakes import suggest
+    from penstock.core.names import suggest
 
     known, _ = sink.quarantined([], limit=0)
     for stream in streams:

@@ -13,7 +13,7 @@ from penstock.cli.shared.pipelines import in_words
 from penstock.cli.shared.standing import pipeline_document
 from penstock.config import File
 from penstock.config.choosing import chosen
-from penstock.config.mistakes import suggest
+from penstock.core.names import suggest
 from penstock.errors import UNTOUCHED, InputError, filled
 from penstock.ports import Store
 

@@ -7,8 +7,8 @@ from contextlib import closing
 from penstock import wiring
 from penstock.cli.shared.render import count
 from penstock.config import File
-from penstock.config.mistakes import suggest
 from penstock.core.marks import Mark
+from penstock.core.names import suggest
 from penstock.core.slices import Kind
 from penstock.errors import UNTOUCHED, InputError, PenstockError
 from penstock.ports import Keyed, Source, Store, StreamInfo, StreamState

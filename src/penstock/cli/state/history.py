@@ -114,7 +114,7 @@ def _change(change: Change, words: Words) -> dict[str, Any]:
 
 def _check(documents: Sequence[dict[str, Any]], streams: Sequence[str] | None) -> None:
     """InputError if a stream was named that no pipeline has; what is known besides is not printed."""
-    from penstock.config.mistakes import suggest
+    from penstock.core.names import suggest
     from penstock.errors import UNTOUCHED, InputError
 
     known = [stream for document in documents for stream in document.pop("known")]

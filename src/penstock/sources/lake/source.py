@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
+from penstock.core.names import did_you_mean
 from penstock.core.slices import Kind, Slice
 from penstock.errors import StreamRefused, StreamStopped
 from penstock.lake import names
@@ -88,8 +88,7 @@ class LakeSource:
             if name in names.INTERNAL:
                 raise self._refused(stream, f"the column {name!r} never leaves the lake", "leave it out of `columns`")
             if name not in fields:
-                near = difflib.get_close_matches(name, fields, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
+                hint = did_you_mean(name, fields)
                 have = ", ".join(n for n in fields if n not in names.INTERNAL)
                 raise self._refused(stream, f"there is no column {name!r} in the table{hint}", f"it has: {have}")
         without = [name for name in standing.key if name not in chosen]
@@ -365,8 +364,7 @@ class LakeSource:
 
     def _missing(self, stream: str) -> StreamRefused:
         known = tables_in(self.place)
-        near = difflib.get_close_matches(self.table(stream), known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(self.table(stream), known)
         have = (
             f"the namespace {self.place.namespace} has: {', '.join(known)}"
             if known

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 
 from psycopg import sql
 
+from penstock.core.names import nearest
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import TableName, statement
 from penstock.sources.postgres.identity import TableIdentity
@@ -131,15 +132,13 @@ def schemas(session: Session) -> list[str]:
 
 def similar(session: Session, name: TableName) -> TableName | None:
     """The table a misspelt name most likely means: its namesake elsewhere, or the nearest in its schema."""
-    from difflib import get_close_matches
-
     known = [TableName(*row) for row in session.rows(statement(ROOM, "similar"), table="the catalog")]
     elsewhere = [other for other in known if other.name == name.name]
     if elsewhere:
         return elsewhere[0]
-    beside = {other.name.lower(): other for other in known if other.schema == name.schema}
-    near = get_close_matches(name.name.lower(), beside, n=1)
-    return beside[near[0]] if near else None
+    beside = {other.name: other for other in known if other.schema == name.schema}
+    near = nearest(name.name, beside)
+    return beside[near] if near is not None else None
 
 
 def excluded(name: TableName, patterns: Iterable[str]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.core.documents import Document, parse
 from penstock.core.marks import Mark, Position
+from penstock.core.names import did_you_mean, nearest
 from penstock.core.ranges import Key
 from penstock.core.slices import Kind, Slice
 from penstock.errors import InputError, StreamRefused
@@ -104,16 +105,13 @@ class PostgresSource:
         )
 
     def _check_schema(self, schema: str) -> None:
-        from difflib import get_close_matches
-
         known = catalog.schemas(self._session)
         if schema in known:
             return
-        near = get_close_matches(schema, known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        near = nearest(schema, known)
         raise InputError(
-            f"there is no schema {schema} in database {self._session.identity.database}{hint}",
-            next_step=f"set `schema: {near[0]}`" if near else "correct `schema` of the source",
+            f"there is no schema {schema} in database {self._session.identity.database}{did_you_mean(schema, known)}",
+            next_step=f"set `schema: {near}`" if near else "correct `schema` of the source",
             pipeline=self._context.pipeline,
         )
 

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from psycopg import sql
 
+from penstock.core.names import did_you_mean
 from penstock.errors import StreamRefused, problems_of, refuse_all
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import TableName, plain
@@ -166,26 +167,23 @@ class Rules:
             )
 
     def columns_exist(self) -> None:
-        from difflib import get_close_matches
-
         asked = {
             "cursor": (self.options.cursor,) if self.options.cursor else (),
             "tiebreaker": self.options.tiebreaker,
             "columns": self.options.columns or (),
         }
-        known = {column.name.lower(): column.name for column in self.table.columns}
+        known = [column.name for column in self.table.columns]
         said, steps = [], []
         for option, names in asked.items():
             for name in names:
                 if self.table.column(name) is None:
-                    near = get_close_matches(name.lower(), known, n=1)
-                    said.append(f"{name} (`{option}`)" + (f", did you mean {known[near[0]]}?" if near else ""))
+                    said.append(f"{name} (`{option}`{did_you_mean(name, known)})")
                     steps.append(option)
         if said:
             self.refuse(
                 f"{self.table.name} has no column {'; '.join(said)}",
                 f"correct {' and '.join(f'`{option}`' for option in dict.fromkeys(steps))}; "
-                f"the columns are: {', '.join(column.name for column in self.table.columns)}",
+                f"the columns are: {', '.join(known)}",
             )
         if not self.columns:
             self.refuse(f"{self.table.name} has no columns", "give it some, or leave the table out")
