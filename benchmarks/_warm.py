@@ -95,7 +95,7 @@ def run(path: str, pipeline: str, kept: wiring.Kept) -> dict[str, Any]:
 
 def main() -> None:
     path = sys.argv[1]
-    kept = wiring.Kept(wiring.hands_for(wiring.load(path)).spark)
+    kept = wiring.Kept(wiring.runtime_for(wiring.load(path)).spark)
     try:
         for line in sys.stdin:
             print(json.dumps(run(path, line.strip(), kept)), flush=True)

@@ -95,13 +95,13 @@ def store_address(file: File) -> str:
 
 
 def store_path(file: File) -> str | None:
-    """The path of the file's store; None: it is not kept in a file."""
+    """The path of the file's store; None: it is not shared_runtime in a file."""
     from penstock.store import store_path
 
     return store_path(file.store, folder=file.folder)
 
 
-class Hands:
+class SparkRuntime:
     """What rows are moved and tables rewritten with: one Spark session and the mover on it.
 
     Each is made when it is first used; both are given up and ended together.
@@ -140,14 +140,14 @@ class Hands:
         return self._mover
 
 
-class Kept(Hands):
-    """Hands whose Spark outlives the engines that use it: only `end` ends it."""
+class SharedSparkRuntime(SparkRuntime):
+    """SparkRuntime whose Spark outlives the engines that use it: only `end` ends it."""
 
-    def lend(self, begins: Callable[[], object], ready: Callable[[], object]) -> Hands:
-        """Hands for one engine, on this Spark: giving them up concerns that engine alone."""
+    def lend(self, begins: Callable[[], object], ready: Callable[[], object]) -> SparkRuntime:
+        """SparkRuntime for one engine, on this Spark: giving them up concerns that engine alone."""
         from penstock.links.spark import SparkHouse
 
-        return Hands(SparkHouse(self.spark.options, begins=begins, ready=ready, shared=self.spark.shared))
+        return SparkRuntime(SparkHouse(self.spark.options, begins=begins, ready=ready, shared=self.spark.shared))
 
     def close(self) -> None:
         return None
@@ -164,19 +164,21 @@ class Kept(Hands):
         self.end()
 
 
-def hands_for(
+def runtime_for(
     file: File, begins: Callable[[], object] = lambda: None, ready: Callable[[], object] = lambda: None
-) -> Hands:
+) -> SparkRuntime:
     """The file's Spark and a mover on it, for whoever works without an engine; to be closed by them.
 
     `begins` is called before the session is started, `ready` once it runs.
     """
     from penstock.links.spark import SparkHouse, SparkOptions
 
-    return Hands(SparkHouse(SparkOptions(**file.spark.model_dump(exclude={"keep_warm"})), begins=begins, ready=ready))
+    return SparkRuntime(
+        SparkHouse(SparkOptions(**file.spark.model_dump(exclude={"keep_warm"})), begins=begins, ready=ready)
+    )
 
 
-def kept_for(file: File, pipelines: Sequence[str]) -> Kept:
+def shared_runtime_for(file: File, pipelines: Sequence[str]) -> SharedSparkRuntime:
     """The file's Spark for several of its pipelines, one after the other; to be ended by the caller.
 
     Started for one of them, it has what the others will need.
@@ -185,7 +187,7 @@ def kept_for(file: File, pipelines: Sequence[str]) -> Kept:
 
     options = SparkOptions(**file.spark.model_dump(exclude={"keep_warm"}))
     shared = SharedSpark(options, ahead=lambda: needs_of(file, pipelines if len(pipelines) > 1 else ()))
-    return Kept(SparkHouse(options, shared=shared))
+    return SharedSparkRuntime(SparkHouse(options, shared=shared))
 
 
 def needs_of(file: File, pipelines: Sequence[str]) -> Iterator[Needs]:
@@ -216,13 +218,13 @@ def context_for(
     file: File,
     pipeline: str,
     *,
-    hands: Hands | None = None,
+    runtime: SparkRuntime | None = None,
     mover: Callable[[], Mover] | None = None,
     probe: Probe | None = None,
     say: Callable[[str, str], None] = say_nothing,
 ) -> Context:
-    """What a pipeline's source and sink are built with. Without hands they get some that only they know of."""
-    chosen = hands or hands_for(file)
+    """What a pipeline's source and sink are built with. Without runtime they get some that only they know of."""
+    chosen = runtime or runtime_for(file)
     return Context(
         pipeline=pipeline,
         folder=file.folder,
@@ -266,11 +268,16 @@ def build_sink(file: File, pipeline: str, context: Context | None = None) -> Sin
 
 
 def assemble(
-    file: File, pipeline: str, *, store: Store, emit: Callable[[Message], None], kept: Kept | None = None
+    file: File,
+    pipeline: str,
+    *,
+    store: Store,
+    emit: Callable[[Message], None],
+    shared_runtime: SharedSparkRuntime | None = None,
 ) -> Engine:
     """A pipeline's engine. It closes its source, sink and mover; whoever opened the store closes that.
 
-    With `kept` hands several engines, one after the other, share one Spark; whoever keeps them ends them.
+    With `shared_runtime` runtime several engines, one after the other, share one Spark; whoever keeps them ends them.
     """
     from penstock.engine import Engine, Settings
 
@@ -280,11 +287,15 @@ def assemble(
     def ready() -> None:
         engine.started("Spark")
 
-    hands = kept.lend(begins, ready) if kept is not None else hands_for(file, begins=begins, ready=ready)
+    runtime = (
+        shared_runtime.lend(begins, ready)
+        if shared_runtime is not None
+        else runtime_for(file, begins=begins, ready=ready)
+    )
     context = context_for(
         file,
         pipeline,
-        hands=hands,
+        runtime=runtime,
         mover=lambda: engine.mover(),
         say=lambda stream, text: engine.note(stream, text),
     )
@@ -294,7 +305,7 @@ def assemble(
         source=build_source(file, pipeline, context),
         sink=build_sink(file, pipeline, context),
         store=store,
-        mover=lambda: hands,
+        mover=lambda: runtime,
         clock=SystemClock(),
         probe=context.probe,
         owner=this_process(),
@@ -303,7 +314,7 @@ def assemble(
         settings=Settings(
             lease_seconds=chosen.lease_seconds,
             slice_bytes=chosen.slice_bytes,
-            workers=lambda: hands.workers,
+            workers=lambda: runtime.workers,
             drift={name: stream.drift for name, stream in chosen.streams.items()},
             dropped={name: stream.dropped for name, stream in chosen.streams.items()},
         ),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock import wiring
-from penstock.cli.state.again import held_twice
+from penstock.cli.state.preview import describe_duplicates
 from penstock.core.slices import Kind
 from penstock.ports import StreamInfo
 
@@ -39,6 +39,6 @@ def test_it_depends_on_the_sinks_mode(tmp_path: Path, sink: str, more: str, key:
     path = tmp_path / "shop.yaml"
     path.write_text(FILE.format(sink=sink, more=more))
     file = wiring.load(str(path))
-    assert held_twice(file, "shop", StreamInfo("orders", Kind.ROWS, key)) == words
+    assert describe_duplicates(file, "shop", StreamInfo("orders", Kind.ROWS, key)) == words
     refresh = "A full refresh takes the place of the one before: nothing is there twice."
-    assert held_twice(file, "shop", StreamInfo("orders", Kind.REFRESH, key)) == refresh
+    assert describe_duplicates(file, "shop", StreamInfo("orders", Kind.REFRESH, key)) == refresh

@@ -11,7 +11,7 @@ import pytest
 from tests.acceptance.shop import Shop
 from tests.cli.looked import Looking, document, rows, tree
 
-from penstock.cli.looking.statements import apart
+from penstock.cli.check.statements import apart
 from penstock.testing.faults import Outcome
 
 KEYED = """

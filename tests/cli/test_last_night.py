@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 
 from penstock import wiring
 from penstock.cli import app
-from penstock.cli.looking.runs import document, lines
-from penstock.cli.shared.standing import pipeline_document, pipeline_lines
+from penstock.cli.runs.report import document, lines
+from penstock.cli.shared.status_document import pipeline_document, pipeline_lines
 from penstock.core.documents import Document
 from penstock.core.reports import WHOLE_RUN, Problem, RunReport
 from penstock.errors import ConnectionFailed, StreamFailed
@@ -157,7 +157,7 @@ def test_an_idle_run_beside_a_writer_that_does_not_end_is_right_and_says_so(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run() == 0
-    monkeypatch.setattr(places, "PATIENCE", 0.1)
+    monkeypatch.setattr(places, "QUIET_SECONDS", 0.1)
     with closing(sqlite3.connect(".penstock/store.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         done = penstock("run", "shop.yaml")

@@ -17,8 +17,8 @@ from tests.acceptance.shop import Shop
 from tests.cli.display.scenes import START, Tape
 from tests.core.strategies import given, messages
 
-from penstock.cli.logs.book import read
-from penstock.cli.logs.efficiency import STEPS, document, nothing_new, stretches
+from penstock.cli.log.efficiency import STEPS, document, nothing_new, stretches
+from penstock.cli.log.saved_messages import read
 from penstock.cli.shared.output import Output
 from penstock.core.messages import ConnectionStatus, Log, Message, StateChanged, StepDone, encode
 

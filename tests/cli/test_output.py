@@ -14,9 +14,9 @@ import pytest
 import typer
 from tests.cli.display.scenes import START, Scene, Tape, busy, connecting, starting
 
+from penstock.cli.shared.error_report import report_errors
 from penstock.cli.shared.output import Output, live_wanted
-from penstock.cli.shared.report import reported
-from penstock.cli.shared.silence import still
+from penstock.cli.shared.quiet_timer import progress_line
 from penstock.core.messages import Eof, StreamStatus
 from penstock.errors import InputError
 
@@ -46,7 +46,7 @@ def test_a_picture_only_where_people_can_see_one(
 def said_still(scene: Scene, after: float) -> str:
     view = scene.view()
     began = view.progress.updated or START
-    return still(view.progress, began + timedelta(seconds=after), START, "shop")
+    return progress_line(view.progress, began + timedelta(seconds=after), START, "shop")
 
 
 def test_what_a_long_silence_is_about() -> None:
@@ -113,13 +113,13 @@ def test_the_time_is_before_each_line_of_a_run_that_goes_into_a_log(
 def test_an_error_before_the_first_message_has_its_time_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(typer.Exit), reported("f", dated=True):
+    with pytest.raises(typer.Exit), report_errors("f", dated=True):
         raise InputError("no such key", next_step="correct FILE")
     lines = capsys.readouterr().err.splitlines()
     assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", line) for line in lines)
     assert [line[21:] for line in lines][::2] == ["error: no such key", "Next: correct f"]
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with pytest.raises(typer.Exit), reported("f", dated=True):
+    with pytest.raises(typer.Exit), report_errors("f", dated=True):
         raise InputError("no such key", next_step="correct FILE")
     assert capsys.readouterr().err.startswith("error: no such key\n")
 
@@ -142,12 +142,12 @@ def test_the_last_message_has_the_processor_time_and_next_steps_name_the_file(
 
 COST = """
 import os, resource, subprocess, sys
-from penstock.cli.shared import cost
+from penstock.cli.shared import cpu_time
 BURN = "import time\\nwhile time.process_time() < 0.6: pass\\nprint(flush=True)\\ntime.sleep(60)"
 # A child that starts another one and ends without waiting for it, as Spark's daemon does.
 MIDDLE = "import subprocess, sys\\nchild = subprocess.Popen([sys.executable, '-c', %r])\\n" % BURN
 MIDDLE += "print(child.pid, flush=True)\\nsys.stdin.readline()"
-meter = cost.Cost()
+meter = cost.CpuTime()
 child = subprocess.Popen([sys.executable, "-c", MIDDLE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 worker = int(child.stdout.readline())
 child.stdout.readline()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from penstock import wiring
-from penstock.cli.shared.standing import pipeline_document, pipeline_lines
+from penstock.cli.shared.status_document import pipeline_document, pipeline_lines
 from penstock.cli.state.history import history
 from penstock.core.marks import Mark
 from penstock.core.outcome import Outcome

@@ -186,7 +186,7 @@ def test_what_a_sink_began_is_ended_with_the_run(assembled: Assembled) -> None:
 
 
 def test_without_an_engine_both_are_ended_by_whoever_asked_for_them(assembled: Assembled) -> None:
-    hands = wiring.hands_for(assembled.file)
+    hands = wiring.runtime_for(assembled.file)
     context = wiring.context_for(assembled.file, "shop", hands=hands)
     wiring.build_sink(assembled.file, "shop", context)
     assert assembled.contexts == [context]
@@ -196,7 +196,7 @@ def test_without_an_engine_both_are_ended_by_whoever_asked_for_them(assembled: A
     hands.cancel()
     assert assembled.movers[0].cancelled
     hands.close()
-    other = wiring.hands_for(assembled.file)
+    other = wiring.runtime_for(assembled.file)
     other.spark.session()
     other.close()
     assert assembled.session.stopped == 1, "one that was given up is not asked to stop"

@@ -157,11 +157,11 @@ class _Spark:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs = 0
-        self._kept: list[wiring.Kept] = []
+        self._kept: list[wiring.SharedSparkRuntime] = []
 
     @contextmanager
-    def lent(self, file: File, pipelines: Sequence[str]) -> Iterator[wiring.Kept]:
-        kept = wiring.kept_for(file, pipelines)
+    def lent(self, file: File, pipelines: Sequence[str]) -> Iterator[wiring.SharedSparkRuntime]:
+        kept = wiring.shared_runtime_for(file, pipelines)
         with self._lock:
             self._runs += 1
             self._kept.append(kept)

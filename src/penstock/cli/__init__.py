@@ -80,7 +80,7 @@ app.command("version")(version.version)
 def main() -> None:
     """The console entry point."""
     # What imports make stays to the end: a collector that goes through it, again at exit, takes a quarter of a run
-    # with nothing new. It sleeps until rows may move (`pipelines.drive`), and is kept away from what is left.
+    # with nothing new. It sleeps until rows may move (`pipelines.run_engine`), and is kept away from what is left.
     gc.disable()
     # Pydantic would look for plugins in the metadata of every package that is installed.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "true")

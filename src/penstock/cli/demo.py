@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.shared.report import reported
+from penstock.cli.shared.error_report import report_errors
 
 
 def demo(
@@ -40,7 +40,7 @@ def demo(
     """
     if sum((keep_running, server, stop, clean)) > 1:
         raise typer.BadParameter("choose one of --keep-running, --server, --stop and --clean")
-    with reported(folder):
+    with report_errors(folder):
         from pathlib import Path
 
         from penstock.demo import tasks

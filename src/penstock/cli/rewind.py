@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.shared.error_report import report_errors
 from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Streams, Yes
-from penstock.cli.shared.report import reported
 
 if TYPE_CHECKING:
     from penstock.ports import Source, StreamState
@@ -45,7 +45,7 @@ def rewind(
     time of a lake table, or a value of a Postgres stream's cursor. A stream that is read whole has none, and is
     refused. It leads back; forward only over rows of a lake table that are gone, to the number that the error prints.
     """
-    with reported(file, as_json=as_json):
+    with report_errors(file, as_json=as_json):
         raise typer.Exit(_rewind(file, set_ or [], to, stream, pipeline, yes, as_json))
 
 
@@ -55,8 +55,8 @@ def _rewind(
     from contextlib import closing
 
     from penstock import wiring
-    from penstock.cli.shared.asking import agreed
-    from penstock.cli.shared.pipelines import drive
+    from penstock.cli.shared.confirm import confirm
+    from penstock.cli.shared.engine_run import run_engine
     from penstock.cli.shared.signals import Signals
     from penstock.config.choosing import only
     from penstock.errors import UNTOUCHED, InputError, StreamRefused
@@ -81,16 +81,16 @@ def _rewind(
                     raise error.at(pipeline=name, stream=stream) from None
                 told.append(f"{name}/{stream}: {what}")
         told.append("What was delivered before stays in the sink.")
-        agreed(told, yes=yes, to_stderr=as_json)
+        confirm(told, yes=yes, to_stderr=as_json)
         with Signals() as signals:
-            return drive(
+            return run_engine(
                 file,
                 name,
                 store,
                 signals,
                 lambda engine: engine.rewind(chosen, to),
                 as_json=as_json,
-                closing=False,
+                summary=False,
             )
 
 

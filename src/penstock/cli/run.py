@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.shared.handing import handed_over
+from penstock.cli.shared.error_report import report_errors
+from penstock.cli.shared.handover import handed_over
 from penstock.cli.shared.parameters import EnvFile, File, Json, Pipelines, Set, Streams, duration, rows
-from penstock.cli.shared.report import reported
 
 
 def run(
@@ -57,7 +57,7 @@ def run(
     the exit code is the worst: a signal's, then 2, 1, 3, 4, 0. One SIGINT or SIGTERM stops cleanly, a second
     SIGINT at once; neither loses anything.
     """
-    with reported(file, as_json=as_json, dated=True):
+    with report_errors(file, as_json=as_json, dated=True):
         if not here:
             words = ["run", "--here", *_words(stream, max_rows, time_limit, set_, _env_file, plain, as_json)]
             if (code := handed_over(file, set_ or [], [*words, "--", file, *(pipelines or [])], as_json)) is not None:
@@ -110,11 +110,11 @@ def _run(
     from contextlib import closing
 
     from penstock import wiring
+    from penstock.cli.shared.engine_run import run_engine
     from penstock.cli.shared.environment import environment_before
-    from penstock.cli.shared.handing import WorkerLeft
+    from penstock.cli.shared.handover import WorkerStarter
     from penstock.cli.shared.hooks import Hooks, Outcome
     from penstock.cli.shared.output import live_wanted
-    from penstock.cli.shared.pipelines import drive
     from penstock.cli.shared.signals import Signals
     from penstock.config.choosing import chosen, only
     from penstock.core.exits import worst
@@ -124,7 +124,7 @@ def _run(
     limits = Limits(max_rows, time_limit)
     live = live_wanted(plain=plain, as_json=as_json)
     before = environment_before()
-    left = WorkerLeft()
+    left = WorkerStarter()
     with Signals() as signals:
         file = wiring.load(path, sets)
         names = chosen(file, pipelines)
@@ -138,11 +138,11 @@ def _run(
                 hooks.call(name, Outcome.of(error))
             raise
         codes = []
-        with closing(store), wiring.kept_for(file, names) as kept:
+        with closing(store), wiring.shared_runtime_for(file, names) as kept:
             for name in names:
                 outcome = Outcome()
                 with outcome.kept(path, as_json=as_json):
-                    drive(
+                    run_engine(
                         file,
                         name,
                         store,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.cli.shared.error_report import report_errors
 from penstock.cli.shared.parameters import EnvFile, File, Json, Set, Streams
-from penstock.cli.shared.report import reported
 
 
 def status(
@@ -23,8 +23,8 @@ def status(
 
     Reads the store only: no Spark, no connection to a source or sink. `penstock runs` shows the days before.
     """
-    with reported(file, as_json=as_json):
-        from penstock.cli.shared.standing import pipeline_lines
-        from penstock.cli.shared.stored import print_standing
+    with report_errors(file, as_json=as_json):
+        from penstock.cli.shared.status_document import pipeline_lines
+        from penstock.cli.shared.status_output import print_status
 
-        print_standing(file, None, stream, sets=set_ or (), as_json=as_json, text=pipeline_lines, worker=True)
+        print_status(file, None, stream, sets=set_ or (), as_json=as_json, text=pipeline_lines, worker=True)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.shared.error_report import report_errors
 from penstock.cli.shared.parameters import EnvFile, File, Json, Set, duration, memory_size
-from penstock.cli.shared.report import reported
 
 if TYPE_CHECKING:
     from penstock import config
@@ -60,7 +60,7 @@ def warm(
     One worker serves one store. It ends after --for without a run, when it has grown beyond --memory, when its store is
     gone, and when penstock was upgraded. `penstock status` shows it.
     """
-    with reported(file, as_json=as_json):
+    with report_errors(file, as_json=as_json):
         from penstock import wiring
 
         if stop:
@@ -140,7 +140,13 @@ def _serve(path: str, sets: list[str], idle: float | None, memory: int, ready_fd
             os.close(ready_fd)
 
     def preload() -> None:
-        for name in ("cli.run", "cli.shared.pipelines", "cli.shared.hooks", "cli.shared.silence", "cli.display.live"):
+        for name in (
+            "cli.run",
+            "cli.shared.engine_run",
+            "cli.shared.hooks",
+            "cli.shared.quiet_timer",
+            "cli.display.live",
+        ):
             import_module(f"penstock.{name}")
 
     try:
@@ -177,7 +183,7 @@ def _stop(file: config.File, as_json: bool) -> None:
 
 
 def _show(document: dict[str, Any], as_json: bool, how: str) -> None:
-    from penstock.cli.shared.workers import worker_lines
+    from penstock.cli.shared.warm_worker import worker_lines
 
     _print({"worker": document}, as_json, "\n".join([f"The warm worker {how}.", *worker_lines(document)]))
 

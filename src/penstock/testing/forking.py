@@ -33,8 +33,8 @@ from typing import Any
 PRELOADED = (
     "adbc_driver_postgresql.dbapi",
     "penstock.cli.run",
-    "penstock.cli.shared.pipelines",
-    "penstock.cli.shared.stored",
+    "penstock.cli.shared.engine_run",
+    "penstock.cli.shared.status_output",
     "penstock.engine",
     "penstock.engine.undoing",
     "penstock.lake.adoption",

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 from tests.core.strategies import given
 
-from penstock.cli.display.area import Area
+from penstock.cli.display.region import Area
 
 
 class Screen:

@@ -12,9 +12,9 @@ from tests.cli.display.scenes import SCENES, START
 from tests.core.strategies import given, messages
 
 from penstock.cli.display import pace
-from penstock.cli.display.closing import closing
 from penstock.cli.display.columns import shortened
 from penstock.cli.display.frame import frame, wrapped
+from penstock.cli.display.summary import closing
 from penstock.cli.display.view import Look, View
 from penstock.core.messages import Message
 from penstock.core.progress import fold

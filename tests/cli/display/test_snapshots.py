@@ -15,8 +15,8 @@ import pytest
 from rich.console import Console, RenderableType
 from tests.cli.display.scenes import SCENES
 
-from penstock.cli.display.closing import closing
 from penstock.cli.display.frame import frame
+from penstock.cli.display.summary import closing
 from penstock.cli.display.view import Look
 
 PLACE = Path(__file__).parent / "snapshots"

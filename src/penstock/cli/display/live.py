@@ -19,7 +19,7 @@ from penstock.cli.shared.render import Line
 from penstock.core.messages import Eof, Log, Message, Status, StreamStatus
 
 if TYPE_CHECKING:
-    from penstock.cli.display.area import Area
+    from penstock.cli.display.region import Area
 
 #: pictures a second
 RATE = 8
@@ -84,7 +84,7 @@ class LiveOutput(Output):
         if self._area is None:
             shown = [*self._kept, *self._closing_lines]
         else:
-            from penstock.cli.display.closing import closing
+            from penstock.cli.display.summary import closing
 
             self._area.last(closing(self._view(), self._terminal.look()))
             told = [*self._closing_lines, *(kept for kept in self._kept if kept[0].error)]
@@ -99,7 +99,7 @@ class LiveOutput(Output):
             self._progress,
             datetime.now(UTC),
             self._pace,
-            words=self._in_words,
+            describe_mark=self._in_words,
             begun=self._began,
             stopping=self._stopping(),
         )
@@ -150,7 +150,7 @@ class _Terminal:
     def area(self) -> Area:
         from rich.console import Console
 
-        from penstock.cli.display.area import Area
+        from penstock.cli.display.region import Area
 
         console = Console(file=self._out, force_terminal=True, legacy_windows=False, highlight=False, emoji=False)
         return Area(console, self._write, self.size)

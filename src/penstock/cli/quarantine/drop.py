@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from penstock.cli.quarantine.sinks import Ids
+from penstock.cli.shared.error_report import report_errors
 from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Streams, Yes
-from penstock.cli.shared.report import reported
 
 
 def drop(
@@ -28,7 +28,7 @@ def drop(
 
     Says first how many rows it forgets, and asks.
     """
-    with reported(file, as_json=as_json):
+    with report_errors(file, as_json=as_json):
         raise typer.Exit(_drop(file, set_ or [], stream or [], id_ or [], pipeline, yes, as_json))
 
 
@@ -39,21 +39,21 @@ def _drop(
     from contextlib import closing
 
     from penstock import wiring
-    from penstock.cli.quarantine.sinks import must_be_streams, must_have
-    from penstock.cli.shared.asking import agreed
+    from penstock.cli.quarantine.sinks import require_quarantine, require_streams
+    from penstock.cli.shared.confirm import confirm
     from penstock.cli.shared.render import count
     from penstock.config.choosing import only
 
     file = wiring.load(path, sets)
     name = only(file, pipeline, "penstock quarantine drop FILE")
-    sink, aside = must_have(file, name)
+    sink, aside = require_quarantine(file, name)
     with closing(sink):
-        must_be_streams(file, name, aside, streams)
+        require_streams(file, name, aside, streams)
         counts, _ = aside.quarantined(streams, limit=0)
         if counts:
             which = f"of them those numbered {', '.join(map(str, ids))}" if ids else "all of them"
             told = [f"{name}/{stream}: {count(rows, 'row')} in quarantine" for stream, rows in counts.items()]
-            agreed([*told, f"Forgotten for good: {which}."], yes=yes, to_stderr=as_json)
+            confirm([*told, f"Forgotten for good: {which}."], yes=yes, to_stderr=as_json)
         gone = aside.drop(streams, ids) if counts else 0
     if as_json:
         print(json.dumps({"file": file.path, "pipeline": name, "dropped": gone}, ensure_ascii=False))

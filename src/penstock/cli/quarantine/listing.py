@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.shared.error_report import report_errors
 from penstock.cli.shared.parameters import EnvFile, File, Json, Pipelines, Set, Streams
-from penstock.cli.shared.report import reported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ def list_(
     Rows come there with `bad_rows: quarantine` on a stream of a postgres sink, in the transaction of their slice.
     The rows themselves, as they came, are in the column `row` of the table penstock_sink.quarantine.
     """
-    with reported(file, as_json=as_json):
+    with report_errors(file, as_json=as_json):
         _list(file, set_ or [], pipelines, stream or [], limit, as_json)
 
 
@@ -45,18 +45,18 @@ def _list(
     from contextlib import closing
 
     from penstock import wiring
-    from penstock.cli.quarantine.sinks import must_be_streams, must_have, sink_of
+    from penstock.cli.quarantine.sinks import require_quarantine, require_streams, sink_of
     from penstock.config.choosing import chosen
 
     file = wiring.load(path, sets)
     documents: list[dict[str, Any]] = []
     for name in chosen(file, pipelines):
-        found = must_have(file, name) if pipelines else sink_of(file, name)
+        found = require_quarantine(file, name) if pipelines else sink_of(file, name)
         if found is None:
             continue
         with closing(found[0]):
             if streams:
-                must_be_streams(file, name, found[1], streams)
+                require_streams(file, name, found[1], streams)
             counts, rows = found[1].quarantined(streams, limit=limit)
         documents.append(_document(name, counts, rows))
         if not as_json:

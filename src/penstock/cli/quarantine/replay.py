@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.quarantine.sinks import Ids
+from penstock.cli.shared.error_report import report_errors
 from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Streams
-from penstock.cli.shared.report import reported
 
 
 def replay(
@@ -37,7 +37,7 @@ def replay(
 
     The exit code is 1 if rows stay.
     """
-    with reported(file, as_json=as_json):
+    with report_errors(file, as_json=as_json):
         raise typer.Exit(_replay(file, set_ or [], stream or [], id_ or [], overwrite, pipeline, as_json))
 
 
@@ -54,17 +54,17 @@ def _replay(
     from contextlib import closing
 
     from penstock import wiring
-    from penstock.cli.quarantine.sinks import must_be_streams, must_have
-    from penstock.cli.shared.render import became_of, count
+    from penstock.cli.quarantine.sinks import require_quarantine, require_streams
+    from penstock.cli.shared.render import count, describe_outcome
     from penstock.config.choosing import only
 
     file = wiring.load(path, sets)
     name = only(file, pipeline, "penstock quarantine replay FILE")
-    sink, aside = must_have(file, name)
+    sink, aside = require_quarantine(file, name)
     stay = 0
     became: list[dict[str, Any]] = []
     with closing(sink), closing(wiring.build_source(file, name)) as source:
-        must_be_streams(file, name, aside, streams)
+        require_streams(file, name, aside, streams)
         source.connect()
         sink.expect([info for info in source.catalog() if info.skipped is None])
         for stream in streams or list(aside.quarantined([], limit=0)[0]):
@@ -73,7 +73,7 @@ def _replay(
             became.append({"stream": stream, "outcome": outcome.document()})
             if not as_json:
                 counted = {**outcome.document(), "quarantined": 0}
-                told = became_of(counted) or "nothing went in"
+                told = describe_outcome(counted) or "nothing went in"
                 left = f"; {count(outcome.quarantined, 'row')} still in quarantine" if outcome.quarantined else ""
                 print(f"{name}/{stream}: {told}{left}", flush=True)
     if as_json:

@@ -31,7 +31,7 @@ def sink_of(file: File, pipeline: str) -> tuple[Sink, Quarantining] | None:
     return None
 
 
-def must_have(file: File, pipeline: str) -> tuple[Sink, Quarantining]:
+def require_quarantine(file: File, pipeline: str) -> tuple[Sink, Quarantining]:
     found = sink_of(file, pipeline)
     if found is None:
         raise InputError(
@@ -42,7 +42,7 @@ def must_have(file: File, pipeline: str) -> tuple[Sink, Quarantining]:
     return found
 
 
-def must_be_streams(file: File, pipeline: str, sink: Quarantining, streams: Sequence[str]) -> None:
+def require_streams(file: File, pipeline: str, sink: Quarantining, streams: Sequence[str]) -> None:
     """Streams that were named must have rows aside."""
     from penstock.core.names import suggest
 

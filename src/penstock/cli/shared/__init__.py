@@ -1,1 +1,1 @@
-"""What verbs share: parameters, output, errors as people see them, signals, and reading the store."""
+"""Code that several verbs share: parameters, output, error reports, signals, and reading the store."""

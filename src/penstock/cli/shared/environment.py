@@ -1,4 +1,4 @@
-"""This process's environment: what `--env-file` adds to it, and what it was before."""
+"""Adds the variables of `--env-file` to the environment, and keeps track of which ones were added."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _added: set[str] = set()
 
 
 def add_env_file(context: typer.Context, path: str | None) -> str | None:
-    """Add a file's variables to the environment; one that is set already keeps its value. The option's callback."""
+    """Add a file's variables to the environment. Variables that are already set keep their values."""
     if path is None or context.resilient_parsing:
         return path
     from penstock.config.env_file import read_env_file
@@ -28,16 +28,16 @@ def add_env_file(context: typer.Context, path: str | None) -> str | None:
 
 
 def environment_before() -> dict[str, str]:
-    """The environment without what an env file has added: what this process was started with."""
+    """The environment this process was started with, without the variables of an env file."""
     return {name: value for name, value in os.environ.items() if name not in _added}
 
 
 def added_variables() -> list[str]:
-    """The names of variables that an env file has added."""
+    """The names of the variables that an env file has added."""
     return sorted(_added)
 
 
 def adopt(added: list[str]) -> None:
-    """Take over from another process which variables an env file has added there."""
+    """Record the variables that an env file has added in the process that handed over this run."""
     _added.clear()
     _added.update(added)

@@ -1,4 +1,4 @@
-"""`on_failure` and `on_success`: commands that are run after a run has ended. They change nothing of the run itself."""
+"""Runs the commands of `on_failure` and `on_success` after a run. They do not change the run's result."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.cli.shared.report import reported, say
+from penstock.cli.shared.error_report import print_error, report_errors
 from penstock.core.messages import ConnectionStatus, Eof, Message, Status, StreamStatus
 from penstock.errors import PenstockError, filled
 
 if TYPE_CHECKING:
     from penstock.config import File
 
-#: seconds that a command may take
+#: seconds after which a command is killed
 HOOK_SECONDS = 60.0
-#: seconds between two looks at it
-_LOOK_SECONDS = 0.05
-#: characters of one variable; the system refuses an environment that is too large
-_LONGEST = 8000
-#: exit codes of a failed run: not one that another process holds (4), nor one that a signal has ended
-FAILED = (1, 2, 3)
+#: seconds between two checks whether a command has ended
+_POLL_SECONDS = 0.05
+#: characters of one variable: the system refuses an environment that is too large
+_MAX_VARIABLE_CHARACTERS = 8000
+#: exit codes that run `on_failure`: not 4 (another process holds the pipeline), and not those of signals
+FAILURE_EXIT_CODES = (1, 2, 3)
 
 
 @dataclass
 class Outcome:
-    """How a pipeline's run ended, put together from its messages."""
+    """How a pipeline's run ended, collected from its messages."""
 
     status: str = "failed"
     exit_code: int = 1
@@ -42,14 +42,14 @@ class Outcome:
 
     @classmethod
     def of(cls, error: PenstockError) -> Outcome:
-        """The end of a run that did not begin."""
+        """The outcome of a run that could not start."""
         return cls(exit_code=error.exit_code, errors=[error.what], next_steps=[error.next_step])
 
     @contextlib.contextmanager
-    def kept(self, file: str, *, as_json: bool) -> Iterator[None]:
-        """Report an error that escapes from a pipeline's run, and keep it: the other pipelines are run all the same."""
+    def report_errors(self, file: str, *, as_json: bool) -> Iterator[None]:
+        """Report an error of a pipeline's run and record it, so that the other pipelines still run."""
         try:
-            with reported(file, as_json=as_json):
+            with report_errors(file, as_json=as_json):
                 try:
                     yield
                 except typer.Exit:
@@ -64,7 +64,7 @@ class Outcome:
             self.exit_code = ended.exit_code
 
     def hear(self, message: Message) -> None:
-        """Take what a message says of the end."""
+        """Record what a message says about the outcome."""
         if isinstance(message, StreamStatus) and message.status is Status.ERROR:
             self.fail(f"{message.stream}: {message.reason}", message.next_step)
         elif isinstance(message, ConnectionStatus) and not message.connected:
@@ -85,17 +85,17 @@ class Hooks:
     """Runs the commands of one file's pipelines."""
 
     def __init__(self, file: File, environment: Mapping[str, str], stopping: Callable[[], bool]) -> None:
-        """`stopping` says whether a signal has come: then no command is waited for."""
+        """`stopping` returns whether a signal has arrived; then no command is waited for."""
         self._file = file
         self._environment = environment
         self._stopping = stopping
 
     def call(self, pipeline: str, outcome: Outcome) -> None:
-        """Run the command for this end, if there is one; what goes wrong with it is said and nothing else."""
+        """Run the command for this outcome, if there is one. A problem with the command is only a warning."""
         chosen = self._file.pipelines[pipeline]
         if outcome.exit_code == 0:
             key, command = "on_success", chosen.on_success or self._file.on_success
-        elif outcome.exit_code in FAILED:
+        elif outcome.exit_code in FAILURE_EXIT_CODES:
             key, command = "on_failure", chosen.on_failure or self._file.on_failure
         else:
             return
@@ -103,7 +103,7 @@ class Hooks:
             return
         problem = self._run(command, self._variables(pipeline, outcome))
         if problem is not None:
-            say(f"warning: {pipeline}: the command of `{key}` {problem}; the run and its exit code stay as they are")
+            print_error(f"warning: {pipeline}: the `{key}` command {problem}; the run's result is unchanged")
 
     def _variables(self, pipeline: str, outcome: Outcome) -> dict[str, str]:
         named = pipeline if len(self._file.pipelines) > 1 else None
@@ -117,12 +117,12 @@ class Hooks:
             "PENSTOCK_ERROR": "\n".join(outcome.errors),
             "PENSTOCK_NEXT_STEP": "\n".join(dict.fromkeys(steps)),
         }
-        return {name: value.replace("\0", "")[:_LONGEST] for name, value in variables.items()}
+        return {name: value.replace("\0", "")[:_MAX_VARIABLE_CHARACTERS] for name, value in variables.items()}
 
     def _run(self, command: str, variables: Mapping[str, str]) -> str | None:
-        """Run a command in the file's folder; what went wrong."""
+        """Run a command in the file's folder, and return what went wrong."""
         try:
-            # Its output goes to standard error, by number: standard output may be JSON for machines.
+            # Its output goes to standard error, because standard output may be JSON.
             process = subprocess.Popen(
                 ["/bin/sh", "-c", command],
                 cwd=self._file.folder,
@@ -137,14 +137,14 @@ class Hooks:
         deadline = time.monotonic() + HOOK_SECONDS
         while process.poll() is None:
             if self._stopping() or time.monotonic() > deadline:
-                # With everything that it has started and that is still in its group.
+                # Kill the whole process group: the command may have started others.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-                return "was ended by a signal to this process" if self._stopping() else _too_long()
-            time.sleep(_LOOK_SECONDS)
+                return "was killed because this process received a signal" if self._stopping() else _too_long()
+            time.sleep(_POLL_SECONDS)
         return f"ended with exit code {process.returncode}" if process.returncode else None
 
 
 def _too_long() -> str:
-    return f"took longer than {HOOK_SECONDS:g} s and was ended"
+    return f"took longer than {HOOK_SECONDS:g} s and was killed"

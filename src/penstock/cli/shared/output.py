@@ -1,6 +1,6 @@
-"""Where a pipeline's messages go: lines for people or JSON for machines; errors to standard error.
+"""Prints a pipeline's messages as text or JSON, and errors on standard error.
 
-On a terminal `run` shows them as a picture instead: `display.live`.
+On a terminal, `run` shows a live display instead: `display.live`.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self, TextIO
 
-from penstock.cli.shared.cost import Cost
+from penstock.cli.shared.cpu_time import CpuTime
+from penstock.cli.shared.error_report import TRACEBACK, print_error
+from penstock.cli.shared.quiet_timer import QUIET_SECONDS, QuietTimer, progress_line
 from penstock.cli.shared.render import Line, dated, lines
-from penstock.cli.shared.report import TRACEBACK, say
-from penstock.cli.shared.silence import PATIENCE, Silence, still
 from penstock.core.messages import Eof, Message, StepDone, encode, with_commands
 from penstock.core.progress import Progress, apply
 
 
 def live_wanted(*, plain: bool, as_json: bool) -> bool:
-    """Whether people look at a terminal that can show a picture."""
+    """Whether standard output is a terminal that can show the live display."""
     capable = os.environ.get("TERM", "") not in ("", "dumb", "unknown")
     return capable and not plain and not as_json and sys.stdout.isatty()
 
 
 class Output:
-    """Prints the messages of one pipeline as they come."""
+    """Prints the messages of one pipeline as they arrive."""
 
     def __init__(
         self,
@@ -38,81 +38,81 @@ class Output:
         *,
         as_json: bool,
         several: bool = False,
-        closing: bool = True,
+        summary: bool = True,
         broken: Callable[[], None],
-        patience: float = PATIENCE,
+        quiet_seconds: float = QUIET_SECONDS,
     ) -> None:
         self._file = file
         self._pipeline = pipeline
-        #: whether the file has other pipelines too, so that next steps must name this one
+        #: whether the file has other pipelines, so that next steps must name this one
         self._several = several
         self._as_json = as_json
-        #: a run: the totals are of interest, and in a log the time of each line
-        self._closing = closing
-        #: called when nobody reads our output any more
+        #: print totals at the end and, in a log, the time of each line
+        self._summary = summary
+        #: called when the reader of our output has exited
         self._broken = broken
         self._progress = Progress()
-        self._cost = Cost()
+        self._cpu_time = CpuTime()
         self._began = datetime.now(UTC)
-        self._silence = Silence(self._speak_up, patience)
+        self._quiet_timer = QuietTimer(self._print_progress, quiet_seconds)
         self._printing = threading.Lock()
-        #: says a mark in words; the source's own, once there is one
-        self.words: Callable[[str | None], str] = str
+        #: turns a stored mark into text; the source's own function once there is a source
+        self.describe_mark: Callable[[str | None], str] = str
 
     def __enter__(self) -> Self:
         if not self._as_json:
-            self._silence.start()
+            self._quiet_timer.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._as_json:
-            self._silence.stop()
+            self._quiet_timer.stop()
 
     def emit(self, message: Message) -> None:
         """Print a message; the engine's `emit`."""
         message = with_commands(message, self._file, self._pipeline if self._several else None)
         if isinstance(message, Eof):
-            message = replace(message, cpu_seconds=self._cost.seconds())
+            message = replace(message, cpu_seconds=self._cpu_time.seconds())
         elif isinstance(message, StepDone):
-            self._cost.look()
+            self._cpu_time.sample()
         self._progress = apply(self._progress, message)
         self._show(message)
 
     def _show(self, message: Message) -> None:
         for line in self._lines(message):
-            self._tell(line, message.ts)
+            self._print_line(line, message.ts)
         if self._as_json:
             self._print(encode(message))
 
     def _lines(self, message: Message) -> list[Line]:
-        if isinstance(message, Eof) and not self._closing and not message.exit_code:
+        if isinstance(message, Eof) and not self._summary and not message.exit_code:
             return []
         debug = bool(os.environ.get(TRACEBACK))
-        return lines(message, self._progress, pipeline=self._pipeline, words=self.words, debug=debug)
+        return lines(message, self._progress, pipeline=self._pipeline, describe_mark=self.describe_mark, debug=debug)
 
-    def _tell(self, line: Line, at: datetime | None = None) -> None:
-        self._silence.heard()
+    def _print_line(self, line: Line, at: datetime | None = None) -> None:
+        self._quiet_timer.restart()
         at = at or datetime.now(UTC)
         if line.error:
-            say(self._dated(line.text, at, sys.stderr))
+            print_error(self._dated(line.text, at, sys.stderr))
         elif not self._as_json:
             self._print(self._dated(line.text, at, sys.stdout))
 
-    def _speak_up(self) -> None:
+    def _print_progress(self) -> None:
         now = datetime.now(UTC)
-        self._print(self._dated(still(self._progress, now, self._began, self._pipeline), now, sys.stdout))
+        self._print(self._dated(progress_line(self._progress, now, self._began, self._pipeline), now, sys.stdout))
 
     def _dated(self, text: str, at: datetime, stream: TextIO) -> str:
-        """With the time, where a run's lines go into a log; people at a terminal know what time it is."""
-        return dated(text, at) if self._closing and not stream.isatty() else text
+        """Add the time to each line of a run unless the output is a terminal."""
+        return dated(text, at) if self._summary and not stream.isatty() else text
 
     def _print(self, text: str) -> None:
         with self._printing:
             try:
                 print(text, flush=True)
             except BrokenPipeError:
-                # Go on to a clean end, saying nothing; Python itself would complain once more at its own end.
+                # End cleanly without output: Python would report the broken pipe again at exit.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 self._broken()

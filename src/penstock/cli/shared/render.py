@@ -1,4 +1,4 @@
-"""Messages as lines for people, one per event worth a line: a pure function of message and progress."""
+"""Turns messages into lines of text: a pure function of message and progress."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from penstock.core.messages import (
 from penstock.core.progress import Progress
 from penstock.errors import NOTHING_LOST
 
-#: names listed before the rest becomes a number
-MOST_NAMES = 8
+#: stream names listed before the rest is only counted
+MAX_LISTED_NAMES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Line:
     """A line, or a few that belong together."""
 
     text: str
-    #: for standard error
+    #: goes to standard error
     error: bool = False
 
 
@@ -38,17 +38,17 @@ def lines(
     progress: Progress,
     *,
     pipeline: str,
-    words: Callable[[str | None], str],
+    describe_mark: Callable[[str | None], str],
     debug: bool = False,
 ) -> list[Line]:
-    """What to print for a message. `progress` already counts it; `words` says a mark in words."""
+    """The lines for a message. `progress` already includes it; `describe_mark` turns a stored mark into text."""
     match message:
         case Catalog():
             return _catalog(message, pipeline)
         case StepDone(step="intend", resumed=True):
             return [Line(f"{pipeline}/{message.stream}: finishing slice {message.number}, begun by an earlier run")]
         case StateChanged():
-            return [Line(f"{pipeline}/{message.stream}: {_changed(message, words)}")]
+            return [Line(f"{pipeline}/{message.stream}: {_describe_change(message, describe_mark)}")]
         case StreamStatus(status=Status.COMPLETE):
             return _complete(message.stream, progress, pipeline)
         case StreamStatus(status=Status.ERROR):
@@ -73,7 +73,7 @@ def lines(
 
 
 def dated(text: str, at: datetime) -> str:
-    """A text with the time before each of its lines."""
+    """Put the time before each line of a text."""
     return "\n".join(f"{at:%Y-%m-%dT%H:%M:%SZ} {line}" for line in text.splitlines())
 
 
@@ -107,34 +107,34 @@ def span(seconds: float) -> str:
 
 def _catalog(message: Catalog, pipeline: str) -> list[Line]:
     synced = [stream.stream for stream in message.streams if stream.skipped is None]
-    names = ", ".join(synced[:MOST_NAMES])
-    if len(synced) > MOST_NAMES:
-        names += f" and {len(synced) - MOST_NAMES} more"
+    names = ", ".join(synced[:MAX_LISTED_NAMES])
+    if len(synced) > MAX_LISTED_NAMES:
+        names += f" and {len(synced) - MAX_LISTED_NAMES} more"
     head = f"{pipeline}: {count(len(synced), 'stream')}" + (f": {names}" if names else "")
     skipped = [stream for stream in message.streams if stream.skipped is not None]
     return [Line(head), *(Line(f"{pipeline}/{stream.stream}: skipped: {stream.skipped}") for stream in skipped)]
 
 
-def _changed(message: StateChanged, words: Callable[[str | None], str]) -> str:
-    place = message.at or words(message.mark)
+def _describe_change(message: StateChanged, describe_mark: Callable[[str | None], str]) -> str:
+    place = message.at or describe_mark(message.mark)
     if message.reason == "reset":
-        return "reset: the next run reads it from the beginning"
+        return "reset: the next run reads the stream from the beginning"
     if message.reason == "begin":
-        return f"begins here; mark: {place}; rows from before it are not delivered"
+        return f"starts here; mark: {place}; earlier rows are not delivered"
     if message.reason in ("rewind", "undo"):
         done = "rewound" if message.reason == "rewind" else "undone"
-        return f"{done}; mark: {place}; the next run reads on from there"
+        return f"{done}; mark: {place}; the next run continues from there"
     if message.reason == "recover":
         if not message.number:
-            return "recovered: the sink holds nothing, so the next run begins at the beginning"
+            return "recovered: the sink holds no slice, so the next run starts from the beginning"
         return f"recovered: the sink holds slice {message.number}; mark: {place}"
-    became = f" ({became_of(message.outcome)})" if message.outcome else ""
+    became = f" ({describe_outcome(message.outcome)})" if message.outcome else ""
     moved = f"{count(message.rows, 'row')}, {size(message.bytes)}{became}"
     return f"slice {message.number} done: {moved}; mark: {place}"
 
 
-def became_of(outcome: Mapping[str, int]) -> str:
-    """What became of rows in a sink that looks at each: `5 created, 3 updated, 1 skipped as stale`."""
+def describe_outcome(outcome: Mapping[str, int]) -> str:
+    """What the sink did with the rows: `5 created, 3 updated, 1 skipped as stale`."""
     words = {"stale": "skipped as stale", "equal": "skipped as equal"}
     return ", ".join(f"{number:,} {words.get(name, name)}" for name, number in outcome.items() if number)
 
@@ -142,14 +142,14 @@ def became_of(outcome: Mapping[str, int]) -> str:
 def _complete(name: str, progress: Progress, pipeline: str) -> list[Line]:
     stream = progress.streams.get(name)
     if stream is None or not (stream.slices or stream.blocker):
-        return []  # nothing new: the closing line says so once for all streams
+        return []  # nothing new: the last line says so once for all streams
     done = f"done: {count(stream.rows, 'row')} in {count(stream.slices, 'slice')}" if stream.slices else ""
     held = held_back(stream.held_back, stream.blocker)
     return [Line(f"{pipeline}/{name}: {'; '.join(each for each in (done, held) if each)}")]
 
 
 def held_back(rows: int | None, blocker: str | None) -> str | None:
-    """Rows that may not be read yet and who keeps them from it; None: there are none."""
+    """Rows that cannot be read yet, and what blocks them; None if there are none."""
     if not rows and not blocker:
         return None
     return f"held back: {count(rows, 'row') if rows else 'rows'}" + (f", by {blocker}" if blocker else "")
@@ -165,17 +165,17 @@ def _log(message: Log, pipeline: str, debug: bool) -> list[Line]:
 
 def _closing(message: Eof, progress: Progress, pipeline: str) -> list[Line]:
     broken = [name for name, stream in progress.streams.items() if stream.status is Status.ERROR]
-    said = bool(broken) or progress.disconnected is not None or message.status == "interrupted"
+    reported = bool(broken) or progress.disconnected is not None or message.status == "interrupted"
     result = []
-    if message.exit_code and not said:
+    if message.exit_code and not reported:
         what = f"{pipeline}: {message.reason or message.status}"
         result.append(_error(what, message.safe or NOTHING_LOST, message.next_step))
     if message.exit_code and not progress.slices and not broken and message.status != "interrupted":
-        return result  # it ended before anything was done, and the error says why
+        return result  # the run ended before it did anything, and the error says why
     if message.status == "complete" and not progress.slices:
         known = count(len(progress.streams), "stream")
         held = any(stream.blocker for stream in progress.streams.values())
-        what = "nothing that may be read yet" if held else "nothing new"
+        what = "nothing that can be read yet" if held else "nothing new"
         return [*result, Line(f"{pipeline}: {what} in {known}, {span(progress.elapsed)}")]
     head = message.status
     if broken:
@@ -184,7 +184,7 @@ def _closing(message: Eof, progress: Progress, pipeline: str) -> list[Line]:
         head = message.reason
     more = ""
     if message.has_more and message.exit_code in (0, 130, 143):
-        more = "; there is more: run the same command again"
+        more = "; more to do: run the same command again"
     return [*result, Line(f"{pipeline}: {head}; {_totals(progress)}{more}")]
 
 

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the first asks the engine to stop, a second SIGINT ends the process at once."""
+"""Handles SIGINT and SIGTERM: the first stops the engine cleanly, a second SIGINT ends the process immediately."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Signals:
-    """Hears signals while it is open."""
+    """Handles signals while it is open."""
 
     def __init__(self) -> None:
         self.number: int | None = None
@@ -23,7 +23,7 @@ class Signals:
 
     def __enter__(self) -> Signals:
         for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._hear)
+            self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(
@@ -33,21 +33,21 @@ class Signals:
             signal.signal(number, handler)
 
     def watch(self, engine: Engine) -> None:
-        """From now on a signal stops this engine."""
+        """Stop this engine when a signal arrives."""
         self._engine = engine
         if self.number is not None:
             engine.stop(self.number)
 
     def stop(self, number: int) -> None:
-        """As if the signal had come."""
+        """Act as if this signal had arrived."""
         self.number = number
         if self._engine is None:
             raise Interrupted(number)
         self._engine.stop(number)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None and number == signal.SIGINT:
-            # Not through Python's own end: it would wait for threads. A slice that was open stays open.
+            # A regular exit would wait for threads. An open slice stays open, and the next run finishes it.
             os.write(2, ENDED_AT_ONCE)
             os._exit(128 + number)
         if self.number is None:

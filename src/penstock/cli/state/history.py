@@ -1,4 +1,4 @@
-"""`penstock state history`: every change of a mark, newest first. Reads the store only."""
+"""`penstock state history`: lists every change of a mark, newest first. Reads only the store."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.shared.error_report import report_errors
 from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Streams, rows
-from penstock.cli.shared.report import reported
 
-#: changes of a stream that are listed unless told otherwise
-MOST = 20
+#: changes listed per stream by default
+DEFAULT_CHANGES = 20
 
 if TYPE_CHECKING:
-    from penstock.cli.shared.standing import Words
+    from penstock.cli.shared.status_document import DescribeMark
     from penstock.config import File as PipelineFile
     from penstock.ports import Change, Store
 
@@ -25,7 +25,7 @@ def history(
     most: Annotated[
         int | None,
         typer.Option(
-            "--most", metavar="N", parser=rows, help="At most this many changes of each stream; 20 by default."
+            "--most", metavar="N", parser=rows, help="Maximum number of changes per stream. Default: 20."
         ),
     ] = None,
     pipeline: Pipeline = None,
@@ -33,18 +33,18 @@ def history(
     _env_file: EnvFile = None,
     as_json: Json = False,
 ) -> None:
-    """Every change of a stream's mark, newest first: its version, when, why, and where it led.
+    """List every change of a stream's mark, newest first: version, time, reason and new mark.
 
     \b
     Examples:
       penstock state history shop.yaml --stream orders
       penstock state history shop.yaml --stream orders --most 200 --json
 
-    `penstock state undo FILE --stream S --to VERSION` goes back to where the mark was at a version.
-    Reads the store only: no Spark, no connection to a source or sink.
+    `penstock state undo FILE --stream S --to VERSION` returns the mark to a version.
+    Reads only the store: no Spark, no connection to a source or sink.
     """
-    with reported(file, as_json=as_json):
-        _history(file, set_ or [], [pipeline] if pipeline else None, stream, most or MOST, as_json)
+    with report_errors(file, as_json=as_json):
+        _history(file, set_ or [], [pipeline] if pipeline else None, stream, most or DEFAULT_CHANGES, as_json)
 
 
 def _history(
@@ -54,7 +54,7 @@ def _history(
     from contextlib import closing
 
     from penstock import wiring
-    from penstock.cli.shared.pipelines import in_words
+    from penstock.cli.shared.engine_run import mark_describer
     from penstock.config.choosing import chosen
 
     file = wiring.load(path, sets)
@@ -66,18 +66,20 @@ def _history(
             for name in names:
                 with closing(wiring.build_source(file, name)) as source:
                     known = [*file.pipelines[name].source_streams, *sorted(store.streams(name))]
-                    documents.append(_document(store, name, dict.fromkeys(known), streams, most, in_words(source)))
+                    documents.append(
+                        _document(store, name, dict.fromkeys(known), streams, most, mark_describer(source))
+                    )
         _check(documents, streams)
     if as_json:
         print(json.dumps({"file": file.path, "pipelines": documents}, ensure_ascii=False, indent=2))
     elif missing is not None:
-        print(f"There is no store at {missing}: nothing has run here yet.")
+        print(f"There is no store at {missing}: no pipeline of this file has run yet.")
     else:
         print("\n".join(line for document in documents for line in _lines(document, file)))
 
 
 def _document(
-    store: Store, pipeline: str, known: dict[str, None], streams: Sequence[str] | None, most: int, words: Words
+    store: Store, pipeline: str, known: dict[str, None], streams: Sequence[str] | None, most: int, describe_mark: DescribeMark
 ) -> dict[str, Any]:
     return {
         "pipeline": pipeline,
@@ -85,7 +87,7 @@ def _document(
         "streams": [
             {
                 "stream": stream,
-                "changes": [_change(change, words) for change in store.history(pipeline, stream, most=most)],
+                "changes": [_change(change, describe_mark) for change in store.history(pipeline, stream, most=most)],
             }
             for stream in known
             if not streams or stream in streams
@@ -93,7 +95,7 @@ def _document(
     }
 
 
-def _change(change: Change, words: Words) -> dict[str, Any]:
+def _change(change: Change, describe_mark: DescribeMark) -> dict[str, Any]:
     from penstock.core.messages import stamp
 
     position = change.position
@@ -106,14 +108,14 @@ def _change(change: Change, words: Words) -> dict[str, Any]:
         "slice_id": position.id if position else None,
         "rows": change.rows,
         "outcome": change.outcome.document() if change.outcome else None,
-        "mark_in_words": words(mark.text if mark else None),
+        "mark_in_words": describe_mark(mark.text if mark else None),
         "mark": mark.document if mark else None,
         "run": change.run,
     }
 
 
 def _check(documents: Sequence[dict[str, Any]], streams: Sequence[str] | None) -> None:
-    """InputError if a stream was named that no pipeline has; what is known besides is not printed."""
+    """Raise InputError for a stream that no pipeline has; removes `known`, which is not printed."""
     from penstock.core.names import suggest
     from penstock.errors import UNTOUCHED, InputError
 
@@ -121,24 +123,24 @@ def _check(documents: Sequence[dict[str, Any]], streams: Sequence[str] | None) -
     for stream in streams or ():
         if stream not in known:
             raise InputError(
-                f"no stream '{stream}' is known; {suggest(stream, known, 'streams')}",
+                f"there is no stream '{stream}'; {suggest(stream, known, 'streams')}",
                 safe=UNTOUCHED,
-                next_step="`penstock status FILE` lists them",
+                next_step="list the streams: `penstock status FILE`",
             )
 
 
 def _lines(document: dict[str, Any], file: PipelineFile) -> list[str]:
-    from penstock.cli.shared.render import became_of, count
+    from penstock.cli.shared.render import count, describe_outcome
     from penstock.errors import filled
 
     lines = []
     for stream in document["streams"]:
         changes = stream["changes"]
-        lines.append(f"{document['pipeline']}/{stream['stream']}:" + ("" if changes else " not changed yet"))
+        lines.append(f"{document['pipeline']}/{stream['stream']}:" + ("" if changes else " no changes yet"))
         for change in changes:
             when = change["at"][:19].replace("T", " ")
             moved = f", {count(change['rows'], 'row')}" if change["rows"] else ""
-            moved += f" ({became_of(change['outcome'])})" if change["outcome"] else ""
+            moved += f" ({describe_outcome(change['outcome'])})" if change["outcome"] else ""
             run = f"; run {change['run'][:8]}" if change["run"] else ""
             lines.append(
                 f"  version {change['version']}  {when} UTC  {change['reason']}, slice {change['slice']}{moved}; "
@@ -149,5 +151,5 @@ def _lines(document: dict[str, Any], file: PipelineFile) -> list[str]:
         name, before = again["stream"], again["changes"][1]["version"]
         command = f"penstock state undo FILE --stream {name} --to {before}"
         pipeline = document["pipeline"] if len(file.pipelines) > 1 else None
-        lines.append(f"To go back to where a mark was: {filled(command, file.path, pipeline, name)}")
-    return lines or [f"{document['pipeline']}: no stream is known yet"]
+        lines.append(f"To go back to an earlier mark: {filled(command, file.path, pipeline, name)}")
+    return lines or [f"{document['pipeline']}: no streams yet"]

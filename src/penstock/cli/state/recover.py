@@ -1,11 +1,11 @@
-"""`penstock state recover`: rebuild the store from what the sink holds."""
+"""`penstock state recover`: rebuilds the store from the sink."""
 
 from __future__ import annotations
 
 import typer
 
+from penstock.cli.shared.error_report import report_errors
 from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Streams, Yes
-from penstock.cli.shared.report import reported
 
 
 def recover(
@@ -17,16 +17,16 @@ def recover(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Rebuild the store from what the sink holds, after one of the two was lost or restored.
+    """Rebuild the store from the slices that the sink holds, after either was lost or restored.
 
     \b
     Examples:
       penstock state recover shop.yaml
       penstock state recover shop.yaml --stream orders --yes
 
-    Slices that the sink cannot make whole are withdrawn, last first; the next run delivers them again.
+    Slices that are incomplete in the sink are withdrawn, newest first; the next run delivers them again.
     """
-    with reported(file, as_json=as_json):
+    with report_errors(file, as_json=as_json):
         raise typer.Exit(_recover(file, set_ or [], stream, pipeline, yes, as_json))
 
 
@@ -36,26 +36,26 @@ def _recover(
     from contextlib import closing
 
     from penstock import wiring
-    from penstock.cli.shared.asking import agreed
-    from penstock.cli.shared.pipelines import drive
+    from penstock.cli.shared.confirm import confirm
+    from penstock.cli.shared.engine_run import run_engine
     from penstock.cli.shared.signals import Signals
     from penstock.config.choosing import only
 
     file = wiring.load(path, sets)
     name = only(file, pipeline, "penstock state recover FILE")
     which = ", ".join(streams) if streams else "every stream"
-    told = [
-        f"{name}: the store's marks of {which} become what the sink holds; open slices are forgotten.",
-        "Slices that the sink cannot make whole are withdrawn from it, last first.",
+    lines = [
+        f"{name}: the marks of {which} are set to what the sink holds; open slices are dropped.",
+        "Slices that are incomplete in the sink are withdrawn, newest first.",
     ]
-    agreed(told, yes=yes, to_stderr=as_json)
+    confirm(lines, yes=yes, to_stderr=as_json)
     with closing(wiring.open_store(file)) as store, Signals() as signals:
-        return drive(
+        return run_engine(
             file,
             name,
             store,
             signals,
             lambda engine: engine.recover(streams),
             as_json=as_json,
-            closing=False,
+            summary=False,
         )

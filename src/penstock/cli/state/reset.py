@@ -1,4 +1,4 @@
-"""`penstock state reset`: read streams again from the beginning."""
+"""`penstock state reset`: the next run reads streams from the beginning."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.shared.error_report import report_errors
 from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Yes
-from penstock.cli.shared.report import reported
 
 if TYPE_CHECKING:
     from penstock.config import File as PipelineFile
@@ -19,7 +19,7 @@ def reset(
     file: File,
     stream: Annotated[
         list[str],
-        typer.Option("--stream", "-s", metavar="S", help="The stream; may be repeated.", show_default=False),
+        typer.Option("--stream", "-s", metavar="S", help="The stream. May be repeated.", show_default=False),
     ],
     pipeline: Pipeline = None,
     set_: Set = None,
@@ -27,17 +27,17 @@ def reset(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Set streams back: the next run reads them from the beginning and delivers all of it again.
+    """Reset streams: the next run reads them from the beginning and delivers every row again.
 
     \b
     Examples:
       penstock state reset shop.yaml --stream orders
       penstock state reset shop.yaml --pipeline shop --stream orders --stream customers --yes
 
-    Says first what will be read again, and asks. An open slice is finished before the reset.
-    `penstock state undo` takes it back, as long as it is the last change.
+    Prints what will be read again and asks for confirmation. An open slice is finished before the reset.
+    `penstock state undo` reverts the reset while it is the last change.
     """
-    with reported(file, as_json=as_json):
+    with report_errors(file, as_json=as_json):
         raise typer.Exit(_reset(file, set_ or [], stream, pipeline, yes, as_json))
 
 
@@ -45,45 +45,45 @@ def _reset(path: str, sets: list[str], streams: list[str], pipeline: str | None,
     from contextlib import closing
 
     from penstock import wiring
-    from penstock.cli.shared.asking import agreed
-    from penstock.cli.shared.pipelines import drive
+    from penstock.cli.shared.confirm import confirm
+    from penstock.cli.shared.engine_run import run_engine
     from penstock.cli.shared.signals import Signals
-    from penstock.cli.state.again import must_have_store
+    from penstock.cli.state.preview import require_store
     from penstock.config.choosing import only
 
     file = wiring.load(path, sets)
     name = only(file, pipeline, f"penstock state reset FILE --stream {streams[0]}")
-    must_have_store(file, "reset")
+    require_store(file, "reset")
     chosen = list(dict.fromkeys(streams))
     with closing(wiring.open_store(file)) as store:
-        agreed(_told(file, store, name, chosen), yes=yes, to_stderr=as_json)
+        confirm(_preview(file, store, name, chosen), yes=yes, to_stderr=as_json)
         with Signals() as signals:
-            return drive(
+            return run_engine(
                 file,
                 name,
                 store,
                 signals,
                 lambda engine: engine.reset(chosen),
                 as_json=as_json,
-                closing=False,
+                summary=False,
             )
 
 
-def _told(file: PipelineFile, store: Store, name: str, streams: Sequence[str]) -> list[str]:
-    """What a reset would do to each stream, and what the sink will hold then."""
+def _preview(file: PipelineFile, store: Store, name: str, streams: Sequence[str]) -> list[str]:
+    """What a reset does to each stream, and what the sink will hold afterwards."""
     from contextlib import closing
 
     from penstock import wiring
     from penstock.cli.shared.render import count
-    from penstock.cli.state.again import Reached, held_twice, must_be_known
+    from penstock.cli.state.preview import SourcePreview, describe_duplicates, require_stream
 
-    states = {stream: must_be_known(file, store, name, stream) for stream in streams}
-    told, after = [], []
+    states = {stream: require_stream(file, store, name, stream) for stream in streams}
+    lines, duplicates = [], []
     with closing(wiring.build_source(file, name)) as source:
-        reached = Reached(source)
+        preview = SourcePreview(source)
         for stream, state in states.items():
             at = source.describe(state.last.mark if state.last else None)
-            told.append(f"{name}/{stream}: {count(state.rows, 'row')} delivered so far; mark: {at}.")
-            told.append(f"  All is read again from the beginning: {reached.left(stream, None)}.")
-            after.append(held_twice(file, name, reached.info(stream)))
-    return [*told, "What was delivered before stays in the sink.", *dict.fromkeys(after)]
+            lines.append(f"{name}/{stream}: {count(state.rows, 'row')} delivered so far; mark: {at}.")
+            lines.append(f"  Every row is read again from the beginning: {preview.left(stream, None)}.")
+            duplicates.append(describe_duplicates(file, name, preview.info(stream)))
+    return [*lines, "Rows delivered so far stay in the sink.", *dict.fromkeys(duplicates)]

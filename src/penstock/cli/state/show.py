@@ -1,4 +1,4 @@
-"""`penstock state show`: every stream's mark in full."""
+"""`penstock state show`: shows every stream's mark in full."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from penstock.cli.shared.error_report import report_errors
 from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Streams
-from penstock.cli.shared.report import reported
 
 
 def show(
@@ -18,25 +18,25 @@ def show(
     _env_file: EnvFile = None,
     as_json: Json = False,
 ) -> None:
-    """Each stream's mark, in words and in full, with what was delivered and what is open.
+    """Show each stream's mark, described and as stored, with the rows delivered and the open slice.
 
     \b
     Examples:
       penstock state show shop.yaml
       penstock state show shop.yaml --stream orders --json
     """
-    with reported(file, as_json=as_json):
-        from penstock.cli.shared.stored import print_standing
+    with report_errors(file, as_json=as_json):
+        from penstock.cli.shared.status_output import print_status
 
         names = [pipeline] if pipeline else None
-        print_standing(file, names, stream, sets=set_ or (), as_json=as_json, text=_text)
+        print_status(file, names, stream, sets=set_ or (), as_json=as_json, text=_text)
 
 
 def _text(document: Mapping[str, Any], now: datetime) -> list[str]:
     import json
 
-    from penstock.cli.shared.failing import is_failing
-    from penstock.cli.shared.standing import stream_lines
+    from penstock.cli.shared.failures import is_failing
+    from penstock.cli.shared.status_document import stream_lines
 
     lines = []
     for stream in sorted(document["streams"], key=is_failing, reverse=True):
@@ -44,4 +44,4 @@ def _text(document: Mapping[str, Any], now: datetime) -> list[str]:
         if stream["slice"]:
             lines.append(f"  as stored: {json.dumps(stream['mark'], ensure_ascii=False)}")
             lines.append(f"  slice id: {stream['slice_id']}, version {stream['version']}")
-    return lines or [f"{document['pipeline']}: no stream is known yet"]
+    return lines or [f"{document['pipeline']}: no streams yet"]

@@ -1,0 +1,105 @@
+"""What `check` finds, as documents; `check_lines` has it as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.cli.check.text import CheckLines
+from penstock.cli.shared.inspection import (
+    PipelineInspection,
+    StreamInspection,
+    describe_reading,
+    describe_store,
+    inspection_of,
+    open_existing_store,
+    problem_document,
+)
+from penstock.config import File
+from penstock.core.drift import reads
+from penstock.core.exits import worst
+from penstock.errors import PenstockError, StreamRefused
+
+
+def checked(
+    file: File, names: Sequence[str], only: Sequence[str] | None, *, as_json: bool, verbose: bool = False
+) -> int:
+    """Print what every pipeline's check finds; the exit code for all."""
+    with open_existing_store(file) as store:
+        documents = []
+        for name in names:
+            with inspection_of(file, name, store) as at:
+                documents.append(_pipeline(at, only))
+                if not as_json:
+                    print("\n".join(CheckLines(documents[-1], verbose=verbose).lines()), flush=True)
+        codes = [document["exit_code"] for document in documents]
+        if store.error is not None:
+            codes.append(store.error.exit_code)
+        code = worst(codes)
+        if as_json:
+            about = {"missing": store.missing, "problem": problem_document(store.error, file)}
+            answer = {"file": file.path, "exit_code": code, "store": about, "pipelines": documents}
+            print(json.dumps(answer, ensure_ascii=False, indent=2))
+        else:
+            closing = f"Next: penstock run {file.path}" if code == 0 else "Put right what is marked, and check again."
+            print("\n".join([*describe_store(store, file.path), closing]))
+    return code
+
+
+def _pipeline(at: PipelineInspection, only: Sequence[str] | None) -> dict[str, Any]:
+    chosen = at.file.pipelines[at.pipeline]
+    found: dict[str, Any] = {
+        "pipeline": at.pipeline,
+        "source": chosen.source_type,
+        "sink": chosen.sink_type,
+        "held_by": None,
+        "exit_code": 0,
+        "problem": None,
+        "streams": [],
+    }
+    try:
+        at.inspect(only)
+        status = at.status()
+        found["held_by"] = status["held_by"] if status else None
+        found["streams"] = [_stream(at, seen, status) for seen in at.streams]
+    except PenstockError as error:
+        found |= {"problem": problem_document(error.at(pipeline=at.pipeline), at.file), "exit_code": error.exit_code}
+        return found
+    if at.refused is not None:
+        found["problem"] = problem_document(at.refused.at(pipeline=at.pipeline), at.file)
+    problems = [problem for seen in at.streams for problem in seen.problems]
+    found["exit_code"] = worst(error.exit_code for error in (*problems, *([at.refused] if at.refused else [])))
+    return found
+
+
+def _stream(at: PipelineInspection, seen: StreamInspection, status: Mapping[str, Any] | None) -> dict[str, Any]:
+    info, content = seen.info, seen.content
+    remarks: list[dict[str, str]] = []
+    if content is not None:
+        try:
+            sides = (
+                ("source", at.source.explain(info.name, content)),
+                ("sink", at.sink.explain(info, content)),
+            )
+            remarks = [{"side": side, "kind": each.kind, "text": each.text} for side, said in sides for each in said]
+        except StreamRefused as refused:
+            # A filter, say, which is understood only where there is something to read, or here.
+            seen.problems.append(refused.at(pipeline=at.pipeline, stream=info.name))
+    stands = next((each for each in status["streams"] if each["stream"] == info.name), None) if status else None
+    return {
+        "stream": info.name,
+        "how": describe_reading(info),
+        "kind": info.kind.value,
+        "order": list(info.order),
+        "primary_key": list(info.primary_key),
+        "columns": [column["name"] for column in reads(content)] if content is not None else [],
+        "drift": seen.drift,
+        "skipped": info.skipped,
+        "slice": stands["slice"] if stands else 0,
+        "at": stands["at"] if stands else None,
+        "open": stands["open"] if stands else None,
+        "problem": problem_document(seen.problem, at.file),
+        "problems": [problem_document(problem, at.file) for problem in seen.problems],
+        "remarks": remarks,
+    }

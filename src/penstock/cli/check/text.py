@@ -1,0 +1,134 @@
+"""What `check` has found, as lines: short where all is well, and each statement to run once, on a line of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from penstock.cli.check.statements import apart
+from penstock.cli.shared.inspection import describe_holder
+from penstock.cli.shared.render import count
+
+#: fine, to be known, broken, advice: where the terminal has them, and where not
+SIGNS = {"guarantee": "✓", "gap": "!", "broken": "✗", "advice": "·"}
+PLAIN = {"guarantee": "ok", "gap": "!", "broken": "x", "advice": "-"}
+#: remarks about this many streams are said once for all of them
+MANY = 2
+
+Remark = tuple[str, str]
+
+
+def signs() -> Mapping[str, str]:
+    try:
+        "".join(SIGNS.values()).encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return PLAIN
+    return SIGNS
+
+
+class CheckLines:
+    """One pipeline's lines."""
+
+    def __init__(self, document: Mapping[str, Any], *, verbose: bool) -> None:
+        self.document = document
+        self.verbose = verbose
+        self.signs = signs()
+        #: statements that stand above
+        self._printed: set[str] = set()
+
+    def lines(self) -> list[str]:
+        document = self.document
+        sides = f"{document['source']} to {document['sink']}"
+        lines = [f"{document['pipeline']}: {sides}; {describe_holder(document['held_by'])}"]
+        if document["problem"]:
+            lines += self._problem(document["problem"], "")
+            if not document["streams"]:
+                return lines
+        shared = self._shared()
+        for stream in document["streams"]:
+            lines += [f"  {line}" for line in self._stream(stream, shared)]
+        for names, remarks in _grouped(shared).items():
+            lines.append(f"  For {', '.join(names)}:")
+            for remark in remarks:
+                lines += [f"      {line}" for line in self._remark(remark)]
+        return [*lines, self._summary()]
+
+    def _summary(self) -> str:
+        streams = self.document["streams"]
+        refused = sum(stream["problem"] is not None for stream in streams)
+        synced = sum(stream["skipped"] is None for stream in streams) - refused
+        summary = f"{count(synced, 'stream')} can be synced" + (f", {refused} cannot" if refused else "")
+        hidden = {remark for stream in streams for remark in _remarks(stream) if not self._shown(remark)}
+        guarantees, advice = (sum(kind == wanted for kind, _ in hidden) for wanted in ("guarantee", "advice"))
+        more = [count(guarantees, "guarantee")] if guarantees else []
+        more += [f"{count(advice, 'piece')} of advice"] if advice else []
+        said = f"; --verbose shows {' and '.join(more)}" if more else ""
+        return f"{self.document['pipeline']}: {summary}{said}"
+
+    # ------------------------------------------------------------ remarks
+
+    def _shown(self, remark: Remark) -> bool:
+        """What a user must know is always shown; what holds, and what would be better, only if asked for."""
+        return self.verbose or remark[0] == "gap"
+
+    def _shared(self) -> dict[Remark, list[str]]:
+        """What is said of several streams is said once, at the end; with their names."""
+        found: dict[Remark, list[str]] = {}
+        for stream in self.document["streams"]:
+            for remark in filter(self._shown, _remarks(stream)):
+                found.setdefault(remark, []).append(stream["stream"])
+        return {remark: names for remark, names in found.items() if len(names) >= MANY}
+
+    def _remark(self, remark: Remark) -> Iterator[str]:
+        kind, text = remark
+        words, statements = apart(text)
+        yield f"{self.signs[kind]} {words}{self._as_above(statements)}"
+        yield from (f"    {statement}" for statement in self._new(statements))
+
+    # ------------------------------------------------------------ streams
+
+    def _stream(self, stream: Mapping[str, Any], shared: Mapping[Remark, list[str]]) -> list[str]:
+        name = stream["stream"]
+        if stream["skipped"] is not None:
+            return [f"{self.signs['advice']} {name}: skipped: {stream['skipped']}"]
+        if stream["problem"]:
+            return [line for problem in stream["problems"] for line in self._problem(problem, f"{name}: ")]
+        begun = f"; {stream['at']}" if stream["slice"] else "; not begun"
+        columns = count(len(stream["columns"]), "column")
+        lines = [f"{self.signs['guarantee']} {name}: {stream['how']}, {columns}{begun}"]
+        if stream["open"]:
+            lines.append(f"    slice {stream['open']['slice']} is open; the next run finishes it first")
+        lines += [f"    {self.signs['gap']} {line}" for line in stream["drift"]]
+        for remark in filter(self._shown, _remarks(stream)):
+            if remark not in shared:
+                lines += [f"    {line}" for line in self._remark(remark)]
+        return lines
+
+    def _problem(self, problem: Mapping[str, Any], where: str) -> list[str]:
+        words, statements = apart(problem["next_step"])
+        lines = [f"{self.signs['broken']} {where}{problem['what']}", f"    Next: {words}{self._as_above(statements)}"]
+        return [*lines, *(f"        {statement}" for statement in self._new(statements))]
+
+    # ------------------------------------------------------------ statements
+
+    def _as_above(self, statements: Sequence[str]) -> str:
+        return " as above" if statements and self._printed.issuperset(statements) else ""
+
+    def _new(self, statements: Iterable[str]) -> list[str]:
+        """Those that do not stand above; from now on they do."""
+        found = [statement for statement in dict.fromkeys(statements) if statement not in self._printed]
+        self._printed.update(found)
+        return found
+
+
+def _remarks(stream: Mapping[str, Any]) -> list[Remark]:
+    return [(each["kind"], each["text"]) for each in stream["remarks"]]
+
+
+def _grouped(shared: Mapping[Remark, list[str]]) -> dict[tuple[str, ...], list[Remark]]:
+    """By the streams that they are said of."""
+    found: dict[tuple[str, ...], list[Remark]] = {}
+    for remark, names in shared.items():
+        found.setdefault(tuple(names), []).append(remark)
+    return found

@@ -1,0 +1,92 @@
+"""What `discover` finds, as a document and as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock import wiring
+from penstock.cli.init.file_text import value
+from penstock.cli.shared.inspection import describe_reading
+from penstock.cli.shared.render import size
+from penstock.config import File
+from penstock.ports import Offered, StreamInfo
+
+_HEAD = ("stream", "what", "rows", "size", "key", "synced", "proposal")
+
+
+def discovered(file: File, pipeline: str, *, columns: bool, why: bool, as_json: bool) -> None:
+    """Print everything that a pipeline's source offers."""
+    source = wiring.build_source(file, pipeline)
+    try:
+        source.connect()
+        infos = {info.name: info for info in source.catalog()}
+        streams = [_document(file, pipeline, offered, infos) for offered in source.offers()]
+    finally:
+        source.close()
+    if as_json:
+        answer = {"file": file.path, "pipeline": pipeline, "streams": streams}
+        print(json.dumps(answer, ensure_ascii=False, indent=2))
+        return
+    rows = [_row(stream) for stream in streams]
+    widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
+    print(_line(_HEAD, widths))
+    for stream, row in zip(streams, rows, strict=True):
+        print(_line(row, widths))
+        if columns:
+            print("\n".join(f"    {each['name']}: {each['type']}" for each in stream["columns"]))
+        if why:
+            said = [stream["refused"]] if stream["refused"] else stream["reasons"]
+            print("\n".join(f"    # {reason}" for reason in said))
+
+
+def _document(file: File, pipeline: str, offered: Offered, infos: Mapping[str, StreamInfo]) -> dict[str, Any]:
+    info = _configured(file, pipeline, offered, infos)
+    return {
+        "stream": offered.name,
+        "what": offered.what,
+        "rows": offered.rows,
+        "bytes": offered.bytes,
+        "primary_key": list(offered.primary_key),
+        "synced": info is not None and info.skipped is None,
+        "synced_as": info.name if info else None,
+        "how": describe_reading(info) if info and info.skipped is None else None,
+        "proposal": dict(offered.options) if offered.refused is None else None,
+        "reasons": list(offered.reasons),
+        "refused": offered.refused,
+        "columns": [{"name": name, "type": type_} for name, type_ in offered.columns],
+    }
+
+
+def _configured(file: File, pipeline: str, offered: Offered, infos: Mapping[str, StreamInfo]) -> StreamInfo | None:
+    """The stream of the pipeline that reads what is offered; None: none does."""
+    chosen = file.pipelines[pipeline]
+    schema = getattr(chosen.source, "default_schema", None)
+    table = offered.options.get("table") or offered.name
+    spellings = {table, table.strip('"'), f"{schema}.{table}"}
+    for name, info in infos.items():
+        said = chosen.source_streams.get(name)
+        if (getattr(said, "table", None) or name) in spellings:
+            return info
+    return None
+
+
+def _row(stream: Mapping[str, Any]) -> Sequence[str]:
+    rows, bytes_ = stream["rows"], stream["bytes"]
+    synced = stream["how"] or "no"
+    if stream["synced"] and stream["synced_as"] != stream["stream"]:
+        synced = f"as {stream['synced_as']}, {synced}"
+    return (
+        stream["stream"],
+        stream["what"],
+        "?" if rows is None else f"~{rows:,}",
+        "" if bytes_ is None else size(bytes_),
+        ", ".join(stream["primary_key"]) or "none",
+        synced,
+        "cannot be read" if stream["refused"] else value(stream["proposal"]),
+    )
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()

@@ -1,1 +1,0 @@
-"""What `upkeep` is about, and what it did, in words."""

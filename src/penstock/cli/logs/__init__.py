@@ -1,1 +1,0 @@
-"""What `log` reads: saved messages, and how well the time was spent."""

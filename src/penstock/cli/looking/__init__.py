@@ -1,1 +1,0 @@
-"""What `check`, `plan` and `discover` find: nothing is leased, started or written."""

@@ -1,0 +1,167 @@
+"""What `runs` shows: days and executions as the store keeps them, as documents and as text."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from penstock import wiring
+from penstock.cli.shared.failures import minute
+from penstock.cli.shared.render import count, size, span
+from penstock.config.choosing import chosen
+from penstock.core.messages import stamp
+from penstock.core.reports import DayOfRuns
+from penstock.ports import RunRecord, Store
+
+#: the length of the longest bar
+BAR_WIDTH = 30
+#: executions that are read at most
+MOST_RUNS = 10_000
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def print_runs(
+    path: str, sets: Sequence[str], pipelines: list[str] | None, days: int, *, each: bool, as_json: bool
+) -> None:
+    file = wiring.load(path, sets)
+    names = chosen(file, pipelines)
+    missing = wiring.missing_store(file)
+    now = wiring.SystemClock().now()
+    documents: list[dict[str, Any]] = []
+    if missing is None:
+        with closing(wiring.open_store(file)) as store:
+            documents = [document(store, name, days, now, each=each) for name in names]
+    if as_json:
+        print(json.dumps({"file": file.path, "pipelines": documents}, ensure_ascii=False, indent=2))
+    elif missing is not None:
+        print(f"There is no store at {missing}: nothing has run here yet.")
+    else:
+        ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
+        print("\n".join(line for found in documents for line in lines(found, ascii_only=ascii_only)))
+
+
+def document(store: Store, pipeline: str, days: int, now: datetime, *, each: bool) -> dict[str, Any]:
+    """One pipeline: every day from the first run within the last `days`, and the executions if `each`."""
+    first = now.date() - timedelta(days=days - 1)
+    known = {day.day: day for day in store.days(pipeline, most=days) if day.day >= first}
+    begun = min(known, default=now.date())
+    dates = [begun + timedelta(days=n) for n in range((now.date() - begun).days + 1)] if known else []
+    found: dict[str, Any] = {"pipeline": pipeline, "days": [_day(day, known.get(day)) for day in dates]}
+    if each:
+        found["runs"] = _executions(store.runs(pipeline, most=MOST_RUNS), first)
+    return found
+
+
+def _day(day: date, found: DayOfRuns | None) -> dict[str, Any]:
+    return {
+        "day": day.isoformat(),
+        "runs": found.runs if found else 0,
+        "idle": found.idle if found else 0,
+        "failed": found.failed if found else 0,
+        "rows": found.rows if found else 0,
+        "bytes": found.bytes if found else 0,
+    }
+
+
+def _executions(records: Sequence[RunRecord], first: date) -> list[dict[str, Any]]:
+    """Executions since a day, oldest first, each with what it delivered itself."""
+    totals = {record.id: json.loads(record.totals) for record in records}
+    return [
+        {
+            "run": record.id,
+            "verb": record.verb,
+            "started": stamp(record.started),
+            "ended": stamp(record.ended) if record.ended else None,
+            "status": record.status,
+            "rows": _own(record, totals, "rows"),
+            "bytes": _own(record, totals, "bytes"),
+        }
+        for record in reversed(records)
+        if record.started.date() >= first
+    ]
+
+
+def _own(record: RunRecord, totals: Mapping[str, Mapping[str, Any]], name: str) -> int:
+    """A run's totals go on from those of the run that it continues."""
+    before = totals.get(record.continues or "", {})
+    return max(0, int(totals[record.id].get(name) or 0) - int(before.get(name) or 0))
+
+
+# ---------------------------------------------------------------- text
+
+
+def lines(found: Mapping[str, Any], *, ascii_only: bool) -> list[str]:
+    """A pipeline's document as text."""
+    name, days = found["pipeline"], found["days"]
+    if not days:
+        # Operators' commands alone are no runs.
+        return [f"{name}: no run in these days", *_each(found, ascii_only)]
+    runs, idle = sum(day["runs"] for day in days), sum(day["idle"] for day in days)
+    failed, moved = sum(day["failed"] for day in days), sum(day["rows"] for day in days)
+    head = f"{name}: {count(runs, 'run')} in {count(len(days), 'day')}, {idle:,} with nothing new, {failed:,} failed"
+    head += f"; {count(moved, 'row')}, {size(sum(day['bytes'] for day in days))}"
+    if "runs" in found:
+        early = failed - sum(run["status"] == "failed" for run in found["runs"] if run["verb"] == "run")
+        more = (
+            [f"  {early:,} more failed before they took the pipeline; `status` has the last error"] if early > 0 else []
+        )
+        return [head, *_each(found, ascii_only), *more]
+    return [head, *_days(days, ascii_only)]
+
+
+def _days(days: Sequence[Mapping[str, Any]], ascii_only: bool) -> list[str]:
+    most = max(day["rows"] for day in days)
+    table = [("day", "runs", "idle", "failed", "rows", "")]
+    for day in days:
+        bar = _bar(day["rows"], most, ascii_only) if day["runs"] else "no run"
+        numbers = tuple(f"{day[key]:,}" for key in ("runs", "idle", "failed", "rows"))
+        table.append((day["day"], *numbers, _cross(bar, day["failed"], ascii_only)))
+    return _columns(table)
+
+
+def _each(found: Mapping[str, Any], ascii_only: bool) -> list[str]:
+    runs = found.get("runs", [])
+    if not runs:
+        return []
+    most = max(run["rows"] for run in runs)
+    table = [("started", "", "took", "rows", "")]
+    for run in runs:
+        took = ""
+        if run["ended"]:
+            seconds = datetime.fromisoformat(run["ended"]) - datetime.fromisoformat(run["started"])
+            took = span(seconds.total_seconds())
+        what = run["status"] if run["verb"] == "run" else f"{run['verb']}: {run['status']}"
+        bar = _cross(_bar(run["rows"], most, ascii_only), run["status"] == "failed", ascii_only)
+        table.append((minute(run["started"]), what, took, f"{run['rows']:,}", bar))
+    return _columns(table)
+
+
+def _bar(rows: int, most: int, ascii_only: bool) -> str:
+    """A bar of rows, relative to the busiest entry; an entry with any rows gets at least one character."""
+    if not rows:
+        return ""
+    eighths = max(1, round(rows / most * BAR_WIDTH * 8))
+    if ascii_only:
+        return "#" * max(1, eighths // 8)
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def _cross(bar: str, failed: int, ascii_only: bool) -> str:
+    """A bar with a cross for failures, one for each up to three."""
+    crosses = ("x" if ascii_only else "✗") * min(int(failed), 3)
+    return f"{crosses} {bar}".strip()
+
+
+def _columns(table: Sequence[tuple[str, ...]]) -> list[str]:
+    """Cells side by side: the first as it is, numbers to the right, the last as long as it is."""
+    widths = [max(len(row[index]) for row in table) for index in range(len(table[0]))]
+    found = []
+    for row in table:
+        first, *numbers, last = row
+        cells = [first.ljust(widths[0]), *(cell.rjust(wide) for cell, wide in zip(numbers, widths[1:], strict=False))]
+        found.append(("  " + "  ".join([*cells, last])).rstrip())
+    return found

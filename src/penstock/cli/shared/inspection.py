@@ -1,0 +1,242 @@
+"""Inspects a pipeline for `check` and `plan` without a lease, without Spark and without writing anything.
+
+Connects to source and sink, validates every stream and compares the sink with the store. A problem of one stream does
+not stop the inspection of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock import wiring
+from penstock.cli.shared.engine_run import mark_describer
+from penstock.cli.shared.status_document import pipeline_document
+from penstock.config import File
+from penstock.core.documents import Document, parse
+from penstock.core.drift import EVOLVE, followed
+from penstock.core.names import suggest
+from penstock.core.slices import Kind
+from penstock.engine import drifting
+from penstock.engine.disagreement import disagreement
+from penstock.errors import ConnectionFailed, InputError, PenstockError, StoreRefused, StreamRefused, filled
+from penstock.ports import Budget, Sink, Source, Store, StreamInfo, StreamState
+
+#: stands for the id of the next run: a full refresh is identified by its run
+DRY_RUN_ID = "the next run"
+#: enough to find out whether there is anything new
+PROBE_BUDGET = Budget(1, rows=1, look=True)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAccess:
+    """The store of a file, opened only if it exists."""
+
+    store: Store | None = None
+    #: where the first run would create it; None if it exists
+    missing: str | None = None
+    #: why it cannot be used
+    error: PenstockError | None = None
+
+
+@contextmanager
+def open_existing_store(file: File) -> Iterator[StoreAccess]:
+    """Open the file's store if it exists. A refused store is returned as an error, not raised."""
+    try:
+        missing = wiring.missing_store(file)
+        store = wiring.open_store(file) if missing is None else None
+    except (StoreRefused, ConnectionFailed) as error:
+        yield StoreAccess(error=error)
+        return
+    if store is None:
+        yield StoreAccess(missing=missing)
+        return
+    try:
+        yield StoreAccess(store)
+    finally:
+        store.close()
+
+
+@dataclass
+class StreamInspection:
+    """One stream as the next run would find it."""
+
+    info: StreamInfo
+    state: StreamState
+    #: the content that would be read now; None if the stream is skipped or refused
+    content: Document | None = None
+    #: every problem for which a run would refuse or stop the stream
+    problems: list[PenstockError] = field(default_factory=list)
+    #: how its columns have changed since the last slice, and what happens to them
+    drift: list[str] = field(default_factory=list)
+
+    @property
+    def problem(self) -> PenstockError | None:
+        """The first problem, which is the one a run would report."""
+        return self.problems[0] if self.problems else None
+
+
+@dataclass
+class PipelineInspection:
+    """One pipeline with its source, sink and store."""
+
+    file: File
+    pipeline: str
+    source: Source
+    sink: Sink
+    store: Store | None
+    streams: list[StreamInspection] = field(default_factory=list)
+    #: why the sink refuses all streams; they are inspected anyway
+    refused: InputError | None = None
+
+    def inspect(self, only: Sequence[str] | None) -> None:
+        """Connect both sides and inspect every stream. Raises ConnectionFailed or InputError for the whole pipeline."""
+        self.sink.connect()
+        self.source.connect()
+        infos = self.source.catalog()
+        known = [info.name for info in infos]
+        for name in only or ():
+            if name not in known:
+                raise InputError(
+                    f"there is no stream '{name}'; {suggest(name, known, 'streams')}",
+                    next_step="name one of the pipeline's streams; `penstock discover FILE` lists them",
+                    pipeline=self.pipeline,
+                )
+        try:
+            self.sink.expect([info for info in infos if info.skipped is None])
+        except InputError as error:
+            self.refused = error
+        self.streams = [self._inspect_stream(info) for info in infos if not only or info.name in only]
+
+    def _inspect_stream(self, info: StreamInfo) -> StreamInspection:
+        state = self.store.state(self.pipeline, info.name) if self.store else StreamState()
+        stream = StreamInspection(info, state)
+        if info.skipped is None:
+            with self._collect_problems(stream):
+                self._compare_with_sink(stream)
+            with self._collect_problems(stream):
+                content = self._validate(stream)
+                stream.content = None if stream.problems else content
+        return stream
+
+    @contextmanager
+    def _collect_problems(self, stream: StreamInspection) -> Iterator[None]:
+        """Add an error to the stream's problems instead of raising it."""
+        try:
+            yield
+        except ConnectionFailed:
+            raise
+        except PenstockError as error:
+            others = error.others if isinstance(error, StreamRefused) else ()
+            stream.problems += [each.at(pipeline=self.pipeline, stream=stream.info.name) for each in (error, *others)]
+
+    def _compare_with_sink(self, stream: StreamInspection) -> None:
+        """Check that sink and store hold the same slice; not while a slice is open, which a run finishes first."""
+        if stream.state.intent is not None:
+            return
+        held, last = self.sink.held(stream.info.name), stream.state.last
+        if (held.position.id if held else None) != (last.id if last else None):
+            raise disagreement(self.pipeline, stream.info.name, last, held.position if held else None)
+
+    def _validate(self, stream: StreamInspection) -> Document:
+        name, state = stream.info.name, stream.state
+        content = self.source.content(name)
+        # With an open slice or a pending reset, the next slice does not start at the current mark.
+        starts_at_mark = not (state.intent or state.reset_wanted)
+        if starts_at_mark and state.last and state.last.mark:
+            with self._collect_problems(stream):
+                self.source.accept(name, state.last, content)
+        content = self._follow_drift(stream, content)
+        with self._collect_problems(stream):
+            self.sink.check(stream.info, content)
+        if not starts_at_mark or stream.problems:
+            return content
+        after = state.last.mark if state.last else None
+        ceiling = self.source.ceiling(name, content, DRY_RUN_ID, after)
+        if ceiling is not None:
+            # Planning finds further problems: a cursor of `infinity`, rows removed by retention.
+            self.source.plan(name, content, after, ceiling, PROBE_BUDGET)
+        return content
+
+    def _follow_drift(self, stream: StreamInspection, content: Document) -> Document:
+        """The content of the next slice under the stream's drift policy."""
+        intent = stream.state.intent
+        last = parse(intent.content) if intent else drifting.before(stream.state)
+        keys = self.file.pipelines[self.pipeline].streams.get(stream.info.name)
+        whole = stream.info.kind is Kind.REFRESH
+        dropped = keys.dropped if keys else ()
+        content = followed(last, content, keys.drift if keys else EVOLVE, whole=whole, dropped=dropped)
+        stream.drift = [line for _, line in drifting.lines(last, content, whole=whole, dropped=dropped)]
+        return content
+
+    def status(self) -> Mapping[str, Any] | None:
+        """The pipeline's status document, as `penstock status` prints it; None if there is no store."""
+        if self.store is None:
+            return None
+        names = [stream.info.name for stream in self.streams]
+        now = wiring.SystemClock().now()
+        return pipeline_document(
+            self.store,
+            self.pipeline,
+            names,
+            describe_mark=mark_describer(self.source),
+            gone=wiring.gone,
+            now=now,
+            runs=0,
+        )
+
+
+@contextmanager
+def inspection_of(file: File, pipeline: str, access: StoreAccess) -> Iterator[PipelineInspection]:
+    """Build a pipeline's source and sink, and close them at the end; call `inspect` to connect."""
+    context = wiring.context_for(file, pipeline)
+    source = wiring.build_source(file, pipeline, context)
+    try:
+        sink = wiring.build_sink(file, pipeline, context)
+        try:
+            yield PipelineInspection(file, pipeline, source, sink, access.store)
+        finally:
+            sink.close()
+    finally:
+        source.close()
+
+
+# ---------------------------------------------------------------- text
+
+
+def describe_reading(info: StreamInfo) -> str:
+    """How a stream is read."""
+    return "full refresh in every run" if info.kind is Kind.REFRESH else f"by {', '.join(info.order)}"
+
+
+def problem_document(error: PenstockError | None, file: File) -> dict[str, Any] | None:
+    """An error as a document."""
+    if error is None:
+        return None
+    return {
+        "what": error.what,
+        "safe": error.safe,
+        "next_step": filled(
+            error.next_step, file.path, error.pipeline if len(file.pipelines) > 1 else None, error.stream
+        ),
+        "exit_code": error.exit_code,
+    }
+
+
+def describe_holder(held: Mapping[str, Any] | None) -> str:
+    """Which process runs a pipeline."""
+    if held is None:
+        return "not running"
+    who = f"process {held['pid']} on {held['host']}"
+    return f"running in {who}" if held["state"] == "running" else f"{who} ended without releasing it; the next run takes over"
+
+
+def describe_store(access: StoreAccess, file: str) -> list[str]:
+    """Lines about a store that is missing or refused; none if it can be used."""
+    if access.error is not None:
+        return [f"store: {access.error.what}", f"  Next: {filled(access.error.next_step, file)}"]
+    if access.missing is not None:
+        return [f"store: none at {access.missing} yet; the first run creates it"]
+    return []

@@ -1,0 +1,99 @@
+"""Prints the status of pipelines from the store. Creates and changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from datetime import datetime
+from typing import Any
+
+from penstock import wiring
+from penstock.cli.shared.engine_run import mark_describer
+from penstock.cli.shared.status_document import pipeline_document
+from penstock.config import File
+from penstock.config.choosing import chosen
+from penstock.core.names import suggest
+from penstock.errors import UNTOUCHED, InputError, filled
+from penstock.ports import Store
+
+Text = Callable[[Mapping[str, Any], datetime], list[str]]
+
+
+def print_status(
+    path: str,
+    pipelines: Sequence[str] | None,
+    streams: Sequence[str] | None,
+    *,
+    sets: Sequence[str] = (),
+    as_json: bool,
+    text: Text,
+    worker: bool = False,
+) -> None:
+    """Print the status of pipelines, or of some of their streams; with `worker`, also that of the warm worker."""
+    file = wiring.load(path, sets)
+    names = chosen(file, pipelines)
+    now = wiring.SystemClock().now()
+    missing = wiring.missing_store(file)
+    documents = []
+    if missing is None:
+        with closing(wiring.open_store(file)) as store:
+            documents = [status_document(file, name, store, now) for name in names]
+        if streams:
+            documents = _select_streams(documents, streams)
+    found = _worker(file) if worker else None
+    if as_json:
+        whole = {"file": file.path, "pipelines": documents} | ({"worker": found} if worker else {})
+        print(json.dumps(whole, ensure_ascii=False, indent=2))
+    elif missing is not None:
+        print(f"There is no store at {missing}: no pipeline of this file has run yet.")
+        print(f"If the sink already holds slices, rebuild the store: penstock state recover {file.path}")
+    else:
+        print("\n".join(line for document in documents for line in text(document, now)))
+    if found is not None and not as_json:
+        from penstock.cli.shared.warm_worker import worker_lines
+
+        print("\n".join(f"warm worker: {line}" for line in worker_lines(found)))
+
+
+def status_document(file: File, name: str, store: Store, now: datetime) -> dict[str, Any]:
+    """A pipeline's status document."""
+    source = wiring.build_source(file, name)
+    try:
+        return pipeline_document(
+            store,
+            name,
+            list(file.pipelines[name].source_streams),
+            describe_mark=mark_describer(source),
+            gone=wiring.gone,
+            now=now,
+            fill=lambda step, stream: filled(step, file.path, name if len(file.pipelines) > 1 else None, stream),
+        )
+    finally:
+        source.close()
+
+
+def _worker(file: File) -> dict[str, Any] | None:
+    import sys
+
+    if sys.platform != "linux":
+        return None
+    from penstock.warm.starting import status
+
+    return status(file)
+
+
+def _select_streams(documents: list[dict[str, Any]], streams: Sequence[str]) -> list[dict[str, Any]]:
+    known = {stream["stream"] for document in documents for stream in document["streams"]}
+    for stream in streams:
+        if stream not in known:
+            raise InputError(
+                f"there is no stream '{stream}'; {suggest(stream, known, 'streams')}",
+                safe=UNTOUCHED,
+                next_step="list the streams: `penstock status FILE`",
+            )
+    chosen = [
+        document | {"streams": [stream for stream in document["streams"] if stream["stream"] in streams]}
+        for document in documents
+    ]
+    return [document for document in chosen if document["streams"]]

@@ -1,0 +1,74 @@
+"""What an upkeep did, as lines for people or JSON for machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from penstock.cli.shared.error_report import print_error
+from penstock.config import File
+from penstock.core.exits import worst
+from penstock.core.messages import Eof, encode, stamp
+from penstock.errors import ConnectionFailed, PenstockError, filled
+from penstock.lake.upkeep.run import keep
+from penstock.lake.upkeep.work import Done, Work
+from penstock.wiring import SystemClock
+
+
+class Report:
+    """Prints each step as it is done, and knows how it all went."""
+
+    def __init__(self, file: File, *, as_json: bool) -> None:
+        self._file = file
+        self._as_json = as_json
+        self._codes = [0]
+        self._failed: list[str] = []
+
+    def keep(self, work: Work, steps: Sequence[str]) -> None:
+        """A table's upkeep; one that stops does not keep the other tables from theirs."""
+        try:
+            for done in keep(work, steps):
+                self.done(work.name, done)
+        except ConnectionFailed:
+            raise
+        except PenstockError as error:
+            self.done(work.name, Done("stopped", error.what, error=error))
+
+    def done(self, table: str, done: Done) -> None:
+        if done.error is not None:
+            several = len(self._file.pipelines) > 1
+            named = done.error.pipeline if several else None
+            done.error.next_step = filled(done.error.next_step, self._file.path, named, done.error.stream)
+            self._codes.append(done.error.exit_code)
+            self._failed.append(done.error.what)
+            print_error(f"error: {table}: {done.step}: {done.error}")
+        if self._as_json:
+            self._json(table, done)
+        elif done.error is None:
+            print(f"{table}: {done.step}: {done.text}", flush=True)
+
+    def end(self) -> int:
+        """The exit code; with JSON an `eof` comes last."""
+        code = worst(self._codes)
+        if self._as_json:
+            eof = Eof(
+                status="failed" if code else "complete",
+                exit_code=code,
+                has_more=False,
+                reason=self._failed[0] if self._failed else None,
+            )
+            print(encode(eof.stamped(SystemClock().now())), flush=True)
+        return code
+
+    def _json(self, table: str, done: Done) -> None:
+        error = done.error
+        document = {
+            "type": "upkeep",
+            "_ts": stamp(SystemClock().now()),
+            "table": table,
+            "step": done.step,
+            "text": done.text,
+            "facts": dict(done.facts),
+            "error": {"safe": error.safe, "next_step": error.next_step} if error else None,
+        }
+        print(json.dumps(document, ensure_ascii=False), flush=True)
