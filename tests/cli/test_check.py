@@ -11,7 +11,7 @@ import pytest
 from tests.acceptance.shop import Shop
 from tests.cli.looked import Looking, document, rows, tree
 
-from penstock.cli.check.statements import apart
+from penstock.cli.check.statements import split_statements
 from penstock.testing.faults import Outcome
 
 KEYED = """
@@ -89,7 +89,7 @@ def test_statements_stand_on_lines_of_their_own(shop: Shop) -> None:
     ],
 )
 def test_statements_apart_from_words(text: str, words: str, statements: list[str]) -> None:
-    assert apart(text) == (words, statements)
+    assert split_statements(text) == (words, statements)
 
 
 def test_types_that_become_strings_and_rows_that_stay_are_said(shop: Shop) -> None:

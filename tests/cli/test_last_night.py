@@ -174,7 +174,7 @@ def test_what_a_failed_run_left_stands_below_the_error_and_a_stop_is_said_once()
     store.note_run(lease, "r1", totals="{}", streams={"items": progress})
     store.stop(lease, "items", FULL.what, now=NOW)
     store.keep_report("shop", RunReport(NOW, looked=True, failed=True, problems={"items": FULL}))
-    found = pipeline_document(store, "shop", ["items"], words=str, gone=lambda _: True, now=NOW)
+    found = pipeline_document(store, "shop", ["items"], describe_mark=str, gone=lambda _: True, now=NOW)
     assert pipeline_lines(found, NOW)[1:5] == [
         "  items: not begun",
         "    stopped: failed 0.0 s ago (2026-11-16 08:00:00 UTC): the disk is full",
@@ -187,7 +187,7 @@ def wide(store: MemoryStore, streams: int, failing: int) -> dict[str, Any]:
     names = [f"s{number}" for number in range(streams)]
     problems = dict.fromkeys(names[-failing:], FULL) if failing else {}
     store.keep_report("shop", RunReport(NOW, looked=True, failed=bool(failing), problems=problems))
-    return pipeline_document(store, "shop", names, words=str, gone=lambda _: True, now=NOW)
+    return pipeline_document(store, "shop", names, describe_mark=str, gone=lambda _: True, now=NOW)
 
 
 class Counting(MemoryStore):

@@ -17,7 +17,7 @@ from tests.acceptance.shop import Shop
 from tests.cli.display.scenes import START, Tape
 from tests.core.strategies import given, messages
 
-from penstock.cli.log.efficiency import STEPS, document, nothing_new, stretches
+from penstock.cli.log.efficiency import STEPS, document, intervals, nothing_new
 from penstock.cli.log.saved_messages import read
 from penstock.cli.shared.output import Output
 from penstock.core.messages import ConnectionStatus, Log, Message, StateChanged, StepDone, encode
@@ -102,9 +102,9 @@ def test_the_start_of_spark_is_a_step_of_its_own() -> None:
 
 def test_a_failure_ends_the_step_it_happened_in() -> None:
     tape = Tape().catalog("orders").start("orders").intend("orders").failed("orders", "broken", "mend it")
-    assert [(s.step, s.number) for s in stretches(tape.messages)] == [("look", None), ("plan", 1), ("move", 1)]
+    assert [(s.step, s.number) for s in intervals(tape.messages)] == [("look", None), ("plan", 1), ("move", 1)]
     tape = Tape().catalog("orders").start("orders").intend("orders").moved("orders", 5).failed("orders", "x", "y")
-    assert stretches(tape.messages)[-1].what == "committing slice 1 of orders"
+    assert intervals(tape.messages)[-1].what == "committing slice 1 of orders"
 
 
 @given(st.lists(messages, max_size=15))
@@ -127,7 +127,7 @@ def test_no_time_is_lost_between_the_steps(gaps: list[int]) -> None:
         step = ("intend", "move", "commit")[number % 3]
         said.append(StepDone(ts=moment, stream="s", step=step, number=number))
         said.append(Log(ts=moment, level="info", text="x"))
-    assert sum(stretch.seconds for stretch in stretches(said)) == sum(gaps[1:])
+    assert sum(stretch.seconds for stretch in intervals(said)) == sum(gaps[1:])
 
 
 def test_what_a_run_with_nothing_new_costs() -> None:

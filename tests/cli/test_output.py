@@ -59,8 +59,8 @@ def test_what_a_long_silence_is_about() -> None:
     assert said_still(Scene(tape.messages, 1.0), 40) == "shop/orders: still committing slice 1, 40.0 s so far"
 
 
-def lines_of(capsys: pytest.CaptureFixture[str], *, as_json: bool, patience: float) -> list[str]:
-    with Output("f", "shop", as_json=as_json, broken=lambda: None, patience=patience) as output:
+def lines_of(capsys: pytest.CaptureFixture[str], *, as_json: bool, quiet_seconds: float) -> list[str]:
+    with Output("f", "shop", as_json=as_json, broken=lambda: None, quiet_seconds=quiet_seconds) as output:
         for message in busy().messages:
             output.emit(message)
         time.sleep(0.5)
@@ -68,13 +68,13 @@ def lines_of(capsys: pytest.CaptureFixture[str], *, as_json: bool, patience: flo
 
 
 def test_a_long_move_is_not_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = lines_of(capsys, as_json=False, patience=0.05)
+    lines = lines_of(capsys, as_json=False, quiet_seconds=0.05)
     assert "still moving slice 2" in lines[-1]
-    assert "still" not in lines_of(capsys, as_json=False, patience=30.0)[-1]
+    assert "still" not in lines_of(capsys, as_json=False, quiet_seconds=30.0)[-1]
 
 
 def test_machines_get_messages_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = lines_of(capsys, as_json=True, patience=0.01)
+    lines = lines_of(capsys, as_json=True, quiet_seconds=0.01)
     assert len(lines) == len(busy().messages)
     assert all(json.loads(line)["type"] for line in lines)
 
@@ -101,7 +101,7 @@ def test_the_time_is_before_each_line_of_a_run_that_goes_into_a_log(
     out, err = Stream(terminal), Stream(terminal)
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", err)
-    with Output("f", "shop", as_json=False, closing=run, broken=lambda: None) as output:
+    with Output("f", "shop", as_json=False, summary=run, broken=lambda: None) as output:
         for message in Tape().catalog("orders").failed("orders", "broken", "mend it").eof("failed", 1).messages:
             output.emit(message)
     lines = out.getvalue().splitlines() + err.getvalue().splitlines()
@@ -147,11 +147,11 @@ BURN = "import time\\nwhile time.process_time() < 0.6: pass\\nprint(flush=True)\
 # A child that starts another one and ends without waiting for it, as Spark's daemon does.
 MIDDLE = "import subprocess, sys\\nchild = subprocess.Popen([sys.executable, '-c', %r])\\n" % BURN
 MIDDLE += "print(child.pid, flush=True)\\nsys.stdin.readline()"
-meter = cost.CpuTime()
+meter = cpu_time.CpuTime()
 child = subprocess.Popen([sys.executable, "-c", MIDDLE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 worker = int(child.stdout.readline())
 child.stdout.readline()
-meter.look()
+meter.sample()
 child.stdin.close()
 child.wait()
 os.kill(worker, 9)

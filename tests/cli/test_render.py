@@ -33,7 +33,7 @@ def shown(*messages: Message, debug: bool = False) -> list[Line]:
     for index, message in enumerate(messages):
         stamped = message.stamped(START + timedelta(seconds=2 * index))
         progress = apply(progress, stamped)
-        result += lines(stamped, progress, pipeline="shop", words=lambda mark: f"<{mark}>", debug=debug)
+        result += lines(stamped, progress, pipeline="shop", describe_mark=lambda mark: f"<{mark}>", debug=debug)
     return result
 
 

@@ -65,7 +65,7 @@ def text(store: Store, *, gone: bool = False, after: float = 125) -> list[str]:
         store,
         "shop",
         ["orders", "items"],
-        words=lambda mark: f"<{mark}>",
+        describe_mark=lambda mark: f"<{mark}>",
         gone=lambda _: gone,
         now=now,
     )

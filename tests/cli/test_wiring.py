@@ -187,7 +187,7 @@ def test_what_a_sink_began_is_ended_with_the_run(assembled: Assembled) -> None:
 
 def test_without_an_engine_both_are_ended_by_whoever_asked_for_them(assembled: Assembled) -> None:
     hands = wiring.runtime_for(assembled.file)
-    context = wiring.context_for(assembled.file, "shop", hands=hands)
+    context = wiring.context_for(assembled.file, "shop", runtime=hands)
     wiring.build_sink(assembled.file, "shop", context)
     assert assembled.contexts == [context]
     assert context.mover() is hands

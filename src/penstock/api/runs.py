@@ -195,7 +195,9 @@ class _Work(threading.Thread):
         try:
             with closing(wiring.open_store(self._file)) as store, _spark.lent(self._file, self._names) as kept:
                 for name in self._names:
-                    engine = wiring.assemble(self._file, name, store=store, emit=partial(self._emit, name), kept=kept)
+                    engine = wiring.assemble(
+                        self._file, name, store=store, emit=partial(self._emit, name), shared_runtime=kept
+                    )
                     if not self._begins(engine):
                         break
                     engine.run(self._limits, self._streams)

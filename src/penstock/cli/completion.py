@@ -1,7 +1,7 @@
-"""`penstock completion`: shells complete verbs and options, and the pipelines and streams that a file names.
+"""`penstock completion`: shell completion of verbs and options, and of the pipelines and streams in a file.
 
-Typer's own machinery asks; what a file names is read from the file alone, without its variables and without connecting.
-A file that cannot be read completes nothing, quietly: whoever presses Tab has not asked for an error.
+Typer answers the shell. Pipelines and streams are read from the file alone, without its variables and without a
+connection. An unreadable file completes nothing: a press of Tab must not print an error.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Annotated, Any
 import typer
 
 PROGRAM = "penstock"
-#: set by the script that a shell has loaded: the question, such as `complete_bash`
+#: set by the completion script; its value is the request, such as `complete_bash`
 VARIABLE = "_PENSTOCK_COMPLETE"
 
 
 class Shell(enum.StrEnum):
-    """Shells whose script can be printed."""
+    """Shells with a completion script."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -28,7 +28,7 @@ class Shell(enum.StrEnum):
 
 
 def completion(shell: Annotated[Shell, typer.Argument(help="The shell.", show_default=False)]) -> None:
-    """Print a script that lets a shell complete verbs, options, pipelines and streams.
+    """Print a completion script for verbs, options, pipelines and streams.
 
     \b
     Examples:
@@ -39,26 +39,26 @@ def completion(shell: Annotated[Shell, typer.Argument(help="The shell.", show_de
     """
     from typer.completion import get_completion_inspect_parameters, shell_complete
 
-    get_completion_inspect_parameters()  # makes the shells known
-    command: Any = None  # the script names the program, and knows nothing of its verbs
+    get_completion_inspect_parameters()  # registers the shells
+    command: Any = None  # the script contains only the program's name
     raise typer.Exit(shell_complete(command, {}, PROGRAM, VARIABLE, f"source_{shell.value}"))
 
 
 def answer(app: typer.Typer) -> int:
-    """Answer a shell's question, which is in the environment; the exit code."""
+    """Answer the completion request in the environment, and return the exit code."""
     from typer.completion import get_completion_inspect_parameters, shell_complete
 
     get_completion_inspect_parameters()
     command: Any = typer.main.get_command(app)
     for parameter in _parameters(command):
-        if parameter.name in _KNOWN:
-            parameter.shell_complete = _KNOWN[parameter.name]
+        if parameter.name in _COMPLETERS:
+            parameter.shell_complete = _COMPLETERS[parameter.name]
     return shell_complete(command, {}, PROGRAM, VARIABLE, os.environ[VARIABLE])
 
 
 @dataclass(frozen=True)
 class Item:
-    """A word that is offered, as Typer's shells expect it."""
+    """A completion in the form that Typer's shells expect."""
 
     value: str
     help: str | None = None
@@ -71,10 +71,10 @@ def _parameters(command: Any) -> Iterator[Any]:
         yield from _parameters(below)
 
 
-def _words(context: Any) -> list[str]:
-    """FILE and PIPELINE… as far as they are there.
+def _arguments(context: Any) -> list[str]:
+    """FILE and PIPELINE… as far as they are typed.
 
-    After an option that still wants its value Typer has not sorted them yet.
+    While an option lacks its value, Typer has not assigned them to parameters yet.
     """
     params = context.params
     sorted_ = [params["file"], *(params.get("pipelines") or ())] if params.get("file") else []
@@ -82,38 +82,38 @@ def _words(context: Any) -> list[str]:
 
 
 def _pipelines(context: Any, incomplete: str) -> list[Item]:
-    chosen = _words(context)[1:]
-    return _offered((name for name in _named(context) if name not in chosen), incomplete)
+    chosen = _arguments(context)[1:]
+    return _matching((name for name in _pipelines_in_file(context) if name not in chosen), incomplete)
 
 
 def _streams(context: Any, incomplete: str) -> list[Item]:
-    pipelines = _named(context)
+    pipelines = _pipelines_in_file(context)
     one = context.params.get("pipeline")
-    wanted = _words(context)[1:] or ([one] if one else pipelines)
+    wanted = _arguments(context)[1:] or ([one] if one else pipelines)
     chosen = context.params.get("stream") or ()
     names = dict.fromkeys(name for pipeline in wanted for name in pipelines.get(pipeline, ()))
-    return _offered((name for name in names if name not in chosen), incomplete)
+    return _matching((name for name in names if name not in chosen), incomplete)
 
 
-#: by the name of the parameter, whatever the verb
-_KNOWN: dict[str | None, Callable[[Any, str], list[Item]]] = {
+#: completion functions by parameter name, for all verbs
+_COMPLETERS: dict[str | None, Callable[[Any, str], list[Item]]] = {
     "pipelines": _pipelines,
     "pipeline": _pipelines,
     "stream": _streams,
 }
 
 
-def _offered(names: Iterator[str], incomplete: str) -> list[Item]:
+def _matching(names: Iterator[str], incomplete: str) -> list[Item]:
     return [Item(name) for name in names if name.startswith(incomplete)]
 
 
-def _named(context: Any) -> dict[str, list[str]]:
-    """Pipelines with their streams, from the file that the command line has named before."""
+def _pipelines_in_file(context: Any) -> dict[str, list[str]]:
+    """Pipelines with their streams, from the file on the command line."""
     import yaml
 
     try:
-        with open(os.path.expanduser("".join(_words(context)[:1])), encoding="utf-8") as file:
-            # Nothing but texts, lists and maps.
+        with open(os.path.expanduser("".join(_arguments(context)[:1])), encoding="utf-8") as file:
+            # This loader creates only strings, lists and mappings.
             document = yaml.load(file, Loader=yaml.BaseLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return {}

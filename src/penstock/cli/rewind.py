@@ -1,4 +1,4 @@
-"""`penstock rewind`: go back to a place and read on from there."""
+"""`penstock rewind`: moves a mark back, so that the rows after it are delivered again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rewind(
         typer.Option(
             "--to",
             metavar="PLACE",
-            help="A value of the cursor, or a number or a time of a lake table.",
+            help="A cursor value of a Postgres stream, or a number or timestamp of a lake table.",
             show_default=False,
         ),
     ],
@@ -32,7 +32,7 @@ def rewind(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Go back to a place: the next run reads on from there and delivers what comes after it again.
+    """Move a mark back: the next run continues from there and delivers the rows after it again.
 
     \b
     Examples:
@@ -41,9 +41,9 @@ def rewind(
       penstock rewind export.yaml --to 2026-11-15T06:00:00Z --stream orders
       penstock rewind export.yaml --pipeline export --to 0 --yes
 
-    Says first from where to where, and asks. An open slice is finished before the rewind. The place is a number or a
-    time of a lake table, or a value of a Postgres stream's cursor. A stream that is read whole has none, and is
-    refused. It leads back; forward only over rows of a lake table that are gone, to the number that the error prints.
+    Prints the old and the new mark and asks for confirmation. An open slice is finished before the rewind. PLACE is a
+    cursor value of a Postgres stream, or a number or timestamp of a lake table. Full-refresh streams are refused. A
+    mark moves back only; it moves forward only past deleted rows of a lake table, to the number that the error prints.
     """
     with report_errors(file, as_json=as_json):
         raise typer.Exit(_rewind(file, set_ or [], to, stream, pipeline, yes, as_json))
@@ -65,7 +65,7 @@ def _rewind(
     name = only(file, pipeline, f"penstock rewind FILE --to {to}")
     if missing := wiring.missing_store(file):
         raise InputError(
-            f"there is no store at {missing}: nothing has run here yet, so there is nothing to rewind",
+            f"there is no store at {missing}: no pipeline of this file has run yet, so there is nothing to rewind",
             safe=UNTOUCHED,
             next_step="penstock run FILE",
         )
@@ -73,15 +73,15 @@ def _rewind(
         with closing(wiring.build_source(file, name)) as source:
             source.connect()
             chosen = _chosen(source, streams, name)
-            told = []
+            lines = []
             for stream in chosen:
                 try:
-                    what = _told(source, stream, store.state(name, stream), to)
+                    what = _preview(source, stream, store.state(name, stream), to)
                 except StreamRefused as error:
                     raise error.at(pipeline=name, stream=stream) from None
-                told.append(f"{name}/{stream}: {what}")
-        told.append("What was delivered before stays in the sink.")
-        confirm(told, yes=yes, to_stderr=as_json)
+                lines.append(f"{name}/{stream}: {what}")
+        lines.append("Rows delivered so far stay in the sink.")
+        confirm(lines, yes=yes, to_stderr=as_json)
         with Signals() as signals:
             return run_engine(
                 file,
@@ -95,7 +95,7 @@ def _rewind(
 
 
 def _chosen(source: Source, streams: Sequence[str] | None, pipeline: str) -> list[str]:
-    """The streams that were named; all that are synced if none was."""
+    """The named streams; all synced streams if none was named."""
     from penstock.core.names import suggest
     from penstock.errors import UNTOUCHED, InputError
 
@@ -105,24 +105,24 @@ def _chosen(source: Source, streams: Sequence[str] | None, pipeline: str) -> lis
             raise InputError(
                 f"there is no stream '{stream}'; {suggest(stream, known, 'streams')}",
                 safe=UNTOUCHED,
-                next_step="`penstock status FILE` lists them",
+                next_step="list the streams: `penstock status FILE`",
                 pipeline=pipeline,
             )
     return list(dict.fromkeys(streams)) if streams else known
 
 
-def _told(source: Source, stream: str, state: StreamState, to: str) -> str:
-    """What a rewind would do to a stream, as far as one can tell without the lease; refused as it would be."""
-    # Where it will stand once an open slice is finished.
+def _preview(source: Source, stream: str, state: StreamState, to: str) -> str:
+    """What a rewind does to a stream, as far as is known without the lease; raises what the rewind would raise."""
+    # The mark after the open slice is finished.
     last = state.intent.position if state.intent else state.last
     first = f"slice {state.intent.number} is open and is finished first; " if state.intent else ""
     if state.reset_wanted:
-        return f"{first}a reset is wanted and is carried out; then there is nothing to rewind"
+        return f"{first}a reset was requested and is carried out; then there is nothing to rewind"
     if last is None or last.mark is None:
-        return f"{first}it is at its beginning: there is nothing to rewind"
+        return f"{first}the stream is at its beginning: there is nothing to rewind"
     content = source.content(stream)
     source.accept(stream, last, content)
     mark = source.rewound(stream, content, last, to)
     if mark == last.mark:
-        return f"{first}it is at that place: {source.describe(mark)}"
-    return f"{first}from {source.describe(last.mark)} to {source.describe(mark)}; the next run reads on from there"
+        return f"{first}the mark is already there: {source.describe(mark)}"
+    return f"{first}from {source.describe(last.mark)} to {source.describe(mark)}; the next run continues from there"

@@ -1,4 +1,4 @@
-"""`penstock run`: move what is new."""
+"""`penstock run`: syncs new and changed rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.shared.error_report import report_errors
-from penstock.cli.shared.handover import handed_over
+from penstock.cli.shared.handover import hand_over
 from penstock.cli.shared.parameters import EnvFile, File, Json, Pipelines, Set, Streams, duration, rows
 
 
@@ -24,18 +24,18 @@ def run(
             "--time-limit",
             metavar="TIME",
             parser=duration,
-            help="Begin no slice after this time: 90, 10m, 1h30m.",
+            help="Start no slice after this time: 90, 10m, 1h30m.",
         ),
     ] = None,
     set_: Set = None,
     _env_file: EnvFile = None,
     plain: Annotated[
-        bool, typer.Option("--plain", help="Lines instead of the live display; so it is without a terminal.")
+        bool, typer.Option("--plain", help="Print lines instead of the live display; the default without a terminal.")
     ] = False,
-    here: Annotated[bool, typer.Option("--here", help="In this process, also if there is a warm worker.")] = False,
+    here: Annotated[bool, typer.Option("--here", help="Run in this process even if there is a warm worker.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Move what is new, exactly once; killed anywhere, the next run resumes from where it stood.
+    """Sync new and changed rows, exactly once. A run that was killed is resumed by the next run.
 
     \b
     Examples:
@@ -45,22 +45,21 @@ def run(
       penstock run shop.yaml --set source.schema=sales
       penstock run shop.yaml --json > run.ndjson; penstock log run.ndjson
 
-    Limits hold for each pipeline. At a limit the exit code is 0 and there is more to do: run the same command
-    again.
+    Limits apply to each pipeline. A run that reaches a limit exits with code 0 and leaves rows for the next run: run
+    the same command again.
 
-    On a terminal a live display shows for each stream what it is doing, how fast, what is left and what is wrong, and
-    a closing table stays. With --plain, without a terminal, or on a dumb one (TERM=dumb) there is a line for each event
-    worth a line, and one every 30 seconds when there is none; where they go into a file or a pipe, each line begins
-    with its time in UTC. NO_COLOR turns colours off.
+    On a terminal, a live display shows each stream's step, speed, rows left and errors, followed by a summary table.
+    With --plain, without a terminal, or with TERM=dumb, each event is a line, and a progress line is printed after 30
+    seconds without one. In a file or a pipe, each line starts with its time in UTC. NO_COLOR turns colours off.
 
-    With --json every message is a line of JSON; each pipeline ends with an `eof`. With several pipelines
-    the exit code is the worst: a signal's, then 2, 1, 3, 4, 0. One SIGINT or SIGTERM stops cleanly, a second
-    SIGINT at once; neither loses anything.
+    With --json, every message is a line of JSON, and each pipeline ends with an `eof` message. With several pipelines
+    the exit code is the worst one, in this order: signal, 2, 1, 3, 4, 0. One SIGINT or SIGTERM stops cleanly; a second
+    SIGINT stops immediately. Neither loses rows.
     """
     with report_errors(file, as_json=as_json, dated=True):
         if not here:
-            words = ["run", "--here", *_words(stream, max_rows, time_limit, set_, _env_file, plain, as_json)]
-            if (code := handed_over(file, set_ or [], [*words, "--", file, *(pipelines or [])], as_json)) is not None:
+            arguments = ["run", "--here", *_arguments(stream, max_rows, time_limit, set_, _env_file, plain, as_json)]
+            if (code := hand_over(file, set_ or [], [*arguments, "--", file, *(pipelines or [])], as_json)) is not None:
                 raise typer.Exit(code)
         raise typer.Exit(
             _run(
@@ -72,12 +71,12 @@ def run(
                 time_limit=time_limit,
                 plain=plain,
                 as_json=as_json,
-                may_leave_worker=not here,
+                may_start_worker=not here,
             )
         )
 
 
-def _words(
+def _arguments(
     streams: list[str] | None,
     max_rows: int | None,
     time_limit: float | None,
@@ -86,13 +85,13 @@ def _words(
     plain: bool,
     as_json: bool,
 ) -> list[str]:
-    """The options as one would write them."""
-    words = [word for stream in streams or [] for word in ("--stream", stream)]
-    words += [] if max_rows is None else ["--max-rows", str(max_rows)]
-    words += [] if time_limit is None else ["--time-limit", f"{time_limit:f}"]
-    words += [word for each in sets or [] for word in ("--set", each)]
-    words += [] if env_file is None else ["--env-file", env_file]
-    return words + ["--plain"] * plain + ["--json"] * as_json
+    """The options as command-line arguments."""
+    arguments = [word for stream in streams or [] for word in ("--stream", stream)]
+    arguments += [] if max_rows is None else ["--max-rows", str(max_rows)]
+    arguments += [] if time_limit is None else ["--time-limit", f"{time_limit:f}"]
+    arguments += [word for each in sets or [] for word in ("--set", each)]
+    arguments += [] if env_file is None else ["--env-file", env_file]
+    return arguments + ["--plain"] * plain + ["--json"] * as_json
 
 
 def _run(
@@ -105,7 +104,7 @@ def _run(
     time_limit: float | None,
     plain: bool,
     as_json: bool,
-    may_leave_worker: bool,
+    may_start_worker: bool,
 ) -> int:
     from contextlib import closing
 
@@ -124,7 +123,7 @@ def _run(
     limits = Limits(max_rows, time_limit)
     live = live_wanted(plain=plain, as_json=as_json)
     before = environment_before()
-    left = WorkerStarter()
+    worker = WorkerStarter()
     with Signals() as signals:
         file = wiring.load(path, sets)
         names = chosen(file, pipelines)
@@ -138,10 +137,10 @@ def _run(
                 hooks.call(name, Outcome.of(error))
             raise
         codes = []
-        with closing(store), wiring.shared_runtime_for(file, names) as kept:
+        with closing(store), wiring.shared_runtime_for(file, names) as runtime:
             for name in names:
                 outcome = Outcome()
-                with outcome.kept(path, as_json=as_json):
+                with outcome.report_errors(path, as_json=as_json):
                     run_engine(
                         file,
                         name,
@@ -150,14 +149,14 @@ def _run(
                         lambda engine: engine.run(limits, streams),
                         as_json=as_json,
                         live=live,
-                        hear=left.beside(outcome.hear),
-                        kept=kept,
+                        hear=worker.observe(outcome.hear),
+                        runtime=runtime,
                     )
                 codes.append(outcome.exit_code)
                 if signals.number is not None:
                     break
                 hooks.call(name, outcome)
         code = worst(codes)
-        if may_leave_worker and code == 0:
-            left.leave(file, sets)
+        if may_start_worker and code == 0:
+            worker.start_if_wanted(file, sets)
         return code

@@ -1,4 +1,4 @@
-"""`penstock schema`: what a pipeline file may say, for editors and for people."""
+"""`penstock schema`: prints the JSON Schema of a pipeline file, or an annotated example."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import typer
 
 def schema(
     example: Annotated[
-        bool, typer.Option("--example", help="Instead, a pipeline file with every key explained, in YAML.")
+        bool, typer.Option("--example", help="Print a pipeline file with every key explained, in YAML.")
     ] = False,
 ) -> None:
-    """Print the JSON Schema of a pipeline file, so that an editor completes keys and marks mistakes.
+    """Print the JSON Schema of a pipeline file, with which editors complete keys and mark mistakes.
 
     \b
     Examples:
       penstock schema > penstock.schema.json
       penstock schema --example
 
-    With the YAML language server (VS Code and others), begin the pipeline file with the line
+    With the YAML language server (VS Code and others), start the pipeline file with this line:
       # yaml-language-server: $schema=penstock.schema.json
     """
     print(example_text() if example else schema_text(), end="")

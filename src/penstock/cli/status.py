@@ -1,4 +1,4 @@
-"""`penstock status`: how far each stream is. Starts no Spark and connects to no source or sink."""
+"""`penstock status`: shows how far each stream is. Starts no Spark and connects to no source or sink."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.cli.shared.parameters import EnvFile, File, Json, Set, Streams
 def status(
     file: File, stream: Streams = None, set_: Set = None, _env_file: EnvFile = None, as_json: Json = False
 ) -> None:
-    """What fails and since when, how far each stream is, who runs it, and the last runs.
+    """Show failures, how far each stream is, which process runs the pipeline, and the last runs.
 
     \b
     Examples:
@@ -17,11 +17,11 @@ def status(
       penstock status shop.yaml --stream orders
       penstock status shop.yaml --json | jq '.pipelines[].streams[] | {stream, at}'
 
-    For each stream that fails: its last error with its time, the next step, and how often it has failed since its
-    last success. `the last run ended` counts runs that found nothing new too, so a scheduler that has died is seen.
-    A warm worker is shown with its memory and its end.
+    For each failing stream: its last error with its time, the next step, and how often it has failed since its last
+    success. `last run ended` includes runs that found nothing new, so a scheduler that has stopped is visible. A warm
+    worker is shown with its memory and the time it exits.
 
-    Reads the store only: no Spark, no connection to a source or sink. `penstock runs` shows the days before.
+    Reads only the store: no Spark, no connection to a source or sink. `penstock runs` shows earlier days.
     """
     with report_errors(file, as_json=as_json):
         from penstock.cli.shared.status_document import pipeline_lines

@@ -1,4 +1,4 @@
-"""`penstock warm`: keep a Spark started, so that runs begin at once."""
+"""`penstock warm`: keeps Spark running in a background worker, so that runs start fast."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from penstock.cli.shared.parameters import EnvFile, File, Json, Set, duration, m
 if TYPE_CHECKING:
     from penstock import config
 
-#: seconds without a run after which a worker ends
-IDLE_SECONDS = 900.0
+#: seconds without a run after which a worker exits
+DEFAULT_IDLE_SECONDS = 900.0
 
 
 def warm(
@@ -24,7 +24,7 @@ def warm(
             "--for",
             metavar="TIME",
             parser=duration,
-            help="End after this time without a run: 90s, 15m, 2h. Default: `spark.keep_warm`, or else 15m.",
+            help="Exit after this time without a run: 90s, 15m, 2h. Default: `spark.keep_warm`, or 15m.",
             show_default=False,
         ),
     ] = None,
@@ -34,17 +34,21 @@ def warm(
             "--memory",
             metavar="SIZE",
             parser=memory_size,
-            help="End after a run that leaves more memory than this in use: 900MiB, 2GiB.",
+            help="Exit after a run that leaves more than this much memory in use: 900MiB, 2GiB.",
         ),
-    ] = "2GiB",  # type: ignore[assignment]  # Typer gives the text to the parser
-    stop: Annotated[bool, typer.Option("--stop", help="End the worker; a run in it is stopped cleanly first.")] = False,
-    foreground: Annotated[bool, typer.Option("--foreground", help="Be the worker, for systemd and the like.")] = False,
+    ] = "2GiB",  # type: ignore[assignment]  # Typer passes the string to the parser
+    stop: Annotated[
+        bool, typer.Option("--stop", help="Stop the worker; a run in progress is stopped cleanly first.")
+    ] = False,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Run the worker in this process, for example under systemd.")
+    ] = False,
     ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
     set_: Set = None,
     _env_file: EnvFile = None,
     as_json: Json = False,
 ) -> None:
-    """Start a worker that keeps Spark ready: `penstock run` hands over to it, and its first row moves at once.
+    """Start a background worker that keeps Spark running. `penstock run` uses it and need not start Spark.
 
     \b
     Examples:
@@ -53,12 +57,12 @@ def warm(
       penstock warm shop.yaml --stop
       penstock warm shop.yaml --foreground
 
-    A run that was handed over prints the same lines and ends with the same exit code as any other. A run whose
-    environment, folder, umask, limits or version differ from the worker's runs by itself and says so; also while the
-    worker is busy, and always with `penstock run --here`.
+    A run in the worker prints the same lines and ends with the same exit code. A run whose environment, folder, umask,
+    limits or version differ from the worker's runs in its own process and says so. So does a run while the worker is
+    busy. `penstock run --here` never uses the worker.
 
-    One worker serves one store. It ends after --for without a run, when it has grown beyond --memory, when its store is
-    gone, and when penstock was upgraded. `penstock status` shows it.
+    One worker serves one store. It exits after --for without a run, when it uses more than --memory, when its store is
+    deleted, and after an upgrade of penstock. `penstock status` shows it.
     """
     with report_errors(file, as_json=as_json):
         from penstock import wiring
@@ -82,9 +86,9 @@ def _start(path: str, sets: list[str], idle: float | None, memory: int, as_json:
     name = starting.store_name(file)
     found = starting.status(file)
     if found is not None:
-        _show(found, as_json, "is there already")
+        _show(found, as_json, "is already running")
         return
-    words = starting.words_for(_idle(file, idle), memory, sets)
+    arguments = starting.words_for(_idle(file, idle), memory, sets)
     heard: list[dict[str, Any]] = []
 
     def hear(message: dict[str, Any]) -> None:
@@ -92,7 +96,7 @@ def _start(path: str, sets: list[str], idle: float | None, memory: int, as_json:
         if "doing" in message and not as_json:
             print(f"{message['doing']} …", flush=True)
 
-    process = starting.start_detached(words, path, name, os.environ, hear)
+    process = starting.start_detached(arguments, path, name, os.environ, hear)
     if not heard or "ready" not in heard[-1]:
         if heard and "failed" in heard[-1]:
             raise starting.failure(heard[-1]["failed"])
@@ -100,9 +104,9 @@ def _start(path: str, sets: list[str], idle: float | None, memory: int, as_json:
         raise starting.failure(
             {
                 "exit_code": 1,
-                "what": f"the warm worker ended while it started (exit code {process.returncode})",
+                "what": f"the warm worker exited during its start (exit code {process.returncode})",
                 "safe": "",
-                "next_step": f"look into its log, {starting.log_path(name)}",
+                "next_step": f"read its log, {starting.log_path(name)}",
             }
         )
     _show(heard[-1]["ready"], as_json, "is ready")
@@ -111,8 +115,8 @@ def _start(path: str, sets: list[str], idle: float | None, memory: int, as_json:
 def _idle(file: config.File, given: float | None) -> float:
     if given is not None:
         return given
-    kept = file.spark.keep_warm
-    return kept.total_seconds() if kept is not None else IDLE_SECONDS
+    configured = file.spark.keep_warm
+    return configured.total_seconds() if configured is not None else DEFAULT_IDLE_SECONDS
 
 
 def _serve(path: str, sets: list[str], idle: float | None, memory: int, ready_fd: int | None, as_json: bool) -> None:
@@ -134,7 +138,7 @@ def _serve(path: str, sets: list[str], idle: float | None, memory: int, ready_fd
             _show(message["ready"], False, "is ready")
         if ready_fd is None:
             return
-        with contextlib.suppress(BrokenPipeError):  # the command that started this has not waited
+        with contextlib.suppress(BrokenPipeError):  # the command that started this worker did not wait
             os.write(ready_fd, json.dumps(message).encode() + b"\n")
         if "doing" not in message:
             os.close(ready_fd)
@@ -177,9 +181,9 @@ def _stop(file: config.File, as_json: bool) -> None:
 
     found = starting.stop(file)
     if found is None:
-        _print({"worker": None}, as_json, f"There is no warm worker for the store of {file.path}.")
+        _print({"worker": None}, as_json, f"No warm worker is running for the store of {file.path}.")
     else:
-        _print({"worker": found}, as_json, f"The warm worker (pid {found['pid']}) has ended.")
+        _print({"worker": found}, as_json, f"The warm worker (pid {found['pid']}) has stopped.")
 
 
 def _show(document: dict[str, Any], as_json: bool, how: str) -> None:

@@ -113,7 +113,7 @@ class Scene:
             fold(self.messages),
             START + timedelta(seconds=self.at),
             pace.fold(self.messages),
-            words=lambda mark: (
+            describe_mark=lambda mark: (
                 "the beginning" if mark is None else f"up to updated_at 2026-11-15 11:58:03+00, id {mark}"
             ),
             begun=START,

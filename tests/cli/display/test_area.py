@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 from tests.core.strategies import given
 
-from penstock.cli.display.region import Area
+from penstock.cli.display.region import Region
 
 
 class Screen:
@@ -22,7 +22,7 @@ class Screen:
         self.screen.set_mode(pyte.modes.LNM)
         stream = pyte.Stream(self.screen)
         console = Console(force_terminal=True, width=columns, _environ={})
-        self.area = Area(console, stream.feed, lambda: os.terminal_size((self.screen.columns, self.screen.lines)))
+        self.area = Region(console, stream.feed, lambda: os.terminal_size((self.screen.columns, self.screen.lines)))
 
     @property
     def shown(self) -> list[str]:
@@ -35,7 +35,7 @@ def screen() -> Screen:
 
 
 def test_a_picture_takes_the_place_of_the_one_before(screen: Screen) -> None:
-    screen.area.above("$ penstock run")
+    screen.area.print_above("$ penstock run")
     screen.area.paint(Text("one\ntwo\nthree"))
     screen.area.paint(Text("uno\ndue"))
     assert screen.shown == ["$ penstock run", "uno", "due"]
@@ -44,7 +44,7 @@ def test_a_picture_takes_the_place_of_the_one_before(screen: Screen) -> None:
 
 def test_what_is_written_meanwhile_stays_above(screen: Screen) -> None:
     screen.area.paint(Text("one\ntwo", style="red"))
-    screen.area.above("a warning of more than one line\nand another")
+    screen.area.print_above("a warning of more than one line\nand another")
     screen.area.paint(Text("one\nthree"))
     assert screen.shown == ["a warning of more th", "an one line", "and another", "one", "three"]
 
@@ -57,26 +57,26 @@ def test_an_empty_line_is_empty(screen: Screen) -> None:
 
 def test_the_last_picture_stays(screen: Screen) -> None:
     screen.area.paint(Text("one\ntwo\nthree"))
-    screen.area.last(Text("the end"))
+    screen.area.finish(Text("the end"))
     screen.area.paint(Text("next"))
     assert screen.shown == ["the end", "next"]
 
 
 def test_an_empty_picture_takes_the_one_before_away(screen: Screen) -> None:
     screen.area.paint(Text("one\ntwo"))
-    screen.area.last(Text("", end=""))
+    screen.area.finish(Text("", end=""))
     assert screen.shown == [""]
 
 
 def test_a_full_line_keeps_its_last_letter(screen: Screen) -> None:
-    screen.area.above("x" * 20)
+    screen.area.print_above("x" * 20)
     screen.area.paint(Text("y" * 20))
     assert screen.shown == ["x" * 20, "y" * 20]
 
 
 def test_nothing_is_sent_for_a_picture_that_is_there_already() -> None:
     sent: list[str] = []
-    area = Area(Console(width=20, _environ={}), sent.append, lambda: os.terminal_size((20, 10)))
+    area = Region(Console(width=20, _environ={}), sent.append, lambda: os.terminal_size((20, 10)))
     for _ in range(3):
         area.paint(Text("same"))
     assert len(sent) == 1
@@ -85,7 +85,7 @@ def test_nothing_is_sent_for_a_picture_that_is_there_already() -> None:
 def test_a_terminal_that_folds_what_became_too_wide() -> None:
     """As most do; the emulator does not, so its lines are folded here."""
     wide, narrow = Screen(20), Screen(8)
-    wide.area.above("$ run")
+    wide.area.print_above("$ run")
     wide.area.paint(Text("one two three four"))
     stream = pyte.Stream(narrow.screen)
     stream.feed("$ run\none two three four\n")
@@ -107,5 +107,5 @@ def test_whatever_is_painted_and_written_nothing_is_lost_or_left(acts: list[tupl
             screen.area.paint(Text("\n".join(text), end="\n" if text else ""))
         elif text:
             above += text
-            screen.area.above("\n".join(text))
+            screen.area.print_above("\n".join(text))
     assert screen.shown == ([*above, *picture] or [""])

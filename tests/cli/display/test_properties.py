@@ -12,14 +12,14 @@ from tests.cli.display.scenes import SCENES, START
 from tests.core.strategies import given, messages
 
 from penstock.cli.display import pace
-from penstock.cli.display.columns import shortened
-from penstock.cli.display.frame import frame, wrapped
-from penstock.cli.display.summary import closing
-from penstock.cli.display.view import Look, View
+from penstock.cli.display.columns import shorten
+from penstock.cli.display.frame import draw_frame, wrap_text
+from penstock.cli.display.summary import summary_table
+from penstock.cli.display.view import View, Viewport
 from penstock.core.messages import Message
 from penstock.core.progress import fold
 
-looks = st.builds(Look, st.integers(20, 200), st.integers(5, 60), st.booleans())
+looks = st.builds(Viewport, st.integers(20, 200), st.integers(5, 60), st.booleans())
 
 
 def lines(what: RenderableType) -> list[str]:
@@ -35,25 +35,25 @@ def view(said: list[Message], seconds: int = 60) -> View:
 
 
 @given(st.lists(messages, max_size=12), looks, st.integers(0, 10**6))
-def test_any_run_fits_any_terminal(said: list[Message], look: Look, seconds: int) -> None:
-    for what in (frame(view(said, seconds), look), closing(view(said, seconds), look)):
+def test_any_run_fits_any_terminal(said: list[Message], viewport: Viewport, seconds: int) -> None:
+    for what in (draw_frame(view(said, seconds), viewport), summary_table(view(said, seconds), viewport)):
         drawn = lines(what)
-        assert [line for line in drawn if cell_len(line) > look.width] == []
+        assert [line for line in drawn if cell_len(line) > viewport.width] == []
         assert all(line.isprintable() for line in drawn)
-        assert not look.ascii or all(line.isascii() for line in drawn)
-    assert 1 <= len(lines(frame(view(said, seconds), look))) <= look.height
+        assert not viewport.ascii or all(line.isascii() for line in drawn)
+    assert 1 <= len(lines(draw_frame(view(said, seconds), viewport))) <= viewport.height
 
 
 @given(st.sampled_from(sorted(SCENES)), looks)
-def test_every_scene_fits_any_terminal(scene: str, look: Look) -> None:
-    drawn = lines(frame(SCENES[scene]().view(), look))
-    assert len(drawn) <= look.height
-    assert max(map(cell_len, drawn)) <= look.width
+def test_every_scene_fits_any_terminal(scene: str, viewport: Viewport) -> None:
+    drawn = lines(draw_frame(SCENES[scene]().view(), viewport))
+    assert len(drawn) <= viewport.height
+    assert max(map(cell_len, drawn)) <= viewport.width
 
 
 @given(st.sampled_from(sorted(SCENES)), st.integers(60, 200), st.integers(10, 60))
 def test_what_is_at_work_and_what_failed_is_always_seen(scene: str, width: int, height: int) -> None:
-    drawn = "\n".join(lines(frame(SCENES[scene]().view(), Look(width, height))))
+    drawn = "\n".join(lines(draw_frame(SCENES[scene]().view(), Viewport(width, height))))
     if scene in ("busy", "one_failed"):
         assert "▸ order" in drawn
     if scene == "many":
@@ -62,15 +62,15 @@ def test_what_is_at_work_and_what_failed_is_always_seen(scene: str, width: int, 
 
 @given(st.text(max_size=60), st.integers(0, 40), st.booleans(), st.booleans())
 def test_a_shortened_text_fits(text: str, width: int, ascii_only: bool, tail: bool) -> None:
-    short = shortened(text, width, ascii_only=ascii_only, tail=tail)
+    short = shorten(text, width, ascii_only=ascii_only, tail=tail)
     assert cell_len(short) <= width or cell_len(text) <= width
     assert short == text or cell_len(text) > width
 
 
 @given(st.lists(st.text("ab", min_size=1, max_size=9), min_size=1, max_size=20).map(" ".join), st.integers(9, 40))
 def test_a_text_that_is_wrapped_loses_nothing(text: str, width: int) -> None:
-    assert " ".join(wrapped(text, width, 1000)) == text
-    assert len(wrapped(text, width, 2)) <= 2
+    assert " ".join(wrap_text(text, width, 1000)) == text
+    assert len(wrap_text(text, width, 2)) <= 2
 
 
 @given(st.lists(messages, max_size=10), messages)

@@ -15,9 +15,9 @@ import pytest
 from rich.console import Console, RenderableType
 from tests.cli.display.scenes import SCENES
 
-from penstock.cli.display.frame import frame
-from penstock.cli.display.summary import closing
-from penstock.cli.display.view import Look
+from penstock.cli.display.frame import draw_frame
+from penstock.cli.display.summary import summary_table
+from penstock.cli.display.view import Viewport
 
 PLACE = Path(__file__).parent / "snapshots"
 UPDATE = "UPDATE_SNAPSHOTS"
@@ -43,9 +43,9 @@ PICTURES = [
 IN_COLOUR = [("one_failed", "frame"), ("failed_to_the_end", "closing")]
 
 
-def picture(scene: str, kind: str, look: Look) -> RenderableType:
+def picture(scene: str, kind: str, viewport: Viewport) -> RenderableType:
     view = SCENES[scene]().view()
-    return frame(view, look) if kind == "frame" else closing(view, look)
+    return draw_frame(view, viewport) if kind == "frame" else summary_table(view, viewport)
 
 
 def drawn(what: RenderableType, width: int, *, colour: bool = False) -> str:
@@ -75,16 +75,16 @@ def same_as_kept(name: str, text: str) -> None:
 
 @pytest.mark.parametrize(("scene", "kind", "width", "height", "ascii_only"), PICTURES)
 def test_it_looks_as_it_did(scene: str, kind: str, width: int, height: int, ascii_only: bool) -> None:
-    look = Look(width, height, ascii_only)
+    viewport = Viewport(width, height, ascii_only)
     name = f"{scene}-{kind}-{width}x{height}{'-ascii' if ascii_only else ''}.txt"
-    text = drawn(picture(scene, kind, look), width)
+    text = drawn(picture(scene, kind, viewport), width)
     assert text.isascii() or not ascii_only
     same_as_kept(name, text)
 
 
 @pytest.mark.parametrize(("scene", "kind"), IN_COLOUR)
 def test_it_has_its_colours(scene: str, kind: str) -> None:
-    text = drawn(picture(scene, kind, Look(100, 24)), 100, colour=True)
+    text = drawn(picture(scene, kind, Viewport(100, 24)), 100, colour=True)
     same_as_kept(f"{scene}-{kind}-colour.txt", text.replace("\x1b", "ESC"))
 
 
@@ -95,5 +95,5 @@ def test_every_kept_picture_is_looked_at() -> None:
 
 
 def test_a_run_that_is_told_to_stop_says_so() -> None:
-    text = drawn(frame(SCENES["busy"]().view(stopping=True), Look(100, 24)), 100)
+    text = drawn(draw_frame(SCENES["busy"]().view(stopping=True), Viewport(100, 24)), 100)
     assert "stopping" in text.splitlines()[0]

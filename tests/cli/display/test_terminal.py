@@ -81,7 +81,7 @@ NOTHING_NEW = """
 import atexit, sys
 from penstock.cli import main
 from penstock.cli.display import live
-live.BEFORE = 60.0
+live.FIRST_FRAME_SECONDS = 60.0
 atexit.register(lambda: print("rich" in sys.modules))
 sys.argv = ["penstock", "run", "shop.yaml"]
 main()

@@ -12,7 +12,7 @@ from tests.cli.looked import Looking, document
 from tests.sinks.postgres.landed import STREAM, Landed, content_of
 from tests.sources.tables import execute
 
-from penstock.cli.check.statements import apart
+from penstock.cli.check.statements import split_statements
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind
 from penstock.errors import InputError, StreamRefused
@@ -44,7 +44,7 @@ def asked(orders: Landed, info: StreamInfo) -> list[str]:
             sink.check(info, content_of(ROWS.schema))
         except InputError as refused:
             others = refused.others if isinstance(refused, StreamRefused) else ()
-            return [statement for each in (refused, *others) for statement in apart(each.next_step)[1]] or [
+            return [statement for each in (refused, *others) for statement in split_statements(each.next_step)[1]] or [
                 str(refused)
             ]
     return []

@@ -1,4 +1,4 @@
-"""`penstock check`: whether a run would work, and what it would give. Starts no Spark and writes nothing."""
+"""`penstock check`: validates a pipeline and shows its guarantees. Starts no Spark and writes nothing."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def check(
     sets: Set = None,
     _env_file: EnvFile = None,
     as_json: Json = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Also what holds, and what would be better.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Also show guarantees that hold, and advice.")] = False,
 ) -> None:
-    """Connect both sides, validate every stream, and say what will be synced, how, and with which guarantee.
+    """Connect to source and sink, validate every stream, and show how it is synced and with which guarantee.
 
     \b
     Examples:
@@ -27,15 +27,15 @@ def check(
       penstock check shop.yaml shop --stream orders --verbose
       penstock check shop.yaml --json | jq '.pipelines[].streams[].remarks'
 
-    Lists every problem of every stream, and what a stream cannot see or promise; with --verbose also what holds and
-    what would be better. SQL to run stands on lines of its own, once. Writes nothing and starts no Spark. The exit
-    code is that of the run to come: 0, 2 if something is refused, 1 if a stream has stopped, 3 if a side cannot be
-    reached.
+    Lists every problem of every stream, and every gap: what the stream cannot see or guarantee. With --verbose, also
+    lists the guarantees that hold, and advice. SQL to run is printed on separate lines, once. Writes nothing and
+    starts no Spark. The exit code is the one a run would end with: 0, 2 if something is refused, 1 if a stream has
+    stopped, 3 if source or sink cannot be reached.
     """
     with report_errors(file, as_json=as_json):
         from penstock import wiring
-        from penstock.cli.check.report import checked
+        from penstock.cli.check.report import print_check
         from penstock.config.choosing import chosen
 
         loaded = wiring.load(file, sets or ())
-        raise typer.Exit(checked(loaded, chosen(loaded, pipelines), stream, as_json=as_json, verbose=verbose))
+        raise typer.Exit(print_check(loaded, chosen(loaded, pipelines), stream, as_json=as_json, verbose=verbose))

@@ -1,4 +1,4 @@
-"""What `check` finds, as documents; `check_lines` has it as text."""
+"""The report of `check` as JSON documents; `text` turns it into lines."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from penstock.core.exits import worst
 from penstock.errors import PenstockError, StreamRefused
 
 
-def checked(
+def print_check(
     file: File, names: Sequence[str], only: Sequence[str] | None, *, as_json: bool, verbose: bool = False
 ) -> int:
-    """Print what every pipeline's check finds; the exit code for all."""
+    """Check every pipeline, print the report, and return the exit code."""
     with open_existing_store(file) as store:
         documents = []
         for name in names:
@@ -42,8 +42,10 @@ def checked(
             answer = {"file": file.path, "exit_code": code, "store": about, "pipelines": documents}
             print(json.dumps(answer, ensure_ascii=False, indent=2))
         else:
-            closing = f"Next: penstock run {file.path}" if code == 0 else "Put right what is marked, and check again."
-            print("\n".join([*describe_store(store, file.path), closing]))
+            closing = (
+                f"Next: penstock run {file.path}" if code == 0 else "Fix the problems above, then run `check` again."
+            )
+            print("\n".join([*describe_store(store, file.path), last]))
     return code
 
 
@@ -82,11 +84,11 @@ def _stream(at: PipelineInspection, seen: StreamInspection, status: Mapping[str,
                 ("source", at.source.explain(info.name, content)),
                 ("sink", at.sink.explain(info, content)),
             )
-            remarks = [{"side": side, "kind": each.kind, "text": each.text} for side, said in sides for each in said]
+            remarks = [{"side": side, "kind": each.kind, "text": each.text} for side, found in sides for each in found]
         except StreamRefused as refused:
-            # A filter, say, which is understood only where there is something to read, or here.
+            # Some mistakes, such as an invalid filter, are found only here or when rows are read.
             seen.problems.append(refused.at(pipeline=at.pipeline, stream=info.name))
-    stands = next((each for each in status["streams"] if each["stream"] == info.name), None) if status else None
+    state = next((each for each in status["streams"] if each["stream"] == info.name), None) if status else None
     return {
         "stream": info.name,
         "how": describe_reading(info),
@@ -96,9 +98,9 @@ def _stream(at: PipelineInspection, seen: StreamInspection, status: Mapping[str,
         "columns": [column["name"] for column in reads(content)] if content is not None else [],
         "drift": seen.drift,
         "skipped": info.skipped,
-        "slice": stands["slice"] if stands else 0,
-        "at": stands["at"] if stands else None,
-        "open": stands["open"] if stands else None,
+        "slice": state["slice"] if state else 0,
+        "at": state["at"] if state else None,
+        "open": state["open"] if state else None,
         "problem": problem_document(seen.problem, at.file),
         "problems": [problem_document(problem, at.file) for problem in seen.problems],
         "remarks": remarks,

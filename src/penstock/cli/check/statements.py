@@ -1,15 +1,15 @@
-"""SQL that a message asks a user to run, apart from its words, so that it can be pasted."""
+"""Separates the SQL statements of a message from its text, so that they can be pasted."""
 
 from __future__ import annotations
 
 import re
 
-#: a whole statement in capitals, up to its semicolon; the body of a function may have some of its own
+#: a whole statement in capitals, up to its semicolon; a function body may contain semicolons too
 _STATEMENT = re.compile(r"\b(?:CREATE|ALTER|GRANT|DROP|SELECT) (?:\$\$.*?\$\$|[^;$`…])*;", re.DOTALL)
 
 
-def apart(text: str) -> tuple[str, list[str]]:
-    """The words of a message, and the statements in it, in their order."""
+def split_statements(text: str) -> tuple[str, list[str]]:
+    """Return a message without its SQL statements, and the statements in order."""
     found = _STATEMENT.findall(text)
     if not found:
         return text, []

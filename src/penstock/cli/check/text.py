@@ -1,4 +1,4 @@
-"""What `check` has found, as lines: short where all is well, and each statement to run once, on a line of its own."""
+"""The report of `check` as text: short where all is well; each SQL statement once, on a line of its own."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from penstock.cli.check.statements import apart
+from penstock.cli.check.statements import split_statements
 from penstock.cli.shared.inspection import describe_holder
 from penstock.cli.shared.render import count
 
-#: fine, to be known, broken, advice: where the terminal has them, and where not
+#: signs on terminals with Unicode
 SIGNS = {"guarantee": "✓", "gap": "!", "broken": "✗", "advice": "·"}
-PLAIN = {"guarantee": "ok", "gap": "!", "broken": "x", "advice": "-"}
-#: remarks about this many streams are said once for all of them
-MANY = 2
+#: signs on other terminals
+ASCII_SIGNS = {"guarantee": "ok", "gap": "!", "broken": "x", "advice": "-"}
+#: a remark about at least this many streams is printed once for all of them
+SHARED_REMARK_STREAMS = 2
 
 Remark = tuple[str, str]
 
@@ -23,18 +24,18 @@ def signs() -> Mapping[str, str]:
     try:
         "".join(SIGNS.values()).encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:
-        return PLAIN
+        return ASCII_SIGNS
     return SIGNS
 
 
 class CheckLines:
-    """One pipeline's lines."""
+    """The report of one pipeline as lines."""
 
     def __init__(self, document: Mapping[str, Any], *, verbose: bool) -> None:
         self.document = document
         self.verbose = verbose
         self.signs = signs()
-        #: statements that stand above
+        #: statements that are already printed
         self._printed: set[str] = set()
 
     def lines(self) -> list[str]:
@@ -63,26 +64,26 @@ class CheckLines:
         guarantees, advice = (sum(kind == wanted for kind, _ in hidden) for wanted in ("guarantee", "advice"))
         more = [count(guarantees, "guarantee")] if guarantees else []
         more += [f"{count(advice, 'piece')} of advice"] if advice else []
-        said = f"; --verbose shows {' and '.join(more)}" if more else ""
-        return f"{self.document['pipeline']}: {summary}{said}"
+        hint = f"; --verbose shows {' and '.join(more)}" if more else ""
+        return f"{self.document['pipeline']}: {summary}{hint}"
 
     # ------------------------------------------------------------ remarks
 
     def _shown(self, remark: Remark) -> bool:
-        """What a user must know is always shown; what holds, and what would be better, only if asked for."""
+        """Gaps are always shown; guarantees and advice only with --verbose."""
         return self.verbose or remark[0] == "gap"
 
     def _shared(self) -> dict[Remark, list[str]]:
-        """What is said of several streams is said once, at the end; with their names."""
+        """Remarks about several streams, with the streams' names; printed once, at the end."""
         found: dict[Remark, list[str]] = {}
         for stream in self.document["streams"]:
             for remark in filter(self._shown, _remarks(stream)):
                 found.setdefault(remark, []).append(stream["stream"])
-        return {remark: names for remark, names in found.items() if len(names) >= MANY}
+        return {remark: names for remark, names in found.items() if len(names) >= SHARED_REMARK_STREAMS}
 
     def _remark(self, remark: Remark) -> Iterator[str]:
         kind, text = remark
-        words, statements = apart(text)
+        words, statements = split_statements(text)
         yield f"{self.signs[kind]} {words}{self._as_above(statements)}"
         yield from (f"    {statement}" for statement in self._new(statements))
 
@@ -94,7 +95,7 @@ class CheckLines:
             return [f"{self.signs['advice']} {name}: skipped: {stream['skipped']}"]
         if stream["problem"]:
             return [line for problem in stream["problems"] for line in self._problem(problem, f"{name}: ")]
-        begun = f"; {stream['at']}" if stream["slice"] else "; not begun"
+        begun = f"; {stream['at']}" if stream["slice"] else "; not started"
         columns = count(len(stream["columns"]), "column")
         lines = [f"{self.signs['guarantee']} {name}: {stream['how']}, {columns}{begun}"]
         if stream["open"]:
@@ -106,7 +107,7 @@ class CheckLines:
         return lines
 
     def _problem(self, problem: Mapping[str, Any], where: str) -> list[str]:
-        words, statements = apart(problem["next_step"])
+        words, statements = split_statements(problem["next_step"])
         lines = [f"{self.signs['broken']} {where}{problem['what']}", f"    Next: {words}{self._as_above(statements)}"]
         return [*lines, *(f"        {statement}" for statement in self._new(statements))]
 
@@ -116,7 +117,7 @@ class CheckLines:
         return " as above" if statements and self._printed.issuperset(statements) else ""
 
     def _new(self, statements: Iterable[str]) -> list[str]:
-        """Those that do not stand above; from now on they do."""
+        """The statements that are not printed yet; marks them as printed."""
         found = [statement for statement in dict.fromkeys(statements) if statement not in self._printed]
         self._printed.update(found)
         return found
@@ -127,7 +128,7 @@ def _remarks(stream: Mapping[str, Any]) -> list[Remark]:
 
 
 def _grouped(shared: Mapping[Remark, list[str]]) -> dict[tuple[str, ...], list[Remark]]:
-    """By the streams that they are said of."""
+    """Group remarks by the streams that they are about."""
     found: dict[tuple[str, ...], list[Remark]] = {}
     for remark, names in shared.items():
         found.setdefault(tuple(names), []).append(remark)

@@ -1,4 +1,4 @@
-"""What `discover` finds, as a document and as text."""
+"""The report of `discover` as a JSON document and as text."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from penstock.ports import Offered, StreamInfo
 _HEAD = ("stream", "what", "rows", "size", "key", "synced", "proposal")
 
 
-def discovered(file: File, pipeline: str, *, columns: bool, why: bool, as_json: bool) -> None:
-    """Print everything that a pipeline's source offers."""
+def print_tables(file: File, pipeline: str, *, columns: bool, why: bool, as_json: bool) -> None:
+    """Print every table that a pipeline's source has."""
     source = wiring.build_source(file, pipeline)
     try:
         source.connect()
@@ -37,8 +37,8 @@ def discovered(file: File, pipeline: str, *, columns: bool, why: bool, as_json: 
         if columns:
             print("\n".join(f"    {each['name']}: {each['type']}" for each in stream["columns"]))
         if why:
-            said = [stream["refused"]] if stream["refused"] else stream["reasons"]
-            print("\n".join(f"    # {reason}" for reason in said))
+            reasons = [stream["refused"]] if stream["refused"] else stream["reasons"]
+            print("\n".join(f"    # {reason}" for reason in reasons))
 
 
 def _document(file: File, pipeline: str, offered: Offered, infos: Mapping[str, StreamInfo]) -> dict[str, Any]:
@@ -60,14 +60,14 @@ def _document(file: File, pipeline: str, offered: Offered, infos: Mapping[str, S
 
 
 def _configured(file: File, pipeline: str, offered: Offered, infos: Mapping[str, StreamInfo]) -> StreamInfo | None:
-    """The stream of the pipeline that reads what is offered; None: none does."""
+    """The stream that already reads this table; None if there is none."""
     chosen = file.pipelines[pipeline]
     schema = getattr(chosen.source, "default_schema", None)
     table = offered.options.get("table") or offered.name
     spellings = {table, table.strip('"'), f"{schema}.{table}"}
     for name, info in infos.items():
-        said = chosen.source_streams.get(name)
-        if (getattr(said, "table", None) or name) in spellings:
+        options = chosen.source_streams.get(name)
+        if (getattr(options, "table", None) or name) in spellings:
             return info
     return None
 

@@ -1,5 +1,5 @@
-"""What `penstock run` shows on a terminal: pure pictures of Progress, and the area of the terminal they are painted in.
+"""The live display of `penstock run`: frames drawn from Progress, and the region of the terminal they are painted in.
 
-`pace` and `view` say what is shown, `frame` and `closing` how, `area` where, and `live` keeps it moving. Rich is
-imported by some of these files, so nobody imports them before there is something to show.
+`pace` and `view` compute what to show, `frame` and `summary` draw it, `region` paints it and `live` updates it. Some of
+these files import Rich, so they are imported only when there is something to show.
 """

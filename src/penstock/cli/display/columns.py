@@ -1,4 +1,4 @@
-"""Cells side by side in a given width: columns leave in the order of their importance, long texts are shortened."""
+"""Lays out cells in columns of a given total width: drops the least important columns and shortens long texts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-#: between two columns
-GAP = 2
+#: spaces between two columns
+COLUMN_GAP = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +18,12 @@ class Column:
 
     name: str
     head: str
-    #: the lower, the longer it stays when there is little room
+    #: columns with the highest rank are dropped first when there is little room
     rank: int
     right: bool = False
-    #: the width it may be shortened to; None: it is never shortened
+    #: minimum width when shortened; None if it is never shortened
     least: int | None = None
-    #: never wider than this
+    #: maximum width
     most: int | None = None
 
 
@@ -31,15 +31,15 @@ class Column:
 class Cell:
     text: str
     style: str = ""
-    #: shortened at its beginning: its end tells more
+    #: shorten at the beginning: the end is more informative
     tail: bool = False
 
 
 Row = Mapping[str, Cell]
 
 
-def shortened(text: str, width: int, *, ascii_only: bool = False, tail: bool = False) -> str:
-    """A text in at most `width` cells: its beginning, or its end."""
+def shorten(text: str, width: int, *, ascii_only: bool = False, tail: bool = False) -> str:
+    """Shorten a text to at most `width` cells; with `tail`, keep its end instead of its beginning."""
     if cell_len(text) <= width:
         return text
     dots = "..." if ascii_only else "…"
@@ -52,16 +52,16 @@ def shortened(text: str, width: int, *, ascii_only: bool = False, tail: bool = F
     return dots + text.lstrip()
 
 
-def chosen(columns: Sequence[Column], rows: Sequence[Row], width: int) -> dict[str, int]:
-    """The columns that fit, in their order, and how wide each is. The most important one is always there."""
+def fit_columns(columns: Sequence[Column], rows: Sequence[Row], width: int) -> dict[str, int]:
+    """Choose the columns that fit, and the width of each. The most important column is always included."""
     natural = {column.name: _natural(column, rows) for column in columns}
     least = {c.name: min(natural[c.name], _least(c, width)) for c in columns}
-    kept = [column for column in columns if natural[column.name]]
-    while len(kept) > 1 and sum(least[c.name] for c in kept) + GAP * (len(kept) - 1) > width:
-        kept.remove(max(kept, key=lambda column: column.rank))
-    widths = {column.name: least[column.name] for column in kept}
-    spare = width - sum(widths.values()) - GAP * (len(kept) - 1)
-    for column in sorted(kept, key=lambda column: column.rank):
+    fitting = [column for column in columns if natural[column.name]]
+    while len(fitting) > 1 and sum(least[c.name] for c in fitting) + COLUMN_GAP * (len(fitting) - 1) > width:
+        fitting.remove(max(fitting, key=lambda column: column.rank))
+    widths = {column.name: least[column.name] for column in fitting}
+    spare = width - sum(widths.values()) - COLUMN_GAP * (len(fitting) - 1)
+    for column in sorted(fitting, key=lambda column: column.rank):
         more = max(0, min(spare, natural[column.name] - widths[column.name]))
         widths[column.name] += more
         spare -= more
@@ -74,29 +74,29 @@ def heading(columns: Sequence[Column], widths: Mapping[str, int], *, ascii_only:
 
 
 def line(columns: Sequence[Column], widths: Mapping[str, int], row: Row, *, ascii_only: bool = False) -> Text:
-    """A row as one line."""
+    """Format a row as one line."""
     result = Text(no_wrap=True)
     for column in columns:
         if column.name not in widths:
             continue
         wide = widths[column.name]
         cell = row.get(column.name, Cell(""))
-        text = shortened(cell.text, wide, ascii_only=ascii_only, tail=cell.tail)
+        text = shorten(cell.text, wide, ascii_only=ascii_only, tail=cell.tail)
         padding = " " * (wide - cell_len(text))
         if result.plain:
-            result.append(" " * GAP)
+            result.append(" " * COLUMN_GAP)
         result.append(padding + text if column.right else text + padding, cell.style or None)
     result.rstrip()
     return result
 
 
 def _least(column: Column, width: int) -> int:
-    """How far a column may be shortened: on a narrow terminal further, so that a number beside it stays."""
+    """The minimum width of a column: smaller on a narrow terminal, so that the numbers beside it stay."""
     return width if column.least is None else max(6, min(column.least, width // 3))
 
 
 def _natural(column: Column, rows: Sequence[Row]) -> int:
-    """How wide a column would be; 0 if no row has anything in it."""
+    """The width of a column without limits; 0 if all its cells are empty."""
     cells = [cell_len(row[column.name].text) for row in rows if column.name in row and row[column.name].text]
     if not cells:
         return 0

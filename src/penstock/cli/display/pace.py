@@ -1,4 +1,4 @@
-"""How fast a run is: a fold over messages beside Progress, because a rate needs to know when."""
+"""How fast a run moves rows: folded from messages separately from Progress, because a rate needs timestamps."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from functools import singledispatch
 
 from penstock.core.messages import Message, StateChanged, StepDone
 
-#: the rate of the moment looks back this many seconds, or over the last two slices if they took longer
-WINDOW = 15.0
+#: seconds over which the current rate is computed; the last two slices if they took longer
+RATE_WINDOW_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPace:
     """One stream's slices in time."""
 
-    #: when the slice at hand was intended
+    #: when the intent of the current slice was recorded
     begun: datetime | None = None
-    #: rows of the slice that was done last, how long it took, and when that was
+    #: rows of the last finished slice, its duration and its end
     rows: int = 0
     seconds: float = 0.0
     done: datetime | None = None
-    #: seconds spent in all its slices that are done
+    #: seconds spent in all finished slices
     spent: float = 0.0
     version: int = 0
 
     @property
     def rate(self) -> float | None:
-        """Rows a second in the last slice."""
+        """Rows per second in the last slice."""
         return self.rows / self.seconds if self.done and self.seconds > 0 else None
 
 
@@ -38,14 +38,14 @@ class Pace:
     """A run's slices in time."""
 
     streams: Mapping[str, StreamPace] = field(default_factory=dict)
-    #: (when, rows done up to then), newest last; the first is where the window begins
+    #: (timestamp, rows done so far), newest last; the first one starts the window
     samples: tuple[tuple[datetime, int], ...] = ()
 
     def of(self, stream: str) -> StreamPace:
         return self.streams.get(stream, StreamPace())
 
     def recent(self, now: datetime) -> float | None:
-        """Rows a second of late; it falls when the next slice takes longer than those before."""
+        """The current rate in rows per second; it falls while a slice takes longer than those before."""
         if len(self.samples) < 2:
             return None
         (first, before), (last, after) = self.samples[0], self.samples[-1]
@@ -56,7 +56,7 @@ class Pace:
 
 
 def apply(pace: Pace, message: Message) -> Pace:
-    """The pace after a message."""
+    """Return the pace after a message."""
     return pace if message.ts is None else _apply(message, pace, message.ts)
 
 
@@ -93,9 +93,9 @@ def _(message: StateChanged, pace: Pace, at: datetime) -> Pace:
 
 
 def _windowed(samples: tuple[tuple[datetime, int], ...]) -> tuple[tuple[datetime, int], ...]:
-    """Without what lies before the window, but for the last sample there: the window's rows are counted from it."""
+    """Drop samples before the window, except the last of them: the window's rows are counted from it."""
     last = samples[-1][0]
     start = 0
-    while start < len(samples) - 3 and (last - samples[start + 1][0]).total_seconds() >= WINDOW:
+    while start < len(samples) - 3 and (last - samples[start + 1][0]).total_seconds() >= RATE_WINDOW_SECONDS:
         start += 1
     return samples[start:]

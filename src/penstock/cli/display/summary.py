@@ -1,4 +1,4 @@
-"""The closing table of a run: what each stream moved, and how it ended."""
+"""The summary table at the end of a run: what each stream moved and how it ended."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ from collections import Counter
 from rich.console import Group
 from rich.text import Text
 
-from penstock.cli.display.columns import Cell, Column, Row, chosen, heading, line, shortened
+from penstock.cli.display.columns import Cell, Column, Row, fit_columns, heading, line, shorten
 from penstock.cli.display.frame import COLOURS, mark_cell
-from penstock.cli.display.view import Look, Mood, View, clean, clock, held_back, left, mood, state
+from penstock.cli.display.view import (
+    Activity,
+    View,
+    Viewport,
+    activity_of,
+    clean,
+    clock,
+    describe_state,
+    format_left,
+    held_back,
+)
 from penstock.cli.shared.render import count, describe_outcome, size
 from penstock.core.progress import StreamProgress
 
@@ -24,45 +34,47 @@ COLUMNS = (
     Column("left", "left", 3, right=True),
     Column("mark", "mark", 8, least=16),
 )
-#: those that are only counted
-_SUMMED = {
-    Mood.NOTHING_NEW: "nothing new",
-    Mood.UNBEGUN: "not begun",
-    Mood.SKIPPED: "skipped",
+#: streams with these activities are only counted
+_COUNTED_ONLY = {
+    Activity.NOTHING_NEW: "nothing new",
+    Activity.NOT_STARTED: "not started",
+    Activity.SKIPPED: "skipped",
 }
 
 
-def closing(view: View, look: Look) -> Group:
-    """A line for each stream that did something or failed, and one for all others; empty if there is nothing to say."""
+def summary_table(view: View, viewport: Viewport) -> Group:
+    """A line for each stream that moved rows or failed, and one that counts the others; empty if nothing happened."""
     streams = view.progress.streams
-    rows = [_row(view, look, name, stream) for name, stream in streams.items() if mood(stream) not in _SUMMED]
+    listed = {name: stream for name, stream in streams.items() if activity_of(stream) not in _COUNTED_ONLY}
+    rows = [_row(view, viewport, name, stream) for name, stream in listed.items()]
     if not rows:
         return Group()
-    widths = chosen(COLUMNS, rows, look.width)
-    lines = [heading(COLUMNS, widths, ascii_only=look.ascii)]
-    shown = [stream for stream in streams.values() if mood(stream) not in _SUMMED]
-    for row, stream in zip(rows, shown, strict=True):
-        lines.append(line(COLUMNS, widths, row, ascii_only=look.ascii))
+    widths = fit_columns(COLUMNS, rows, viewport.width)
+    lines = [heading(COLUMNS, widths, ascii_only=viewport.ascii)]
+    for row, stream in zip(rows, listed.values(), strict=True):
+        lines.append(line(COLUMNS, widths, row, ascii_only=viewport.ascii))
         if stream.outcome:
-            text = shortened(f"  {describe_outcome(stream.outcome)}", look.width, ascii_only=look.ascii)
+            text = shorten(f"  {describe_outcome(stream.outcome)}", viewport.width, ascii_only=viewport.ascii)
             lines.append(Text(text, style="dim", no_wrap=True))
         waiting = held_back(stream)
         if waiting:
-            text = shortened(f"  {clean(waiting, look)}", look.width, ascii_only=look.ascii)
+            text = shorten(f"  {clean(waiting, viewport)}", viewport.width, ascii_only=viewport.ascii)
             lines.append(Text(text, style="yellow", no_wrap=True))
-    rest = Counter(mood(stream) for stream in streams.values() if mood(stream) in _SUMMED)
+    rest = Counter(activity_of(stream) for stream in streams.values() if activity_of(stream) in _COUNTED_ONLY)
     if rest:
-        text = "; ".join(f"{_SUMMED[found]} in {count(rest[found], 'stream')}" for found in _SUMMED if rest[found])
-        lines.append(Text(shortened(text, look.width, ascii_only=look.ascii), style="dim", no_wrap=True))
+        text = "; ".join(
+            f"{_COUNTED_ONLY[kind]} in {count(rest[kind], 'stream')}" for kind in _COUNTED_ONLY if rest[kind]
+        )
+        lines.append(Text(shorten(text, viewport.width, ascii_only=viewport.ascii), style="dim", no_wrap=True))
     return Group(*lines)
 
 
-def _row(view: View, look: Look, name: str, stream: StreamProgress) -> Row:
+def _row(view: View, viewport: Viewport, name: str, stream: StreamProgress) -> Row:
     pace = view.pace.of(name)
-    colour = COLOURS[mood(stream)]
+    colour = COLOURS[activity_of(stream)]
     cells = {
-        "stream": Cell(clean(name, look), "bold"),
-        "state": Cell(state(stream, ended=True), colour),
+        "stream": Cell(clean(name, viewport), "bold"),
+        "state": Cell(describe_state(stream, ended=True), colour),
         "rows": Cell(f"{stream.rows:,}"),
         "size": Cell(size(stream.bytes)),
         "slices": Cell(f"{stream.slices:,}"),
@@ -71,7 +83,7 @@ def _row(view: View, look: Look, name: str, stream: StreamProgress) -> Row:
         cells["time"] = Cell(clock(pace.spent))
         cells["rate"] = Cell(f"{stream.rows / pace.spent:,.0f}")
     if stream.left:
-        cells["left"] = Cell(left(stream), "yellow")
+        cells["left"] = Cell(format_left(stream), "yellow")
     if stream.mark is not None:
-        cells["mark"] = mark_cell(view, stream, look)
+        cells["mark"] = mark_cell(view, stream, viewport)
     return cells

@@ -1,4 +1,4 @@
-"""What there is to show, in plain words: neither Rich nor a terminal is needed here."""
+"""What the display shows, as plain text: needs neither Rich nor a terminal."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from penstock.cli.shared import render
 from penstock.core.messages import Status
 from penstock.core.progress import Progress, StreamProgress
 
-Words = Callable[[str | None], str]
+#: turns a stored mark into text
+DescribeMark = Callable[[str | None], str]
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Everything that a picture is made of."""
+    """The input of a frame."""
 
     pipeline: str
     progress: Progress
     now: datetime
     pace: Pace = field(default_factory=Pace)
-    #: a mark in words
-    words: Words = str
-    #: when it began, as long as no message says so
+    describe_mark: DescribeMark = str
+    #: the start of the run, until a message carries it
     begun: datetime | None = None
-    #: a signal has come, and the run is about to end
+    #: a signal has arrived and the run is ending
     stopping: bool = False
 
     @property
@@ -40,82 +40,82 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """The place that a picture must fit."""
+class Viewport:
+    """The size of the terminal that a frame must fit."""
 
     width: int
     height: int = 24
-    #: for terminals that cannot show more
+    #: the terminal can show only ASCII
     ascii: bool = False
 
 
-class Mood(enum.IntEnum):
-    """What a stream is about; the lower, the sooner it is shown where there is little room."""
+class Activity(enum.IntEnum):
+    """What a stream is doing; lower values are shown first when there is little room."""
 
     BUSY = 0
     FAILED = 1
-    BETWEEN = 2
+    WAITING = 2
     DONE = 3
     SKIPPED = 4
-    UNBEGUN = 5
+    NOT_STARTED = 5
     NOTHING_NEW = 6
 
 
-#: those that get a line of their own
-LISTED = (Mood.BUSY, Mood.FAILED, Mood.BETWEEN, Mood.DONE)
+#: streams with these activities get a line of their own
+LISTED = (Activity.BUSY, Activity.FAILED, Activity.WAITING, Activity.DONE)
 
 _STEPS = {"intend": "moving", "move": "committing", "commit": "advancing"}
 
 
 def starting(progress: Progress, now: datetime) -> str | None:
-    """`starting Spark (23 s)` while it is; None otherwise."""
+    """`starting Spark (23 s)` during the start; None otherwise."""
     if progress.starting is None:
         return None
     seconds = max(0.0, (now - (progress.starting_since or now)).total_seconds())
     return f"starting {progress.starting} ({clock(seconds)})"
 
 
-def mood(stream: StreamProgress) -> Mood:
+def activity_of(stream: StreamProgress) -> Activity:
     match stream.status:
         case Status.ERROR:
-            return Mood.FAILED
+            return Activity.FAILED
         case Status.SKIP:
-            return Mood.SKIPPED
+            return Activity.SKIPPED
         case Status.COMPLETE:
-            # What may not be read yet is not nothing.
-            return Mood.DONE if stream.slices else Mood.BETWEEN if stream.blocker else Mood.NOTHING_NEW
+            # Rows that are held back do not count as nothing new.
+            return Activity.DONE if stream.slices else Activity.WAITING if stream.blocker else Activity.NOTHING_NEW
     if stream.step in _STEPS:
-        return Mood.BUSY
+        return Activity.BUSY
     if stream.slices and stream.left == 0 and stream.left_exact:
-        return Mood.DONE
-    return Mood.BETWEEN if stream.slices or stream.step else Mood.UNBEGUN
+        return Activity.DONE
+    return Activity.WAITING if stream.slices or stream.step else Activity.NOT_STARTED
 
 
-def state(stream: StreamProgress, *, ended: bool = False, starting: str | None = None) -> str:
-    """A stream's state in a word or two; `starting`: what it waits for before its rows move."""
-    match mood(stream):
-        case Mood.FAILED:
+def describe_state(stream: StreamProgress, *, ended: bool = False, starting: str | None = None) -> str:
+    """A stream's state in a word or two; `starting` is what it waits for before its rows move."""
+    match activity_of(stream):
+        case Activity.FAILED:
             return "failed"
-        case Mood.SKIPPED:
+        case Activity.SKIPPED:
             return "skipped"
-        case Mood.DONE:
+        case Activity.DONE:
             return "done"
-        case Mood.NOTHING_NEW:
+        case Activity.NOTHING_NEW:
             return "nothing new"
-        case Mood.UNBEGUN:
-            return "not begun"
-        case Mood.BETWEEN:
+        case Activity.NOT_STARTED:
+            return "not started"
+        case Activity.WAITING:
             if stream.status is Status.COMPLETE:
                 return "held back"
             return "more to do" if ended else "waiting"
-        case Mood.BUSY:
+        case Activity.BUSY:
             if ended:
                 return "open"
             return starting if starting and stream.step == "intend" else _STEPS[stream.step or "intend"]
 
 
-def run_state(view: View) -> str:
-    """The run's state in a few words."""
+def describe_run(view: View) -> str:
+    """Describe the run's state in a few words."""
     progress = view.progress
     if progress.ended in ("limited", "interrupted") and progress.reason:
         return progress.reason
@@ -130,24 +130,24 @@ def run_state(view: View) -> str:
     if not progress.streams:
         return "connecting"
     if all(stream.status in (Status.PENDING, Status.SKIP) for stream in progress.streams.values()):
-        return "looking for what is new"
+        return "checking for new rows"
     return "running"
 
 
 def held_back(stream: StreamProgress) -> str | None:
-    """Rows that may not be read yet and why, in a line."""
+    """One line about rows that cannot be read yet, and why."""
     return render.held_back(stream.held_back, stream.blocker)
 
 
-def left(stream: StreamProgress) -> str:
-    """Rows left: `0`, `1,200`, `~1,200` if estimated, `?` if nobody knows."""
+def format_left(stream: StreamProgress) -> str:
+    """Rows left: `0`, `1,200`, `~1,200` if estimated, `?` if unknown."""
     if stream.left is None:
         return "?"
     return f"{'' if stream.left_exact or not stream.left else '~'}{stream.left:,}"
 
 
-def share(stream: StreamProgress) -> float | None:
-    """How much of what this run is to do is done, from 0 to 1."""
+def share_done(stream: StreamProgress) -> float | None:
+    """The share of this run's rows that is done, from 0 to 1; None if unknown."""
     if stream.left is None:
         return None
     whole = stream.rows + stream.left
@@ -155,13 +155,13 @@ def share(stream: StreamProgress) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class RowsLeft:
     """Rows left in all streams."""
 
     rows: int
-    #: counted, not estimated
+    #: whether the number is counted, not estimated
     exact: bool
-    #: known for every stream that may still have something
+    #: whether it is known for every stream that may have rows left
     whole: bool
 
     def __str__(self) -> str:
@@ -170,30 +170,30 @@ class Remains:
         return f"{'' if self.exact else '~'}{self.rows:,}"
 
 
-def total_left(progress: Progress) -> Remains:
-    settled = (Mood.FAILED, Mood.SKIPPED, Mood.NOTHING_NEW)
-    going = [stream for stream in progress.streams.values() if mood(stream) not in settled]
-    return Remains(
+def sum_rows_left(progress: Progress) -> RowsLeft:
+    settled = (Activity.FAILED, Activity.SKIPPED, Activity.NOTHING_NEW)
+    going = [stream for stream in progress.streams.values() if activity_of(stream) not in settled]
+    return RowsLeft(
         sum(stream.left or 0 for stream in going),
         all(stream.left_exact or not stream.left for stream in going),
         all(stream.left is not None for stream in going),
     )
 
 
-def mark(view: View, stream: StreamProgress, look: Look) -> str:
-    """A stream's mark in words; `up to` goes without saying."""
-    return clean(view.words(stream.mark), look).removeprefix("up to ")
+def mark(view: View, stream: StreamProgress, viewport: Viewport) -> str:
+    """A stream's mark as text, without `up to`."""
+    return clean(view.describe_mark(stream.mark), viewport).removeprefix("up to ")
 
 
-def clean(text: str, look: Look) -> str:
-    """A text on one line, without what would move a cursor; names, marks and reasons may hold anything."""
+def clean(text: str, viewport: Viewport) -> str:
+    """Put a text on one line and remove control characters; names, marks and reasons may contain anything."""
     text = " ".join(text.split())
     text = "".join(char if unicodedata.category(char)[0] != "C" else "?" for char in text)
-    return text.encode("ascii", "replace").decode() if look.ascii else text
+    return text.encode("ascii", "replace").decode() if viewport.ascii else text
 
 
 def clock(seconds: float) -> str:
-    """`0.4 s`, `42 s`, `2:05`, `3:07:09`: of a steady width, for something that is painted again and again."""
+    """Format seconds as `0.4 s`, `42 s`, `2:05` or `3:07:09`: a steady width for a display that is repainted."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 60:

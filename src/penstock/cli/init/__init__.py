@@ -1,4 +1,4 @@
-"""`penstock init`: a pipeline file from what a database has."""
+"""`penstock init`: writes a pipeline file for the tables of a database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def init(
         str | None,
         typer.Argument(
             metavar="URL",
-            help="postgresql://user:password@host/database; without it, what --url-env holds.",
+            help="postgresql://user:password@host/database. Default: the variable named by --url-env.",
             show_default=False,
         ),
     ] = None,
@@ -23,57 +23,55 @@ def init(
     ] = "penstock.yaml",
     pipeline: Annotated[
         str | None,
-        typer.Option("--pipeline", "-p", metavar="P", help="The pipeline's name; default: the database's."),
+        typer.Option("--pipeline", "-p", metavar="P", help="The pipeline's name. Default: the database's name."),
     ] = None,
-    schema: Annotated[
-        str, typer.Option("--schema", metavar="S", help="The schema whose tables are synced.")
-    ] = "public",
+    schema: Annotated[str, typer.Option("--schema", metavar="S", help="The schema whose tables to sync.")] = "public",
     include: Annotated[
         list[str] | None,
-        typer.Option("--include", metavar="PATTERN", help="Only tables of this name, as in sales_*; may be repeated."),
+        typer.Option("--include", metavar="PATTERN", help="Only tables that match, such as sales_*. May be repeated."),
     ] = None,
     exclude: Annotated[
         list[str] | None,
-        typer.Option("--exclude", metavar="PATTERN", help="No tables of this name, as in tmp_*; may be repeated."),
+        typer.Option("--exclude", metavar="PATTERN", help="No tables that match, such as tmp_*. May be repeated."),
     ] = None,
     views: Annotated[
-        bool, typer.Option("--views", help="Sync views, materialized views and foreign tables too.")
+        bool, typer.Option("--views", help="Also sync views, materialized views and foreign tables.")
     ] = False,
     sink: Annotated[
-        str, typer.Option("--sink", metavar="TYPE", help="Where rows go: files, lake or postgres.")
+        str, typer.Option("--sink", metavar="TYPE", help="The type of the sink: files, lake or postgres.")
     ] = "files",
     directory: Annotated[
-        str | None, typer.Option("--directory", metavar="DIR", help="files: the output folder; default: out.")
+        str | None, typer.Option("--directory", metavar="DIR", help="files: the output folder. Default: out.")
     ] = None,
     warehouse: Annotated[
         str | None,
-        typer.Option("--warehouse", metavar="DIR", help="lake: a folder or s3://bucket/path; default: lake."),
+        typer.Option("--warehouse", metavar="DIR", help="lake: a folder or s3://bucket/path. Default: lake."),
     ] = None,
     sink_url_env: Annotated[
         str | None,
         typer.Option(
             "--sink-url-env",
             metavar="NAME",
-            help="postgres: the environment variable that holds the URL of the sink; default: SINK_URL.",
+            help="postgres: the environment variable with the sink's URL. Default: SINK_URL.",
         ),
     ] = None,
     sink_schema: Annotated[
         str | None,
         typer.Option(
-            "--sink-schema", metavar="S", help="postgres: the schema of the tables; default: as at the source."
+            "--sink-schema", metavar="S", help="postgres: the schema of the tables. Default: the source's schema."
         ),
     ] = None,
     url_env: Annotated[
         str,
-        typer.Option("--url-env", metavar="NAME", help="The environment variable that the file takes the URL from."),
+        typer.Option("--url-env", metavar="NAME", help="The environment variable from which the file takes the URL."),
     ] = "DATABASE_URL",
     stdout: Annotated[bool, typer.Option("--stdout", help="Print the file instead of writing it.")] = False,
     add: Annotated[
-        bool, typer.Option("--add", help="Add the tables that a file lacks; everything else in it stays as it is.")
+        bool, typer.Option("--add", help="Add missing tables to an existing file, and change nothing else in it.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
-    """Look at a database and write a pipeline file for it: every table, how it is best read, and why.
+    """Inspect a database and write a pipeline file: every table, the proposed way to read it, and the reasons.
 
     \b
     Examples:
@@ -83,22 +81,21 @@ def init(
       penstock init --sink postgres --sink-url-env COPY_DB --sink-schema copies
       penstock init --add --output shop.yaml --include 'sales_*'
 
-    The file never holds the URL: it takes it from an environment variable. Proposals are made from keys, indexes,
-    triggers and statistics; the reasons stand in the file as comments. Nothing is read from the tables, and nothing
-    is written but the file.
+    The file never contains the URL: it takes it from an environment variable. Proposals are based on keys, indexes,
+    triggers and statistics; comments in the file give the reasons. No table is read, and only the file is written.
 
-    With --add the file is there already: streams are added for tables that none of its streams reads, by the source and
-    sink that the file has; of the other options only --pipeline, --include, --exclude, --views and --stdout count.
+    --add extends an existing file: it adds a stream for each table that no stream reads, with the file's own source and
+    sink. Of the other options, only --pipeline, --include, --exclude, --views and --stdout apply.
     """
     with report_errors(output):
-        from penstock.cli.init.proposal import Wanted, propose
+        from penstock.cli.init.proposal import InitOptions, propose
 
         if add:
             from penstock.cli.init.add import add as act
         else:
             act = propose
         act(
-            Wanted(
+            InitOptions(
                 url=url,
                 url_env=url_env,
                 output=output,

@@ -1,4 +1,4 @@
-"""The text of a pipeline file, from what a source offers: each stream with its reasons above it, as comments."""
+"""Writes the text of a pipeline file: each stream with its reasons above it, as comments."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from typing import Any
 from penstock.cli.shared.render import count, size
 from penstock.ports import Offered
 
+#: maximum characters of a comment line
 WIDTH = 110
-#: what stands before a stream in a file that is written from scratch
+#: indentation of a stream in a new file
 INDENT = "      "
-#: plain words that YAML, or a reader of it, takes for something else than text
-_TAKEN = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
+#: unquoted words that YAML readers do not treat as strings
+_RESERVED_WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A value that the file must not hold: it is taken from the environment."""
+    """A value that the file takes from the environment instead of containing it."""
 
     name: str
 
@@ -31,9 +32,9 @@ class Stream:
     """A stream for the file."""
 
     offered: Offered
-    #: what stands in the file: the proposal, and what the sink needs
+    #: the options in the file: the proposal and those that the sink needs
     options: Mapping[str, Any]
-    #: why it stands there as a comment only; None: it is synced
+    #: why the stream is commented out; None if it is synced
     left_out: str | None = None
 
 
@@ -44,18 +45,18 @@ def file_text(
     sink: Mapping[str, Any],
     streams: Sequence[Stream],
 ) -> str:
-    """The whole file. `opening`: what its first comment says."""
+    """The whole file; `opening` is its first comment."""
     lines = [line for text in opening for line in comment(text, "")]
     lines += ["pipelines:", f"  {scalar(pipeline, key=True)}:"]
     for side, options in (("source", source), ("sink", sink)):
         lines.append(f"    {side}:")
-        lines += [f"      {scalar(key, key=True)}: {value(said)}" for key, said in options.items()]
+        lines += [f"      {scalar(key, key=True)}: {value(setting)}" for key, setting in options.items()]
     lines += ["    streams:", *stream_lines(streams, INDENT)]
     return "\n".join(lines) + "\n"
 
 
 def stream_lines(streams: Sequence[Stream], indent: str) -> list[str]:
-    """The streams as lines of YAML: those that are synced, then the others as comments."""
+    """The streams as lines of YAML; streams that are left out are comments."""
     lines: list[str] = []
     for stream in streams:
         if stream.left_out is None:
@@ -84,36 +85,36 @@ def _options(stream: Stream, indent: str) -> list[str]:
     name = scalar(stream.offered.name, key=True)
     if not stream.options:
         return [f"{indent}{name}: {{}}"]
-    return [f"{indent}{name}:", *(f"{indent}  {key}: {value(said)}" for key, said in stream.options.items())]
+    return [f"{indent}{name}:", *(f"{indent}  {key}: {value(setting)}" for key, setting in stream.options.items())]
 
 
 def comment(text: str, indent: str) -> list[str]:
-    """A text as comments: whatever a name in it holds, it stays one."""
+    """Format a text as comment lines; control characters in names are replaced."""
     plain = "".join(c if c.isprintable() else "?" for c in text)
     if plain.endswith(";"):
-        return [f"{indent}#   {plain}"]  # a statement, to be taken as it is
+        return [f"{indent}#   {plain}"]  # an SQL statement, not wrapped
     wrapped = textwrap.wrap(
         plain, WIDTH - len(indent), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
     return [f"{indent}# {line}" for line in wrapped] or [f"{indent}#"]
 
 
-def value(said: Any) -> str:
-    """A value of YAML on one line."""
-    if isinstance(said, Variable):
-        return f'"${{{said.name}}}"'
-    if isinstance(said, str):
-        return scalar(said)
-    if isinstance(said, list | tuple):
-        return f"[{', '.join(value(each) for each in said)}]"
-    if isinstance(said, Mapping):
-        return f"{{{', '.join(f'{scalar(key, key=True)}: {value(each)}' for key, each in said.items())}}}"
-    return json.dumps(said)
+def value(setting: Any) -> str:
+    """Format a value as YAML on one line."""
+    if isinstance(setting, Variable):
+        return f'"${{{setting.name}}}"'
+    if isinstance(setting, str):
+        return scalar(setting)
+    if isinstance(setting, list | tuple):
+        return f"[{', '.join(value(each) for each in setting)}]"
+    if isinstance(setting, Mapping):
+        return f"{{{', '.join(f'{scalar(key, key=True)}: {value(each)}' for key, each in setting.items())}}}"
+    return json.dumps(setting)
 
 
 def scalar(text: str, *, key: bool = False) -> str:
-    """A text of YAML, quoted where it must be. A value's `${` stays what it is; keys are not filled in."""
-    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text) and text.lower() not in _TAKEN:
+    """Format a string as YAML, quoted where necessary. `${` is escaped in values; keys take no variables."""
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text) and text.lower() not in _RESERVED_WORDS:
         return text
     return '"' + "".join(map(_escaped, text if key else text.replace("${", "$${"))) + '"'
 

@@ -1,4 +1,4 @@
-"""`penstock log`: saved messages as lines, and how well the time was spent."""
+"""`penstock log`: shows saved messages as text, and how the time of each run was spent."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 def log(
     file: Annotated[
         str,
-        typer.Argument(metavar="FILE|-", help="What `run --json` wrote; - is standard input.", show_default=False),
+        typer.Argument(metavar="FILE|-", help="Output of `run --json`; - is standard input.", show_default=False),
     ] = "-",
     as_json: Json = False,
 ) -> None:
-    """Show what a run has said, and how well its time was spent.
+    """Show the saved messages of a run as text, and how its time was spent.
 
     \b
     Examples:
@@ -28,12 +28,12 @@ def log(
       penstock run shop.yaml --json | penstock log
       penstock log run.ndjson --json
 
-    The lines that `run` prints into a log, with their times in UTC; then for each run the closing table, rows a second
-    overall and while moving, the time spent in each step, slices and their size, the longest stretches without a
-    message and what was going on, and rows per second of processor time.
+    Prints the lines of each run with their times in UTC; then its summary table, rows per second overall and while
+    moving, the time spent in each step, the size of slices, the longest gaps without a message and their cause, and
+    rows per CPU second.
 
-    A file may hold several runs. A last line that was cut off is told, and so is every line that is no message. With
-    --json the summary is one document. The exit code is 0 whatever the runs' own codes were.
+    A file may contain several runs. A truncated last line and every line that is not a message are reported. With
+    --json the summary is one document. The exit code is 0, whatever the exit codes of the runs were.
     """
     with report_errors(file, as_json=False):
         book = _read(file)
@@ -56,7 +56,9 @@ def _read(file: str) -> SavedMessages:
     safe = "Nothing was written."
     if file == "-" and sys.stdin.isatty():
         raise InputError(
-            "there is no file, and nothing comes in", safe=safe, next_step="penstock log run.ndjson, or pipe into it"
+            "no file was given, and standard input is a terminal",
+            safe=safe,
+            next_step="name a file, or pipe the output of `penstock run shop.yaml --json` into this command",
         )
     try:
         with nullcontext(sys.stdin) if file == "-" else Path(file).open(encoding="utf-8", errors="replace") as lines:
@@ -69,15 +71,15 @@ def _read(file: str) -> SavedMessages:
         ) from None
     if not book.executions:
         raise InputError(
-            f"there is no message in {_name(file)}",
+            f"there are no messages in {_name(file)}",
             safe=safe,
-            next_step="save some with: penstock run shop.yaml --json > run.ndjson",
+            next_step="save messages with: penstock run shop.yaml --json > run.ndjson",
         )
     return book
 
 
 def _name(file: str) -> str:
-    return "what came in" if file == "-" else file
+    return "standard input" if file == "-" else file
 
 
 def _document(file: str, book: SavedMessages) -> dict[str, Any]:
@@ -111,9 +113,9 @@ def _show_run(execution: Execution, run: dict[str, Any]) -> None:
     from rich.console import Console
 
     from penstock.cli.display import pace
-    from penstock.cli.display.summary import closing
-    from penstock.cli.display.view import Look, View
-    from penstock.cli.log.replay import described, replay
+    from penstock.cli.display.summary import summary_table
+    from penstock.cli.display.view import View, Viewport
+    from penstock.cli.log.replay import mark_describer, replay
     from penstock.cli.shared.render import dated
     from penstock.core.progress import fold
 
@@ -125,19 +127,23 @@ def _show_run(execution: Execution, run: dict[str, Any]) -> None:
     ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
     now = progress.updated
     if now is not None and progress.slices:
-        view = View(execution.pipeline, progress, now, pace.fold(execution.messages), describe_mark=described(execution))
-        Console(width=wide, highlight=False, emoji=False).print(closing(view, Look(wide - 1, ascii=ascii_only)), end="")
+        view = View(
+            execution.pipeline, progress, now, pace.fold(execution.messages), describe_mark=mark_describer(execution)
+        )
+        Console(width=wide, highlight=False, emoji=False).print(
+            summary_table(view, Viewport(wide - 1, ascii=ascii_only)), end=""
+        )
     for text in _summary(run):
         typer.echo(text)
     typer.echo()
 
 
 def _summary(run: dict[str, Any]) -> list[str]:
-    """How well one run's time was spent."""
+    """How the time of one run was spent."""
     from penstock.cli.log.efficiency import STEPS
     from penstock.cli.shared.render import count, size, span
 
-    ended = run["status"] if run["exit_code"] is not None else "no last message: it was killed, or is still going"
+    ended = run["status"] if run["exit_code"] is not None else "no last message: the run was killed or is still running"
     result = [f"{run['pipeline']}: {ended}"]
     if run["slices"]:
         rates = [
@@ -168,7 +174,7 @@ def _summary(run: dict[str, Any]) -> list[str]:
 
 
 def _overall(found: dict[str, Any]) -> list[str]:
-    """What several runs have in common."""
+    """Totals over several runs."""
     from penstock.cli.shared.render import count, span
 
     runs, idle = found["runs"], found["nothing_new"]
@@ -177,6 +183,6 @@ def _overall(found: dict[str, Any]) -> list[str]:
         rows, seconds = sum(run["rows"] for run in runs), sum(run["seconds"] for run in runs)
         result.append(f"{count(len(runs), 'run')}: {count(rows, 'row')} in {span(seconds)}")
     if idle["runs"]:
-        cpu = f", {span(idle['cpu_seconds_each'])} of processor time" if idle["cpu_seconds_each"] is not None else ""
+        cpu = f", {span(idle['cpu_seconds_each'])} of CPU time" if idle["cpu_seconds_each"] is not None else ""
         result.append(f"nothing new in {count(idle['runs'], 'run')}: {span(idle['seconds_each'])}{cpu} each")
     return result

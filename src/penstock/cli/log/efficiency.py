@@ -1,6 +1,4 @@
-"""How well a run's time was spent: a summary of its messages. Pure: the time between two messages went into the
-step that the second one ends.
-"""
+"""Summarizes how a run's time was spent. The time between two messages belongs to the step that the second one ends."""
 
 from __future__ import annotations
 
@@ -24,25 +22,26 @@ from penstock.core.messages import (
 )
 from penstock.core.progress import Progress, fold
 
-#: what time is spent on, in the order of a run
+#: the steps that time is spent on, in the order of a run
 STEPS = ("look", "plan", "start", "move", "commit", "advance", "close", "other")
-_WORDS = {
-    "look": "looking for what is new",
+_STEP_TEXTS = {
+    "look": "checking for new rows",
     "plan": "planning and recording",
     "start": "starting Spark",
     "move": "moving",
     "commit": "committing",
-    "advance": "advancing the mark and sweeping up",
-    "close": "coming to an end",
+    "advance": "advancing the mark and removing leftovers",
+    "close": "ending the run",
     "other": "something else",
 }
-#: the longest stretches without a message that are told, and how long one must be, as a share of all time
-MOST_GAPS = 3
-LEAST_SHARE = 0.03
+#: maximum number of gaps that are listed
+MAX_GAPS = 3
+#: the share of the total time that a gap must exceed to be listed
+MIN_GAP_SHARE = 0.03
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Interval:
     """The time between two messages."""
 
     began: datetime
@@ -54,16 +53,16 @@ class Stretch:
     @property
     def what(self) -> str:
         of = f" slice {self.number}" if self.number is not None and self.step != "plan" else ""
-        return _WORDS[self.step] + of + (f" of {self.stream}" if self.stream else "")
+        return _STEP_TEXTS[self.step] + of + (f" of {self.stream}" if self.stream else "")
 
 
-def stretches(messages: Sequence[Message]) -> list[Stretch]:
-    """A run's time, parted at the messages that end a step."""
-    found: list[Stretch] = []
+def intervals(messages: Sequence[Message]) -> list[Interval]:
+    """Split a run's time at the messages that end a step."""
+    result: list[Interval] = []
     steps: dict[str, tuple[str, int]] = {}
     last: datetime | None = None
     for message in messages:
-        ended = _ended(message, steps)
+        ended = _ended_step(message, steps)
         if isinstance(message, StepDone):
             steps[message.stream] = message.step, message.number
         if message.ts is None or (ended is None and last is not None):
@@ -72,13 +71,13 @@ def stretches(messages: Sequence[Message]) -> list[Stretch]:
             seconds = max(0.0, (message.ts - last).total_seconds())
             number = getattr(message, "number", steps.get(getattr(message, "stream", ""), ("", None))[1])
             stream = getattr(message, "stream", None) if ended != "look" else None
-            found.append(Stretch(last, seconds, ended, stream, number))
+            result.append(Interval(last, seconds, ended, stream, number))
         last = message.ts if last is None else max(last, message.ts)
-    return found
+    return result
 
 
-def _ended(message: Message, steps: dict[str, tuple[str, int]]) -> str | None:
-    """The step that a message ends; None: it comes in the middle of one."""
+def _ended_step(message: Message, steps: dict[str, tuple[str, int]]) -> str | None:
+    """The step that a message ends; None if it ends none."""
     match message:
         case Catalog() | ConnectionStatus():
             return "other"
@@ -101,9 +100,9 @@ def _ended(message: Message, steps: dict[str, tuple[str, int]]) -> str | None:
 
 
 def document(execution: Execution) -> dict[str, Any]:
-    """One execution, summed up."""
+    """The summary of one run."""
     progress = fold(execution.messages)
-    spent = stretches(execution.messages)
+    spent = intervals(execution.messages)
     eof = execution.eof
     seconds = {step: round(sum(s.seconds for s in spent if s.step == step), 6) for step in STEPS}
     cpu = eof.cpu_seconds if eof else None
@@ -135,13 +134,13 @@ def document(execution: Execution) -> dict[str, Any]:
     }
 
 
-def _longest(spent: Sequence[Stretch]) -> list[Stretch]:
-    least = LEAST_SHARE * sum(stretch.seconds for stretch in spent)
-    long = [stretch for stretch in spent if stretch.seconds > least]
-    return sorted(long, key=lambda stretch: stretch.seconds, reverse=True)[:MOST_GAPS]
+def _longest(spent: Sequence[Interval]) -> list[Interval]:
+    minimum = MIN_GAP_SHARE * sum(interval.seconds for interval in spent)
+    long = [interval for interval in spent if interval.seconds > minimum]
+    return sorted(long, key=lambda interval: interval.seconds, reverse=True)[:MAX_GAPS]
 
 
-def _streams(progress: Progress, spent: Sequence[Stretch]) -> list[dict[str, Any]]:
+def _streams(progress: Progress, spent: Sequence[Interval]) -> list[dict[str, Any]]:
     return [
         {
             "stream": name,
@@ -159,7 +158,7 @@ def _streams(progress: Progress, spent: Sequence[Stretch]) -> list[dict[str, Any
 
 
 def nothing_new(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the runs that found nothing new have cost, each on average."""
+    """The average cost of runs that found nothing new."""
     idle = [run for run in runs if run["status"] == "complete" and not run["slices"]]
     measured = [run["cpu_seconds"] for run in idle if run["cpu_seconds"] is not None]
     return {

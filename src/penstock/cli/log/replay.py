@@ -1,4 +1,4 @@
-"""The lines that a run printed, from its messages: the same lines, each with its time."""
+"""Recreates the lines that a run printed from its messages, each with its time."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from penstock.cli.shared.render import Line, lines
 from penstock.core.messages import StateChanged
 from penstock.core.progress import Progress, apply
 
-#: lines of one silence; a clock that was set may make one of years
-MOST_SILENT_LINES = 1000
+#: maximum progress lines for one gap: a changed clock may make a gap of years
+MAX_PROGRESS_LINES = 1000
 
 
 def replay(execution: Execution) -> Iterator[tuple[datetime, Line]]:
-    """Every line with its time, those of long silences too."""
+    """Every line with its time, including progress lines for long gaps."""
     progress = Progress()
-    patience = timedelta(seconds=QUIET_SECONDS)
+    quiet = timedelta(seconds=QUIET_SECONDS)
     debug = bool(os.environ.get(TRACEBACK))
     last: datetime | None = None
     for message in execution.messages:
-        assert message.ts is not None, "a message without its time is refused when it is read"
+        assert message.ts is not None, "messages without a time are refused when they are read"
         began = last = last or message.ts
-        for _ in range(min((message.ts - last) // patience, MOST_SILENT_LINES)):
-            last += patience
+        for _ in range(min((message.ts - last) // quiet, MAX_PROGRESS_LINES)):
+            last += quiet
             yield last, Line(progress_line(progress, last, began, execution.pipeline))
         progress = apply(progress, message)
         for line in lines(message, progress, pipeline=execution.pipeline, describe_mark=str, debug=debug):
@@ -35,8 +35,8 @@ def replay(execution: Execution) -> Iterator[tuple[datetime, Line]]:
             yield last, line
 
 
-def described(execution: Execution) -> Callable[[str | None], str]:
-    """How the run's source described each mark; one that it did not describe is printed as it is stored."""
+def mark_describer(execution: Execution) -> Callable[[str | None], str]:
+    """A function that returns the source's own description of a mark, or the stored mark if there is none."""
     known: Mapping[str | None, str] = {
         message.mark: message.at
         for message in execution.messages

@@ -1,4 +1,4 @@
-"""Saved messages, as `run --json` wrote them, parted into the executions they came from."""
+"""Reads messages saved by `run --json`, and separates them by run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 
 from penstock.core.messages import Catalog, Eof, Message, MessageRefused, decode
 
+TRUNCATED = "truncated: the run was killed or is still writing"
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A line that is no message."""
+    """A line that is not a message."""
 
     line: int
     what: str
@@ -19,7 +21,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Execution:
-    """One pipeline's messages from its catalog to its last one, if that came."""
+    """The messages of one run of a pipeline, from its catalog to its `eof` if there is one."""
 
     messages: list[Message] = field(default_factory=list)
 
@@ -41,24 +43,24 @@ class Execution:
 
 @dataclass(slots=True)
 class SavedMessages:
-    """A file of messages."""
+    """The runs in a file of messages, and its invalid lines."""
 
     executions: list[Execution] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
 
 def read(lines: Iterable[str]) -> SavedMessages:
-    """Every line that is a message, and a problem for every other one."""
+    """Read messages; every other line is a problem."""
     book = SavedMessages()
     ended = True
     for number, line, last in _numbered(lines):
         try:
             message = decode(line)
         except (MessageRefused, json.JSONDecodeError, RecursionError) as error:
-            cut = last and isinstance(error, json.JSONDecodeError) and line.startswith("{")
-            book.problems.append(Problem(number, _cut() if cut else f"not a message: {line.strip()[:60]}"))
+            truncated = last and isinstance(error, json.JSONDecodeError) and line.startswith("{")
+            book.problems.append(Problem(number, TRUNCATED if truncated else f"not a message: {line.strip()[:60]}"))
             continue
-        # A catalog without the last message of the execution before: that one was killed.
+        # A catalog before the `eof` of the previous run: that run was killed.
         if ended or (isinstance(message, Catalog) and book.executions[-1].catalog):
             book.executions.append(Execution())
         book.executions[-1].messages.append(message)
@@ -66,18 +68,14 @@ def read(lines: Iterable[str]) -> SavedMessages:
     return book
 
 
-def _cut() -> str:
-    return "cut off: its writer was killed, or is still writing"
-
-
 def _numbered(lines: Iterable[str]) -> Iterator[tuple[int, str, bool]]:
-    """Lines that are not empty, with their numbers, and whether each is the last."""
-    held: tuple[int, str] | None = None
+    """Non-empty lines with their numbers, and whether each is the last one."""
+    previous: tuple[int, str] | None = None
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        if held:
-            yield (*held, False)
-        held = number, line
-    if held:
-        yield (*held, True)
+        if previous:
+            yield (*previous, False)
+        previous = number, line
+    if previous:
+        yield (*previous, True)

@@ -1,1 +1,1 @@
-"""Pages of the documentation that are made from the command and the models."""
+"""Generates documentation pages from the command and the configuration models."""

@@ -1,7 +1,7 @@
-"""`python -m penstock.cli.pages.generated [FOLDER]`: writes what the documentation has from the models.
+"""`python -m penstock.cli.pages.generated [FOLDER]`: generates documentation from the configuration models.
 
-That is the JSON Schema, the annotated example and the tables of the configuration page. FOLDER is the top of the
-repository, here unless it is given.
+Writes the JSON Schema, the annotated example and the tables of the configuration page. FOLDER is the top of the
+repository; default: the current folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ COMMAND = "python -m penstock.cli.pages.generated"
 
 
 def texts(top: Path) -> dict[str, str]:
-    """Each file as it should be, by its path."""
+    """The generated content of each file, by path."""
     from penstock import sinks, sources
     from penstock.config.keys import models
     from penstock.config.tables import filled
@@ -28,7 +28,7 @@ def texts(top: Path) -> dict[str, str]:
 
 
 def main(top: Path) -> None:
-    """Write those that have changed."""
+    """Write the files whose content has changed."""
     for path, text in texts(top).items():
         if not (top / path).exists() or (top / path).read_text() != text:
             (top / path).write_text(text)

@@ -1,7 +1,7 @@
-"""The command reference, docs/commands.md, made from the command itself: `python -m penstock.cli.pages.reference FILE`.
+"""`python -m penstock.cli.pages.reference FILE`: generates the command reference, docs/commands.md.
 
-Each verb has a section. What stands between the two marks in it comes from the verb's own help and is written anew;
-what stands outside of them is written by hand and stays. A verb that is new gets a section, one that is gone loses it.
+Each verb has a section. The text between the two markers is generated from the verb's help; the text outside of them is
+written by hand and stays. A new verb gets a section, and the section of a removed verb is deleted.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ END = "<!-- By hand from here on. -->"
 TOP = "penstock"
 EXAMPLES = "Examples:"
 
-#: what parts an example from a remark beside it
+#: separates an example from the remark after it
 _REMARK = re.compile(r"\s{2,}(?:# )?")
 _SECTION = re.compile(r"^## (.+)\n", re.MULTILINE)
 _BETWEEN = re.compile(re.escape(BEGIN) + r".*?" + re.escape(END), re.DOTALL)
 
 
 def page(before: str, app: typer.Typer) -> str:
-    """The page anew: hand-written parts as they were before, the rest as the app has it now."""
+    """The updated page: hand-written parts unchanged, the rest generated from the app."""
     opening, *rest = _SECTION.split(before)
     sections = dict(zip(rest[::2], rest[1::2], strict=True))
     by_hand = {name: text for name, text in sections.items() if not _is_verb(name)}
@@ -42,7 +42,7 @@ def page(before: str, app: typer.Typer) -> str:
 
 
 def verbs(app: typer.Typer) -> Iterator[tuple[str, Any]]:
-    """The command, then every verb and group below it that is not hidden, by its words."""
+    """The command, then every verb and group that is not hidden, with its full name."""
 
     def below(words: str, command: Any) -> Iterator[tuple[str, Any]]:
         yield words, command
@@ -54,32 +54,32 @@ def verbs(app: typer.Typer) -> Iterator[tuple[str, Any]]:
 
 
 def paragraphs(text: str) -> Iterator[tuple[list[str], bool]]:
-    """A help text's paragraphs, each as lines, and whether its lines are kept as they are."""
+    """The paragraphs of a help text as lines, and whether each is preformatted."""
     for block in re.split(r"\n[ ]*\n", text.strip("\n")):
         lines = block.splitlines()
-        if kept := lines[:1] == ["\b"]:
+        if preformatted := lines[:1] == ["\b"]:
             lines = lines[1:]
         if lines:
-            yield lines, kept
+            yield lines, preformatted
 
 
 def examples(command: Any) -> list[str]:
-    """The commands that a verb's help gives as examples, without the remarks beside them."""
+    """The example commands in a verb's help, without remarks."""
     found = []
-    for lines, kept in paragraphs(command.help or ""):
-        if kept and lines[0].strip() == EXAMPLES:
+    for lines, preformatted in paragraphs(command.help or ""):
+        if preformatted and lines[0].strip() == EXAMPLES:
             found += [_REMARK.split(line.strip(), maxsplit=1)[0] for line in lines[1:]]
     return found
 
 
 def parameters(command: Any) -> list[Any]:
-    """A verb's arguments and options, but for --help, which every verb has."""
+    """A verb's arguments and options, except --help."""
     context = typer.Context(command, help_option_names=["-h", "--help"])
     return [p for p in command.get_params(context) if "--help" not in p.opts and not getattr(p, "hidden", False)]
 
 
 def name(parameter: Any) -> str:
-    """What an argument is called."""
+    """The name of an argument."""
     return str(parameter.metavar or parameter.name.upper()).strip("[]")
 
 
@@ -93,11 +93,11 @@ def _is_verb(heading: str) -> bool:
 def _described(words: str, command: Any) -> Iterator[str]:
     known = parameters(command)
     yield f"```\n{_usage(words, command, known)}\n```"
-    for lines, kept in paragraphs(command.help or ""):
-        if not kept:
+    for lines, preformatted in paragraphs(command.help or ""):
+        if not preformatted:
             yield _wrapped(_escaped(" ".join(line.strip() for line in lines)))
-        elif words != TOP:  # whose verbs and exit codes have tables of their own
-            yield _kept(lines)
+        elif words != TOP:  # its verbs and exit codes have tables of their own
+            yield _preformatted(lines)
     inner = [each for each in getattr(command, "commands", {}).values() if not each.hidden]
     if inner:
         rows = [f"| {_link(f'{words} {each.name}')} | {_escaped(_short(each))} |" for each in inner]
@@ -114,8 +114,8 @@ def _usage(words: str, command: Any, known: list[Any]) -> str:
     return " ".join([*pieces, "COMMAND …"] if hasattr(command, "commands") else pieces)
 
 
-def _kept(lines: list[str]) -> str:
-    """Lines that stay as they are. A first one that ends with a colon is their heading; examples are to be copied."""
+def _preformatted(lines: list[str]) -> str:
+    """A preformatted block. A first line that ends with a colon is its heading; examples are bash."""
     heading, *rest = lines if lines[0].rstrip().endswith(":") else ["", *lines]
     language = ""
     if heading.strip() == EXAMPLES:
@@ -129,7 +129,7 @@ def _wrapped(text: str) -> str:
 
 
 def _short(command: Any) -> str:
-    """What a list of verbs says of one."""
+    """The short description of a verb."""
     first = next(paragraphs(command.help or ""), ([""], False))[0]
     return str(command.short_help or " ".join(line.strip() for line in first))
 
@@ -148,7 +148,7 @@ def _row(parameter: Any) -> str:
 
 
 def _value(option: Any) -> str:
-    """What an option wants: its choices, or the name of its value."""
+    """The value of an option: its choices, or the name of its value."""
     choices = getattr(option.type_descriptor, "choices", None)
     return option.metavar or ("|".join(map(_text, choices)) if choices else option.name.upper())
 
@@ -176,12 +176,12 @@ def _link(words: str) -> str:
 
 
 def _code(text: str) -> str:
-    # A bar inside a cell: each reader of Markdown has its own way to write it, and all know this one.
+    # Markdown renderers differ on how to escape a bar in a table cell; all support this form.
     return f"`{text}`" if "|" not in text else f"<code>{text.replace('|', '&#124;')}</code>"
 
 
 def _escaped(text: str) -> str:
-    """A text without accidental Markdown; what stands in backticks stays."""
+    """Escape Markdown in a text, except inside backticks."""
     pieces = re.split(r"(`[^`]*`)", text)
     plain = (re.sub(r"([*<_])", r"\\\1", piece).replace("|", "&#124;") for piece in pieces[::2])
     quoted = [_code(piece.strip("`")) for piece in pieces[1::2]]
@@ -189,7 +189,7 @@ def _escaped(text: str) -> str:
 
 
 def main() -> None:
-    """Write the page that is named, if it has changed."""
+    """Write the page if it has changed."""
     from penstock.cli import app
 
     path = Path(sys.argv[1])

@@ -1,4 +1,4 @@
-"""`penstock plan`: what a run would do next. A dry run: no lease, no Spark, nothing is written."""
+"""`penstock plan`: a dry run that shows the next slices. Takes no lease, starts no Spark and writes nothing."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def plan(
     pipelines: Pipelines = None,
     stream: Streams = None,
     slices: Annotated[
-        int, typer.Option("--slices", metavar="N", min=1, help="Show this many slices of each stream.")
+        int, typer.Option("--slices", metavar="N", min=1, help="Number of slices to show per stream.")
     ] = 3,
     sets: Set = None,
     _env_file: EnvFile = None,
     as_json: Json = False,
 ) -> None:
-    """A dry run: the next slices of each stream, with rows and bytes to expect, and what is left in all.
+    """Dry run: show the next slices of each stream with expected rows and bytes, and the rows left in total.
 
     \b
     Examples:
@@ -29,13 +29,13 @@ def plan(
       penstock plan shop.yaml shop --stream orders --slices 10
       penstock plan shop.yaml --json | jq '.pipelines[].streams[] | {stream, left}'
 
-    Numbers with ~ are estimates. Writes nothing and starts no Spark; rows that arrive before the run are not in it.
-    The exit code is that of the run to come, as with `check`.
+    Numbers with ~ are estimates. Rows that arrive before the next run are not included. Writes nothing and starts no
+    Spark. The exit code is the one a run would end with, as with `check`.
     """
     with report_errors(file, as_json=as_json):
         from penstock import wiring
-        from penstock.cli.plan.report import planned
+        from penstock.cli.plan.report import print_plan
         from penstock.config.choosing import chosen
 
         loaded = wiring.load(file, sets or ())
-        raise typer.Exit(planned(loaded, chosen(loaded, pipelines), stream, slices, as_json=as_json))
+        raise typer.Exit(print_plan(loaded, chosen(loaded, pipelines), stream, slices, as_json=as_json))

@@ -1,4 +1,4 @@
-"""What `plan` finds, as documents and as text."""
+"""The report of `plan` as JSON documents and as text."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from penstock.errors import ConnectionFailed, PenstockError
 from penstock.ports import Budget, Planned
 
 
-def planned(file: File, names: Sequence[str], only: Sequence[str] | None, slices: int, *, as_json: bool) -> int:
-    """Print what the next run of every pipeline would do; the exit code that it would end with."""
+def print_plan(file: File, names: Sequence[str], only: Sequence[str] | None, slices: int, *, as_json: bool) -> int:
+    """Print what the next run of every pipeline would do, and return the exit code it would end with."""
     with open_existing_store(file) as store:
         documents = []
         for name in names:
@@ -83,7 +83,7 @@ def _stream(at: PipelineInspection, seen: StreamInspection, slices: int) -> dict
     }
     if seen.content is not None:
         try:
-            _ahead(at, seen, seen.content, slices, found)
+            _plan_slices(at, seen, seen.content, slices, found)
         except ConnectionFailed:
             raise
         except PenstockError as error:
@@ -109,8 +109,10 @@ def _open(at: PipelineInspection, seen: StreamInspection) -> dict[str, Any] | No
     }
 
 
-def _ahead(at: PipelineInspection, seen: StreamInspection, content: Document, most: int, found: dict[str, Any]) -> None:
-    """The slices that follow where the stream stands, or will stand once what is open or wanted is done."""
+def _plan_slices(
+    at: PipelineInspection, seen: StreamInspection, content: Document, most: int, found: dict[str, Any]
+) -> None:
+    """Add the next slices after the mark, or after the open slice or requested reset."""
     name, state = seen.info.name, seen.state
     start = after = None if state.reset_wanted else state.intent.upto if state.intent else _mark(seen)
     ceiling = at.source.ceiling(name, content, DRY_RUN_ID, after)
@@ -150,7 +152,7 @@ def _ahead(at: PipelineInspection, seen: StreamInspection, content: Document, mo
                 "bytes": _bytes(seen, left.rows, next_plan),
             }
     elif at.source.plan(name, content, start, ceiling, PROBE_BUDGET) is not None:
-        found["note"] = "the run puts the source in order first, and then knows what is new; see `penstock check`"
+        found["note"] = "the run prepares the source first, and then knows which rows are new; see `penstock check`"
 
 
 def _mark(seen: StreamInspection) -> Mark | None:
@@ -173,7 +175,7 @@ def _slice(
 
 
 def _bytes(seen: StreamInspection, rows: int | None, plan: Document) -> int | None:
-    """Arrow bytes to expect: by the plan's own estimate of a row, or by what rows of this stream took so far."""
+    """Expected Arrow bytes, from the plan's estimate per row or from the rows delivered so far."""
     if rows is None:
         return None
     row_bytes = plan.get("row_bytes")
@@ -200,13 +202,13 @@ def _stream_lines(stream: Mapping[str, Any]) -> list[str]:
         return [f"{name}: skipped: {stream['skipped']}"]
     lines = []
     if stream["open"]:
-        lines.append(f"  slice {stream['open']['slice']} is open and comes first: {_expected(stream['open'])}")
+        lines.append(f"  slice {stream['open']['slice']} is open and is finished first: {_expected(stream['open'])}")
     if stream["reset_wanted"]:
-        lines.append("  then the reset that is wanted: everything from the beginning")
+        lines.append("  then the requested reset: every row from the beginning")
     lines += [f"  {line}" for line in stream["drift"]]
     lines += [f"  slice {slice_['slice']}: {_expected(slice_)}" for slice_ in stream["slices"]]
     if stream["more"]:
-        lines.append("  and so on")
+        lines.append("  and more slices")
     if stream["note"]:
         lines.append(f"  {stream['note']}")
     if stream["problem"]:
@@ -234,5 +236,5 @@ def _about(rows: int, exact: bool) -> str:
 
 def _expected(slice_: Mapping[str, Any]) -> str:
     rows, bytes_ = slice_["rows"], slice_["bytes"]
-    what = "rows not counted" if rows is None else _about(rows, slice_.get("exact", True))
+    what = "unknown number of rows" if rows is None else _about(rows, slice_.get("exact", True))
     return f"{slice_['upto']}, {what}" + (f", ~{size(bytes_)}" if bytes_ is not None else "")

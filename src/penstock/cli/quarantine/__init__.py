@@ -1,4 +1,4 @@
-"""`penstock quarantine …`: look at rows that a sink did not take, try them again or drop them; one file per verb."""
+"""`penstock quarantine …`: lists, replays or drops rows that a sink rejected; one file per verb."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import typer
 
 from penstock.cli.quarantine import drop, listing, replay
 
-app = typer.Typer(help="Rows that a sink did not take: list them, try them again, drop them.", no_args_is_help=True)
-app.command("list", short_help="What is aside, and why.")(listing.list_)
-app.command("replay", short_help="Try rows again, once the table or the rules are mended.")(replay.replay)
-app.command("drop", short_help="Forget rows.")(drop.drop)
+app = typer.Typer(help="List, replay or drop rows that a sink rejected.", no_args_is_help=True)
+app.command("list", short_help="List quarantined rows and the reasons.")(listing.list_)
+app.command("replay", short_help="Replay rows after the cause is fixed.")(replay.replay)
+app.command("drop", short_help="Delete quarantined rows.")(drop.drop)

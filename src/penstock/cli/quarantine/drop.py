@@ -1,4 +1,4 @@
-"""`penstock quarantine drop`: forget rows that are not wanted any more."""
+"""`penstock quarantine drop`: deletes quarantined rows."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def drop(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Forget rows of the quarantine: they are in no table then, and the source does not send them again by itself.
+    """Delete quarantined rows. They are not in the table, and the source does not send them again by itself.
 
     \b
     Examples:
       penstock quarantine drop shop.yaml --stream orders
       penstock quarantine drop shop.yaml --id 17 --yes
 
-    Says first how many rows it forgets, and asks.
+    Prints how many rows will be deleted and asks for confirmation.
     """
     with report_errors(file, as_json=as_json):
         raise typer.Exit(_drop(file, set_ or [], stream or [], id_ or [], pipeline, yes, as_json))
@@ -46,17 +46,17 @@ def _drop(
 
     file = wiring.load(path, sets)
     name = only(file, pipeline, "penstock quarantine drop FILE")
-    sink, aside = require_quarantine(file, name)
+    sink, quarantine = require_quarantine(file, name)
     with closing(sink):
-        require_streams(file, name, aside, streams)
-        counts, _ = aside.quarantined(streams, limit=0)
+        require_streams(file, name, quarantine, streams)
+        counts, _ = quarantine.quarantined(streams, limit=0)
         if counts:
-            which = f"of them those numbered {', '.join(map(str, ids))}" if ids else "all of them"
-            told = [f"{name}/{stream}: {count(rows, 'row')} in quarantine" for stream, rows in counts.items()]
-            confirm([*told, f"Forgotten for good: {which}."], yes=yes, to_stderr=as_json)
-        gone = aside.drop(streams, ids) if counts else 0
+            which = f"rows {', '.join(map(str, ids))}" if ids else "all of these rows"
+            lines = [f"{name}/{stream}: {count(rows, 'row')} in quarantine" for stream, rows in counts.items()]
+            confirm([*lines, f"Permanently deleted: {which}."], yes=yes, to_stderr=as_json)
+        dropped = quarantine.drop(streams, ids) if counts else 0
     if as_json:
-        print(json.dumps({"file": file.path, "pipeline": name, "dropped": gone}, ensure_ascii=False))
+        print(json.dumps({"file": file.path, "pipeline": name, "dropped": dropped}, ensure_ascii=False))
     else:
-        print(f"{name}: {count(gone, 'row')} dropped from the quarantine")
+        print(f"{name}: {count(dropped, 'row')} dropped from the quarantine")
     return 0

@@ -1,4 +1,4 @@
-"""`penstock quarantine list`: the rows that are aside, each with its key and the reason."""
+"""`penstock quarantine list`: lists quarantined rows, each with its key and the reason."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def list_(
     file: File,
     pipelines: Pipelines = None,
     stream: Streams = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most so many rows.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most this many rows.")] = 20,
     set_: Set = None,
     _env_file: EnvFile = None,
     as_json: Json = False,
 ) -> None:
-    """What is in quarantine: each row's number, slice, key and the reason why the table did not take it.
+    """List quarantined rows: number, slice, key, and the reason why the table rejected the row.
 
     \b
     Examples:
       penstock quarantine list shop.yaml
       penstock quarantine list shop.yaml shop --stream orders --limit 100
 
-    Rows come there with `bad_rows: quarantine` on a stream of a postgres sink, in the transaction of their slice.
-    The rows themselves, as they came, are in the column `row` of the table penstock_sink.quarantine.
+    With `bad_rows: quarantine` on a stream of a postgres sink, rejected rows are stored in the transaction of their
+    slice. The column `row` of the table penstock_sink.quarantine holds each row as it was delivered.
     """
     with report_errors(file, as_json=as_json):
         _list(file, set_ or [], pipelines, stream or [], limit, as_json)
@@ -64,7 +64,7 @@ def _list(
     if as_json:
         print(json.dumps({"file": file.path, "pipelines": documents}, ensure_ascii=False, indent=2))
     elif not documents:
-        print("No pipeline of this file has a sink that puts rows aside.")
+        print("No pipeline of this file has a sink with a quarantine.")
 
 
 def _document(pipeline: str, counts: Mapping[str, int], rows: Sequence[Quarantined]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _lines(path: str, pipeline: str, counts: Mapping[str, int], rows: Sequence[Q
     from penstock.cli.shared.render import count
 
     if not counts:
-        return [f"{pipeline}: nothing is in quarantine"]
+        return [f"{pipeline}: no rows in quarantine"]
     lines = [f"{pipeline}/{stream}: {count(number, 'row')} in quarantine" for stream, number in counts.items()]
     for row in rows:
         key = ", ".join(f"{name}={value}" for name, value in json.loads(row.key).items()) or "no key"
@@ -102,5 +102,5 @@ def _lines(path: str, pipeline: str, counts: Mapping[str, int], rows: Sequence[Q
     more = sum(counts.values()) - len(rows)
     if more > 0:
         lines.append(f"  … and {count(more, 'row')} more (--limit)")
-    lines.append(f"Next: mend the cause, then penstock quarantine replay {path} --pipeline {pipeline}")
+    lines.append(f"Next: fix the cause, then penstock quarantine replay {path} --pipeline {pipeline}")
     return lines

@@ -1,4 +1,4 @@
-"""`penstock quarantine replay`: try rows again, as they came."""
+"""`penstock quarantine replay`: writes quarantined rows again."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ def replay(
     id_: Ids = None,
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Write over a row of the same key even if nothing says which is newer."),
+        typer.Option("--overwrite", help="Overwrite a row with the same key even if it is unknown which one is newer."),
     ] = False,
     pipeline: Pipeline = None,
     set_: Set = None,
     _env_file: EnvFile = None,
     as_json: Json = False,
 ) -> None:
-    """Try rows of the quarantine again, under the stream's rules as they are now.
+    """Write quarantined rows again, under the stream's current rules.
 
     \b
     Examples:
       penstock quarantine replay shop.yaml
       penstock quarantine replay shop.yaml --stream orders --id 17 --id 18
 
-    Each stream's rows go in with one transaction; those that the table still does not take stay, with the new
-    reason. With `newer_than` a row that is no longer the newest is skipped as stale. Without it a row whose key
-    the table has stays aside, unless --overwrite: a newer version of it may have come meanwhile.
+    Each stream's rows are written in one transaction. Rows that the table still rejects stay, with the new reason.
+    With `newer_than`, a row that is no longer the newest is skipped as stale. Without it, a row whose key exists in
+    the table stays, except with --overwrite: a newer version may have been delivered meanwhile.
 
-    The exit code is 1 if rows stay.
+    The exit code is 1 if rows stay in quarantine.
     """
     with report_errors(file, as_json=as_json):
         raise typer.Exit(_replay(file, set_ or [], stream or [], id_ or [], overwrite, pipeline, as_json))
@@ -60,26 +60,26 @@ def _replay(
 
     file = wiring.load(path, sets)
     name = only(file, pipeline, "penstock quarantine replay FILE")
-    sink, aside = require_quarantine(file, name)
+    sink, quarantine = require_quarantine(file, name)
     stay = 0
-    became: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     with closing(sink), closing(wiring.build_source(file, name)) as source:
-        require_streams(file, name, aside, streams)
+        require_streams(file, name, quarantine, streams)
         source.connect()
         sink.expect([info for info in source.catalog() if info.skipped is None])
-        for stream in streams or list(aside.quarantined([], limit=0)[0]):
-            outcome = aside.replay(stream, ids, overwrite=overwrite)
+        for stream in streams or list(quarantine.quarantined([], limit=0)[0]):
+            outcome = quarantine.replay(stream, ids, overwrite=overwrite)
             stay += outcome.quarantined
-            became.append({"stream": stream, "outcome": outcome.document()})
+            results.append({"stream": stream, "outcome": outcome.document()})
             if not as_json:
                 counted = {**outcome.document(), "quarantined": 0}
-                told = describe_outcome(counted) or "nothing went in"
+                done = describe_outcome(counted) or "no rows written"
                 left = f"; {count(outcome.quarantined, 'row')} still in quarantine" if outcome.quarantined else ""
-                print(f"{name}/{stream}: {told}{left}", flush=True)
+                print(f"{name}/{stream}: {done}{left}", flush=True)
     if as_json:
-        print(json.dumps({"file": file.path, "pipeline": name, "streams": became, "left": stay}, ensure_ascii=False))
-    elif not became:
-        print(f"{name}: nothing is in quarantine")
+        print(json.dumps({"file": file.path, "pipeline": name, "streams": results, "left": stay}, ensure_ascii=False))
+    elif not results:
+        print(f"{name}: no rows in quarantine")
     elif stay:
-        print(f"Next: see why they stay: penstock quarantine list {file.path} {name}")
+        print(f"Next: see the reasons: penstock quarantine list {file.path} {name}")
     return 1 if stay else 0

@@ -1,4 +1,4 @@
-"""The sinks of a file that can have a quarantine."""
+"""Builds the sinks that have a quarantine."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 Ids = Annotated[
     list[int] | None,
-    typer.Option("--id", metavar="N", help="Only this row, by its number in the list; may be repeated."),
+    typer.Option("--id", metavar="N", help="Only this row, by its number in the list. May be repeated."),
 ]
 
 
 def sink_of(file: File, pipeline: str) -> tuple[Sink, Quarantining] | None:
-    """A pipeline's sink, twice: as a sink and as one with a quarantine; None: it puts no rows aside."""
+    """A pipeline's sink, as a Sink and as a Quarantining; None if it has no quarantine."""
     from penstock import wiring
     from penstock.ports import Quarantining
 
@@ -35,22 +35,22 @@ def require_quarantine(file: File, pipeline: str) -> tuple[Sink, Quarantining]:
     found = sink_of(file, pipeline)
     if found is None:
         raise InputError(
-            f"the sink of {pipeline} puts no rows aside: it takes every row",
+            f"the sink of {pipeline} has no quarantine",
             safe=UNTOUCHED,
-            next_step="name a pipeline whose sink is of type postgres",
+            next_step="choose a pipeline with a sink of type postgres",
         )
     return found
 
 
 def require_streams(file: File, pipeline: str, sink: Quarantining, streams: Sequence[str]) -> None:
-    """Streams that were named must have rows aside."""
+    """Raise InputError for a named stream without rows in quarantine."""
     from penstock.core.names import suggest
 
     known, _ = sink.quarantined([], limit=0)
     for stream in streams:
         if stream not in known:
             raise InputError(
-                f"no row of a stream '{stream}' is in quarantine; {suggest(stream, list(known), 'streams')}",
+                f"stream '{stream}' has no rows in quarantine; {suggest(stream, list(known), 'streams')}",
                 safe=UNTOUCHED,
-                next_step=f"see what is there: penstock quarantine list {file.path} {pipeline}",
+                next_step=f"list the rows: penstock quarantine list {file.path} {pipeline}",
             )

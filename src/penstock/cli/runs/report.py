@@ -1,4 +1,4 @@
-"""What `runs` shows: days and executions as the store keeps them, as documents and as text."""
+"""The report of `runs`: days and runs from the store, as JSON documents and as text."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from penstock.core.messages import stamp
 from penstock.core.reports import DayOfRuns
 from penstock.ports import RunRecord, Store
 
-#: the length of the longest bar
+#: characters of the longest bar
 BAR_WIDTH = 30
-#: executions that are read at most
-MOST_RUNS = 10_000
+#: maximum number of runs that are read
+MAX_RUNS = 10_000
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -38,21 +38,21 @@ def print_runs(
     if as_json:
         print(json.dumps({"file": file.path, "pipelines": documents}, ensure_ascii=False, indent=2))
     elif missing is not None:
-        print(f"There is no store at {missing}: nothing has run here yet.")
+        print(f"There is no store at {missing}: no pipeline of this file has run yet.")
     else:
         ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
         print("\n".join(line for found in documents for line in lines(found, ascii_only=ascii_only)))
 
 
 def document(store: Store, pipeline: str, days: int, now: datetime, *, each: bool) -> dict[str, Any]:
-    """One pipeline: every day from the first run within the last `days`, and the executions if `each`."""
+    """One pipeline: every day since the first run within the last `days`, and with `each` every run."""
     first = now.date() - timedelta(days=days - 1)
     known = {day.day: day for day in store.days(pipeline, most=days) if day.day >= first}
     begun = min(known, default=now.date())
     dates = [begun + timedelta(days=n) for n in range((now.date() - begun).days + 1)] if known else []
     found: dict[str, Any] = {"pipeline": pipeline, "days": [_day(day, known.get(day)) for day in dates]}
     if each:
-        found["runs"] = _executions(store.runs(pipeline, most=MOST_RUNS), first)
+        found["runs"] = _executions(store.runs(pipeline, most=MAX_RUNS), first)
     return found
 
 
@@ -68,7 +68,7 @@ def _day(day: date, found: DayOfRuns | None) -> dict[str, Any]:
 
 
 def _executions(records: Sequence[RunRecord], first: date) -> list[dict[str, Any]]:
-    """Executions since a day, oldest first, each with what it delivered itself."""
+    """Runs since a day, oldest first, each with the rows it delivered itself."""
     totals = {record.id: json.loads(record.totals) for record in records}
     return [
         {
@@ -86,7 +86,7 @@ def _executions(records: Sequence[RunRecord], first: date) -> list[dict[str, Any
 
 
 def _own(record: RunRecord, totals: Mapping[str, Mapping[str, Any]], name: str) -> int:
-    """A run's totals go on from those of the run that it continues."""
+    """A run's own total, without that of the run it continues."""
     before = totals.get(record.continues or "", {})
     return max(0, int(totals[record.id].get(name) or 0) - int(before.get(name) or 0))
 
@@ -98,17 +98,15 @@ def lines(found: Mapping[str, Any], *, ascii_only: bool) -> list[str]:
     """A pipeline's document as text."""
     name, days = found["pipeline"], found["days"]
     if not days:
-        # Operators' commands alone are no runs.
-        return [f"{name}: no run in these days", *_each(found, ascii_only)]
+        # Commands such as reset are not runs.
+        return [f"{name}: no runs in this period", *_each(found, ascii_only)]
     runs, idle = sum(day["runs"] for day in days), sum(day["idle"] for day in days)
     failed, moved = sum(day["failed"] for day in days), sum(day["rows"] for day in days)
     head = f"{name}: {count(runs, 'run')} in {count(len(days), 'day')}, {idle:,} with nothing new, {failed:,} failed"
     head += f"; {count(moved, 'row')}, {size(sum(day['bytes'] for day in days))}"
     if "runs" in found:
         early = failed - sum(run["status"] == "failed" for run in found["runs"] if run["verb"] == "run")
-        more = (
-            [f"  {early:,} more failed before they took the pipeline; `status` has the last error"] if early > 0 else []
-        )
+        more = [f"  {early:,} more failed before acquiring the pipeline; see `status`"] if early > 0 else []
         return [head, *_each(found, ascii_only), *more]
     return [head, *_days(days, ascii_only)]
 
@@ -117,7 +115,7 @@ def _days(days: Sequence[Mapping[str, Any]], ascii_only: bool) -> list[str]:
     most = max(day["rows"] for day in days)
     table = [("day", "runs", "idle", "failed", "rows", "")]
     for day in days:
-        bar = _bar(day["rows"], most, ascii_only) if day["runs"] else "no run"
+        bar = _bar(day["rows"], most, ascii_only) if day["runs"] else "no runs"
         numbers = tuple(f"{day[key]:,}" for key in ("runs", "idle", "failed", "rows"))
         table.append((day["day"], *numbers, _cross(bar, day["failed"], ascii_only)))
     return _columns(table)
@@ -141,7 +139,7 @@ def _each(found: Mapping[str, Any], ascii_only: bool) -> list[str]:
 
 
 def _bar(rows: int, most: int, ascii_only: bool) -> str:
-    """A bar of rows, relative to the busiest entry; an entry with any rows gets at least one character."""
+    """A bar of rows relative to the busiest entry; at least one character if there are any rows."""
     if not rows:
         return ""
     eighths = max(1, round(rows / most * BAR_WIDTH * 8))
@@ -151,13 +149,13 @@ def _bar(rows: int, most: int, ascii_only: bool) -> str:
 
 
 def _cross(bar: str, failed: int, ascii_only: bool) -> str:
-    """A bar with a cross for failures, one for each up to three."""
+    """Put a cross before a bar for each failure, at most three."""
     crosses = ("x" if ascii_only else "✗") * min(int(failed), 3)
     return f"{crosses} {bar}".strip()
 
 
 def _columns(table: Sequence[tuple[str, ...]]) -> list[str]:
-    """Cells side by side: the first as it is, numbers to the right, the last as long as it is."""
+    """Align cells in columns: the first to the left, numbers to the right, the last without padding."""
     widths = [max(len(row[index]) for row in table) for index in range(len(table[0]))]
     found = []
     for row in table:

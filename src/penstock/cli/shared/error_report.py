@@ -37,8 +37,11 @@ def report_errors(file: str, *, as_json: bool = False, dated: bool = False) -> I
         if isinstance(error, OSError) and error.errno == errno.EPIPE:
             raise  # the reader of our output has exited; Typer ends without a message
         what = f"unexpected {type(error).__name__}: {error}"
-        next_step = f"this is a bug in penstock: please report it with the output of the same command under {TRACEBACK}=1"
-        _print_dated(f"error: {what}\nNothing was lost: a mark moves only after its slice is committed.\nNext: {next_step}", dated)
+        next_step = f"this is a bug in penstock: please report it with the output under {TRACEBACK}=1"
+        _print_dated(
+            f"error: {what}\nNothing was lost: a mark moves only after its slice is committed.\nNext: {next_step}",
+            dated,
+        )
         if os.environ.get(TRACEBACK):
             import traceback
 
@@ -56,7 +59,7 @@ def _has_several(path: str) -> bool:
         with open(path, encoding="utf-8") as file:
             document = yaml.safe_load(file)
     except (OSError, ValueError, yaml.YAMLError):
-        return False  # not a pipeline file: the error that is being report_errors says so
+        return False  # not a pipeline file: the error that is being reported says so
     pipelines = document.get("pipelines") if isinstance(document, dict) else None
     return isinstance(pipelines, dict) and len(pipelines) > 1
 

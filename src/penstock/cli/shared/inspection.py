@@ -230,7 +230,11 @@ def describe_holder(held: Mapping[str, Any] | None) -> str:
     if held is None:
         return "not running"
     who = f"process {held['pid']} on {held['host']}"
-    return f"running in {who}" if held["state"] == "running" else f"{who} ended without releasing it; the next run takes over"
+    return (
+        f"running in {who}"
+        if held["state"] == "running"
+        else f"{who} ended without releasing it; the next run takes over"
+    )
 
 
 def describe_store(access: StoreAccess, file: str) -> list[str]:

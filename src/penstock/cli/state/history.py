@@ -24,9 +24,7 @@ def history(
     stream: Streams = None,
     most: Annotated[
         int | None,
-        typer.Option(
-            "--most", metavar="N", parser=rows, help="Maximum number of changes per stream. Default: 20."
-        ),
+        typer.Option("--most", metavar="N", parser=rows, help="Maximum number of changes per stream. Default: 20."),
     ] = None,
     pipeline: Pipeline = None,
     set_: Set = None,
@@ -79,7 +77,12 @@ def _history(
 
 
 def _document(
-    store: Store, pipeline: str, known: dict[str, None], streams: Sequence[str] | None, most: int, describe_mark: DescribeMark
+    store: Store,
+    pipeline: str,
+    known: dict[str, None],
+    streams: Sequence[str] | None,
+    most: int,
+    describe_mark: DescribeMark,
 ) -> dict[str, Any]:
     return {
         "pipeline": pipeline,

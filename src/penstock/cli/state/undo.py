@@ -99,7 +99,10 @@ def _preview(
 
     if version is None:
         assert state.intent is not None
-        return False, f"an earlier undo is still open and is finished: it moves the mark to {source.describe(state.intent.upto)}"
+        return (
+            False,
+            f"an earlier undo is still open and is finished: it moves the mark to {source.describe(state.intent.upto)}",
+        )
     changes = undoing.foreseen(undoing.changes_to(store, pipeline, stream, version, state), state)
     try:
         to = undoing.place(changes, version, stream)

@@ -1,4 +1,4 @@
-"""`penstock upkeep`: keep lake tables small, quick and within their bounds."""
+"""`penstock upkeep`: compacts lake tables, expires snapshots and deletes old rows."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def upkeep(
     pipelines: Pipelines = None,
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", "-t", metavar="T", help="Only this table; may be repeated."),
+        typer.Option("--table", "-t", metavar="T", help="Only this table. May be repeated."),
     ] = None,
     only: Annotated[
         str | None,
         typer.Option(
             "--only",
             metavar="STEPS",
-            help="Only these steps, parted by commas: retention, tombstones, compaction, expiry, orphans.",
+            help="Comma-separated list of steps: retention, tombstones, compaction, expiry, orphans.",
         ),
     ] = None,
     abandon: Annotated[
@@ -38,28 +38,31 @@ def upkeep(
         typer.Option(
             "--abandon",
             metavar="PIPELINE/STREAM",
-            help="First declare a reader abandoned: it holds nothing back any more. May be repeated.",
+            help="First declare a reader abandoned, so that it no longer holds rows back. May be repeated.",
         ),
     ] = None,
     accept_foreign: Annotated[
         bool,
         typer.Option(
             "--accept-foreign",
-            help="Only this: let readers go on where nobody can see any more which rows other programs brought. "
-            "Asks first.",
+            help="Only do this: let readers continue past rows of unknown origin, written by other programs. "
+            "Asks for confirmation.",
         ),
     ] = False,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Pass readers that are behind, and take orphans younger than a day. Asks first."),
+        typer.Option(
+            "--force",
+            help="Delete rows that readers have not read, and orphan files younger than a day. Asks for confirmation.",
+        ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")] = False,
     set_: Set = None,
     _env_file: EnvFile = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Compact the lake tables that the pipelines write, expire their snapshots, remove what is too old or orphaned.
+    """Compact the lake tables that the pipelines write, expire snapshots, and delete old rows and orphan files.
 
     \b
     Examples:
@@ -69,14 +72,14 @@ def upkeep(
       penstock upkeep shop.yaml --abandon export/orders
       penstock upkeep export.yaml --table orders --accept-foreign
 
-    Runs beside writers and readers, as often as you like; needs no lease, and starts Spark only where files
-    must be rewritten. Never removes a row that a registered reader has not read, unless forced: then it says
-    first how many rows each reader loses. How long things are kept is said under `upkeep` of the lake sink.
+    Safe to run at any time, next to writers and readers. Needs no lease, and starts Spark only to rewrite files. Never
+    deletes a row that a registered reader has not read, except with --force, which prints how many rows each reader
+    loses. Retention periods are set under `upkeep` of the lake sink.
 
-    With `--accept-foreign` nothing else is done, and tables that the pipelines only read count too. Rows of
-    unknown origin keep their numbers, it says which readers may miss some of them, and the table remembers it.
+    With `--accept-foreign`, no other step runs, and tables that the pipelines only read are included. Rows of unknown
+    origin keep their numbers. The command prints which readers may miss some of them, and records it in the table.
 
-    The exit code is 1 if a step failed; the other steps and tables went on.
+    The exit code is 1 if a step failed; the other steps and tables are still processed.
     """
     with report_errors(file, as_json=as_json):
         if accept_foreign:
@@ -101,20 +104,20 @@ def _upkeep(
     from penstock import wiring
     from penstock.cli.shared.signals import Signals
     from penstock.cli.upkeep.report import Report
-    from penstock.cli.upkeep.targets import narrowed, steps_of, targets_of
+    from penstock.cli.upkeep.targets import find_targets, parse_steps, select_tables
     from penstock.config.choosing import chosen
 
-    steps = steps_of(only)
+    steps = parse_steps(only)
     with Signals():
         file = wiring.load(path, sets)
-        targets = narrowed(file, targets_of(file, chosen(file, pipelines)), tables)
+        targets = select_tables(file, find_targets(file, chosen(file, pipelines)), tables)
         report = Report(file, as_json=as_json)
         gc.freeze()
         gc.enable()
         if abandon:
             _abandon(targets, abandon, report, dry_run)
         if force and not dry_run:
-            _ask(file, targets, steps, yes, as_json)
+            _confirm_force(file, targets, steps, yes, as_json)
         _each(file, targets, lambda work: report.keep(work, steps), force=force, dry_run=dry_run)
         return report.end()
 
@@ -128,36 +131,33 @@ def _accept(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Say what is accepted, ask, and let readers go on."""
+    """Print what is accepted, ask for confirmation, and let readers continue."""
     from penstock import wiring
     from penstock.cli.shared.confirm import confirm
     from penstock.cli.shared.signals import Signals
     from penstock.cli.upkeep.report import Report
-    from penstock.cli.upkeep.targets import narrowed, targets_of
+    from penstock.cli.upkeep.targets import find_targets, select_tables
     from penstock.config.choosing import chosen
     from penstock.lake.foreign import accept
     from penstock.lake.upkeep.work import Done
 
     with Signals():
         file = wiring.load(path, sets)
-        targets = narrowed(file, targets_of(file, chosen(file, pipelines), read=True), tables)
+        targets = select_tables(file, find_targets(file, chosen(file, pipelines), read=True), tables)
         report = Report(file, as_json=as_json)
-
-        def told(work: Work) -> list[str]:
-            return accept(work.place, work.table, work.mover, work.probe, dry_run=dry_run)
 
         if not dry_run:
             lines: list[str] = []
 
-            def foretell(work: Work) -> None:
-                found = accept(work.place, work.table, work.mover, work.probe, dry_run=True)
-                lines.extend(f"{work.name}: {line}" for line in found)
+            def preview(work: Work) -> None:
+                accepted = accept(work.place, work.table, work.mover, work.probe, dry_run=True)
+                lines.extend(f"{work.name}: {line}" for line in accepted)
 
-            _each(file, targets, foretell, force=False, dry_run=True)
+            _each(file, targets, preview, force=False, dry_run=True)
             confirm(lines, yes=yes, to_stderr=as_json)
 
         def act(work: Work) -> None:
-            for line in told(work):
+            for line in accept(work.place, work.table, work.mover, work.probe, dry_run=dry_run):
                 report.done(work.name, Done("accepted" if not dry_run else "would accept", line))
 
         _each(file, targets, act, force=False, dry_run=dry_run)
@@ -167,7 +167,7 @@ def _accept(
 def _each(
     file: PipelineFile, targets: Sequence[Target], act: Callable[[Work], None], *, force: bool, dry_run: bool
 ) -> None:
-    """Every table's work; those of one lake share a Spark, which ends with the last of them."""
+    """Do the work of every table; tables of one lake share a Spark session."""
     from itertools import groupby
 
     from penstock import wiring
@@ -204,7 +204,7 @@ def _work(target: Target, runtime: SparkRuntime, *, force: bool, dry_run: bool) 
 
 
 def _abandon(targets: Sequence[Target], wanted: Sequence[str], report: Report, dry_run: bool) -> None:
-    """Declare readers abandoned, in every table that knows them."""
+    """Declare readers abandoned in every table where they are registered."""
     from penstock.core.names import suggest
     from penstock.errors import UNTOUCHED, InputError
     from penstock.lake.peek import peek
@@ -212,15 +212,15 @@ def _abandon(targets: Sequence[Target], wanted: Sequence[str], report: Report, d
 
     known: dict[str, list[Target]] = {}
     for target in targets:
-        standing = peek(target.place, target.table)
-        for reader in standing.readers() if standing else ():
+        state = peek(target.place, target.table)
+        for reader in state.readers() if state else ():
             known.setdefault(f"{reader.pipeline}/{reader.stream}", []).append(target)
     for name in wanted:
         if name not in known:
             raise InputError(
                 f"no table has a reader '{name}'; {suggest(name, list(known), 'readers')}",
                 safe=UNTOUCHED,
-                next_step="give it as PIPELINE/STREAM, as the reader's own pipeline file names them",
+                next_step="give PIPELINE/STREAM as named in the reader's own pipeline file",
             )
     for name in wanted:
         pipeline, _, stream = name.partition("/")
@@ -234,16 +234,18 @@ def _abandon(targets: Sequence[Target], wanted: Sequence[str], report: Report, d
             report.done(target.name, Done("readers", text))
 
 
-def _ask(file: PipelineFile, targets: Sequence[Target], steps: Sequence[str], yes: bool, as_json: bool) -> None:
-    """Say what a forced upkeep removes, and go on only if the user wants it."""
+def _confirm_force(
+    file: PipelineFile, targets: Sequence[Target], steps: Sequence[str], yes: bool, as_json: bool
+) -> None:
+    """Print what a forced upkeep deletes, and ask for confirmation."""
     from penstock.cli.shared.confirm import confirm
     from penstock.lake.upkeep.run import keep
 
-    told: list[str] = []
+    lines: list[str] = []
     removing = [step for step in steps if step in ("retention", "tombstones", "orphans")]
 
-    def tell(work: Work) -> None:
-        told.extend(f"{work.name}: {done.step}: {done.text}" for done in keep(work, removing))
+    def preview(work: Work) -> None:
+        lines.extend(f"{work.name}: {done.step}: {done.text}" for done in keep(work, removing))
 
-    _each(file, targets, tell, force=True, dry_run=True)
-    confirm(told, yes=yes, to_stderr=as_json)
+    _each(file, targets, preview, force=True, dry_run=True)
+    confirm(lines, yes=yes, to_stderr=as_json)

@@ -1,4 +1,4 @@
-"""What an upkeep did, as lines for people or JSON for machines."""
+"""Prints the steps of an upkeep as text or JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.wiring import SystemClock
 
 
 class Report:
-    """Prints each step as it is done, and knows how it all went."""
+    """Prints each finished step and collects the exit code."""
 
     def __init__(self, file: File, *, as_json: bool) -> None:
         self._file = file
@@ -25,7 +25,7 @@ class Report:
         self._failed: list[str] = []
 
     def keep(self, work: Work, steps: Sequence[str]) -> None:
-        """A table's upkeep; one that stops does not keep the other tables from theirs."""
+        """Run the upkeep of a table. An error of one table does not stop the others."""
         try:
             for done in keep(work, steps):
                 self.done(work.name, done)
@@ -48,7 +48,7 @@ class Report:
             print(f"{table}: {done.step}: {done.text}", flush=True)
 
     def end(self) -> int:
-        """The exit code; with JSON an `eof` comes last."""
+        """Return the exit code; with JSON, print an `eof` message last."""
         code = worst(self._codes)
         if self._as_json:
             eof = Eof(

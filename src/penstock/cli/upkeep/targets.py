@@ -1,4 +1,4 @@
-"""Which lake tables an upkeep is about, and which steps of it."""
+"""Finds the lake tables and the steps of an upkeep."""
 
 from __future__ import annotations
 
@@ -28,50 +28,50 @@ class Target:
         return f"{self.place.namespace}.{self.table}"
 
 
-def steps_of(only: str | None) -> list[str]:
-    """The steps that were named, in their own order; all if none was."""
+def parse_steps(only: str | None) -> list[str]:
+    """Parse `--only`: the named steps in the order they run; all steps if it is missing."""
     if only is None:
         return list(STEPS)
-    named = [word.strip() for word in only.split(",") if word.strip()]
-    for word in named:
-        if word not in STEPS:
+    named = [step.strip() for step in only.split(",") if step.strip()]
+    for step in named:
+        if step not in STEPS:
             raise InputError(
-                f"there is no step '{word}'; {suggest(word, list(STEPS), 'steps')}",
+                f"there is no step '{step}'; {suggest(step, list(STEPS), 'steps')}",
                 safe=UNTOUCHED,
-                next_step=f"give some of: {', '.join(STEPS)}",
+                next_step=f"choose from: {', '.join(STEPS)}",
             )
     if not named:
-        raise InputError("--only names no step", safe=UNTOUCHED, next_step=f"give some of: {', '.join(STEPS)}")
+        raise InputError("--only names no step", safe=UNTOUCHED, next_step=f"choose from: {', '.join(STEPS)}")
     return [step for step in STEPS if step in named]
 
 
-def targets_of(file: File, names: Sequence[str], *, read: bool = False) -> list[Target]:
-    """The tables that pipelines land in; then those that they read and have adopted. Each once, lake by lake.
+def find_targets(file: File, names: Sequence[str], *, read: bool = False) -> list[Target]:
+    """The tables that pipelines write, and those that they read and have adopted; grouped by lake, without duplicates.
 
-    `read`: all that they read.
+    With `read`, all tables that they read.
     """
-    found = [target for name in names for target in _written(file, name)]
-    found += [target for name in names for target in _read(file, name, adopted=not read)]
-    if not found:
+    targets = [target for name in names for target in _written(file, name)]
+    targets += [target for name in names for target in _read(file, name, adopted=not read)]
+    if not targets:
         raise InputError(
-            f"no pipeline among {', '.join(names)} has landed in a lake",
+            f"no pipeline among {', '.join(names)} has written to a lake yet",
             safe=UNTOUCHED,
-            next_step="run a pipeline whose sink is of type lake first",
+            next_step="first run a pipeline with a sink of type lake",
         )
-    once = {(_key(target.place), target.table): target for target in reversed(found)}
-    return sorted(once.values(), key=lambda target: (_key(target.place), target.table))
+    unique = {(_key(target.place), target.table): target for target in reversed(targets)}
+    return sorted(unique.values(), key=lambda target: (_key(target.place), target.table))
 
 
-def narrowed(file: File, targets: Sequence[Target], tables: Sequence[str] | None) -> list[Target]:
-    """The tables that were named, with or without their namespace; all if none was."""
+def select_tables(file: File, targets: Sequence[Target], tables: Sequence[str] | None) -> list[Target]:
+    """The named tables, with or without their namespace; all tables if none was named."""
     known = [word for target in targets for word in (target.table, target.name)]
     for table in tables or ():
         if table not in known:
             raise InputError(
-                f"no pipeline of {file.path} has landed in a table '{table}'; "
+                f"no pipeline of {file.path} writes to a table '{table}'; "
                 f"{suggest(table, [target.table for target in targets], 'tables')}",
                 safe=UNTOUCHED,
-                next_step="name one of those tables, or leave out --table",
+                next_step="name one of those tables, or omit --table",
             )
     return [target for target in targets if not tables or target.table in tables or target.name in tables]
 
@@ -86,8 +86,8 @@ def _written(file: File, name: str) -> list[Target]:
     wanted = {sink.table(stream) for stream in sink.streams}
     tables = []
     for table in tables_in(sink.place):
-        standing = peek(sink.place, table) if table not in wanted else None
-        if table in wanted or (standing and any(about[0] == name for about in standing.links())):
+        state = peek(sink.place, table) if table not in wanted else None
+        if table in wanted or (state and any(about[0] == name for about in state.links())):
             tables.append(table)
     return [Target(sink.place, table, sink.options.upkeep) for table in tables]
 
