@@ -1,17 +1,17 @@
-"""Everything that can go wrong, each with what is safe and what to do next.
+"""The error hierarchy. Each error says what happened, what is safe and what to do next.
 
     PenstockError
-    ├── InputError            2    something the user wrote cannot be run as it stands
-    │   ├── ConfigError       2    the pipeline file: every mistake with its line
-    │   ├── StreamRefused     2    one stream's table, columns or options; the other streams go on
-    │   └── StoreRefused      2    a store that is unreadable, foreign or newer
-    ├── ConnectionFailed      3    a server cannot be reached, or does not let us in
-    ├── PipelineHeld          4    another process holds the pipeline
-    ├── LeaseLost             4    another process took the pipeline over while we were away
-    ├── StreamFailed          1    one stream could not be moved; its slice stays open, the others go on
-    │   ├── StreamStopped     1    sink and store disagree: nothing moves until an operator decides
-    │   └── SliceRefused      1    what was put aside does not add up; nothing of it is visible
-    ├── CommitUnclear         -    a commit lost a race, or its answer was lost: ask the sink, decide by the chain
+    ├── InputError            2    invalid input from the user
+    │   ├── ConfigError       2    mistakes in the pipeline file, each with its line
+    │   ├── StreamRefused     2    one stream's table, columns or options; the other streams continue
+    │   └── StoreRefused      2    a store that is unreadable, not penstock's, or of a newer version
+    ├── ConnectionFailed      3    a server cannot be reached, or refuses the login
+    ├── PipelineHeld          4    another process is running the pipeline
+    ├── LeaseLost             4    another process took over the pipeline
+    ├── StreamFailed          1    one stream failed; its slice stays open, the other streams continue
+    │   ├── StreamStopped     1    sink and store disagree: the stream stops until an operator decides
+    │   └── SliceRefused      1    the staged parts do not match their receipts; no row is visible
+    ├── CommitUnclear         -    a commit lost a race, or its answer was lost: ask the sink and compare slices
     └── Interrupted     130/143    stopped by a signal
 
 The number is the exit code of a run that ends with the error.
@@ -26,19 +26,19 @@ from typing import Any, ClassVar
 
 NOTHING_LOST = "Nothing was lost: the mark has not moved."
 UNTOUCHED = "Nothing was read or written."
-#: the last words of a command that a second SIGINT has ended
-ENDED_AT_ONCE = b"ended at once; run the same command again, it resumes where it stood\n"
+#: printed when a second SIGINT ends the command
+STOPPED_IMMEDIATELY = b"stopped immediately; run the same command again to resume\n"
 
 
-#: verbs that take a pipeline as an argument; `status` shows all of them, every other verb has `--pipeline`
+#: verbs that take pipelines as arguments; `status` takes none, and the other verbs have `--pipeline`
 _LIST_VERBS = ("run", "check", "plan", "discover", "upkeep", "quarantine list")
 _COMMAND = re.compile(r"penstock ((?:state |quarantine )?[a-z]+) FILE(?! --pipeline)")
 
 
 def filled(next_step: str, file: str, pipeline: str | None = None, stream: str | None = None) -> str:
-    """A next step whose commands can be pasted: the path of the pipeline file where it says FILE, names quoted.
+    """Complete the commands in a next step so that they can be pasted: replace FILE by the path, and quote names.
 
-    `pipeline` is given where the file has several; `stream` is the stream that the step is about.
+    Pass `pipeline` if the file has several; `stream` is the stream that the step is about.
     """
     path = shlex.quote(file)
 
@@ -82,17 +82,17 @@ class PenstockError(Exception):
         return "\n".join(line for line in (head, self.safe, f"Next: {self.next_step}") if line)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Workers send errors back pickled, and an exception is rebuilt from its positional arguments alone.
-        return _rebuilt, (type(self), self.args, self.__dict__)
+        # Workers send errors back pickled, and by default an exception is rebuilt from its arguments alone.
+        return _rebuild, (type(self), self.args, self.__dict__)
 
     def at(self, *, pipeline: str | None = None, stream: str | None = None) -> PenstockError:
-        """The same error, now knowing where it happened."""
+        """Add the pipeline and stream in which the error happened."""
         self.pipeline = self.pipeline or pipeline
         self.stream = self.stream or stream
         return self
 
 
-def _rebuilt(kind: type[PenstockError], args: tuple[Any, ...], state: dict[str, Any]) -> PenstockError:
+def _rebuild(kind: type[PenstockError], args: tuple[Any, ...], state: dict[str, Any]) -> PenstockError:
     error = kind.__new__(kind, *args)
     error.__dict__.update(state)
     return error
@@ -103,18 +103,18 @@ class InputError(PenstockError):
 
 
 class ConfigError(InputError):
-    """All mistakes of one pipeline file at once."""
+    """All mistakes of one pipeline file."""
 
 
 class StreamRefused(InputError):
-    """A stream that cannot be read or written safely as it is configured."""
+    """A stream that cannot be read or written safely with its configuration."""
 
-    #: what else stands against the same stream
+    #: further problems of the same stream
     others: tuple[StreamRefused, ...] = ()
 
 
 class StoreRefused(InputError):
-    """A store that must not be taken for an empty one."""
+    """A store that cannot be used, and must not be treated as empty."""
 
 
 class ConnectionFailed(PenstockError):
@@ -134,46 +134,46 @@ class StreamFailed(PenstockError):
 
 
 class StreamStopped(StreamFailed):
-    """Sink and store disagree about which slice came last."""
+    """Sink and store disagree about the last slice."""
 
 
 class SliceRefused(StreamFailed):
-    """Receipts that do not add up."""
+    """Staged parts that do not match their receipts."""
 
 
 class CommitUnclear(PenstockError):
-    """The outcome of a commit is not known here; only the sink can tell."""
+    """A commit whose outcome is unknown; only the sink knows it."""
 
 
 class Interrupted(PenstockError):
-    """A signal asked us to stop, and we did."""
+    """The process was stopped by a signal."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(
             f"stopped by signal {signal_number}",
-            next_step="run the same command again; it resumes where it stood",
+            next_step="run the same command again to resume",
         )
         self.signal_number = signal_number
 
     @property
     def code(self) -> int:
-        """The exit code a shell gives to a process ended by this signal."""
+        """The exit code of a process that this signal has ended, as in a shell."""
         return 128 + self.signal_number
 
 
 def refuse_all(problems: Iterable[StreamRefused]) -> None:
-    """Raise the first of some problems, which carries the others; nothing if there are none."""
-    found = list(problems)
-    if found:
-        found[0].others = tuple(found[1:])
-        raise found[0]
+    """Raise the first problem with the others attached; return if there are none."""
+    raised = list(problems)
+    if raised:
+        raised[0].others = tuple(raised[1:])
+        raise raised[0]
 
 
-def problems_of(rules: Iterable[Callable[[], object]]) -> Iterator[StreamRefused]:
-    """What each of some rules refuses; rules that do not rest on each other."""
-    for rule in rules:
+def problems_of(checks: Iterable[Callable[[], object]]) -> Iterator[StreamRefused]:
+    """Run independent checks and yield every problem."""
+    for check in checks:
         try:
-            rule()
+            check()
         except StreamRefused as refused:
             yield refused
             yield from refused.others

@@ -10,7 +10,7 @@ import pytest
 from tests.docs.pages import TOP, blocks, first_cells, section
 from tests.docs.test_walks import Walk
 
-from penstock.shaping.options import LEAST_SALT, Hashing, Masking, Shape
+from penstock.shaping.options import MIN_SALT_CHARACTERS, Hashing, Masking, Shape
 from penstock.shaping.types import CASTS, TYPES
 
 PAGE = TOP / "docs" / "shaping.md"
@@ -28,7 +28,7 @@ def test_every_rule_type_and_mask_is_named() -> None:
     for name in (*Shape.model_fields, *TYPES, *get_args(Hashing)):
         assert re.search(rf"`[^`]*{re.escape(name)}[^`]*`", text) or name == "hmac-sha256", name
     assert first_cells(section(PAGE, "mask")) == [f"`{how}`" for how in get_args(Masking)]
-    assert f"at least {LEAST_SALT} characters" in text
+    assert f"at least {MIN_SALT_CHARACTERS} characters" in text
     named = section(PAGE, "cast").split("|")
     for type_ in {type_ for types in CASTS.values() for type_ in types}:
         assert any(type_.partition("(")[0] in cell or type_.startswith("int") for cell in named), type_

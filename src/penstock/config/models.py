@@ -1,7 +1,7 @@
-"""What a pipeline file may say, and what it says once it has been read.
+"""The models of a pipeline file: its keys, and the validated file.
 
-The keys of sources, sinks and their streams are not here: each source and sink owns its options. What every stream has,
-whatever its source and sink, is.
+Each source and sink owns the model of its own options and of its streams' options. The keys that every stream has are
+here.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from penstock.core.sizes import DURATION_PATTERN, SIZE_PATTERN, duration, size
 from penstock.shaping.options import Shape
 
 
-def _spelt(value: Any) -> Any:
-    """A number or truth value as Spark spells it in a text."""
+def _spark_text(value: Any) -> Any:
+    """A number or boolean in the form that Spark's settings use."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -34,117 +34,120 @@ Duration = Annotated[
     BeforeValidator(duration, json_schema_input_type=Annotated[int, Field(gt=0)] | DurationText),
     Field(gt=timedelta()),
 ]
-Spelt = Annotated[str, BeforeValidator(_spelt, json_schema_input_type=str | float | bool)]
+SparkText = Annotated[str, BeforeValidator(_spark_text, json_schema_input_type=str | float | bool)]
 
 
 class Keys(BaseModel):
-    """Keys that penstock itself reads."""
+    """Base of the models of penstock's own keys."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 class Spark(Keys):
-    """How rows are moved."""
+    """Settings of Spark, which moves the rows."""
 
     master: str | None = Field(
         default=None,
         min_length=1,
-        description="where Spark runs; `local[2,3]`: two workers, a part is tried three times (`local[2]` would never "
-        "try again); default: `local[N,3]`, N the number of processors, at most 4",
+        description="where Spark runs; `local[2,3]` is two workers and three attempts per part (`local[2]` never "
+        "retries); default: `local[N,3]` with N processors, at most 4",
         examples=["local[2,3]"],
     )
-    memory: str = Field(default="1g", description="the JVM's heap, in Java's spelling; rows never enter it")
-    config: dict[str, Spelt] = Field(
+    memory: str = Field(
+        default="1g", description="heap size of the JVM, as in Java's -Xmx; rows do not pass through the heap"
+    )
+    config: dict[str, SparkText] = Field(
         default_factory=dict,
-        description="any of Spark's own settings, by name",
+        description="Spark settings by name",
         examples=[{"spark.ui.enabled": True}],
     )
     keep_warm: Duration | None = Field(
         default=None,
-        description="a run that had to start Spark leaves a warm worker behind, which ends after this time without a "
-        "run; default: none is left",
+        description="start a warm worker after a run that had to start Spark; the worker exits after this time without "
+        "a run; default: no worker",
         examples=["15m"],
     )
     executor_seconds: float = Field(
         default=300.0,
         gt=0,
         allow_inf_nan=False,
-        description="seconds that a cluster may take to give a run an executor before the run fails",
+        description="seconds to wait for the first executor of a cluster before the run fails",
     )
 
     @field_validator("master")
     @classmethod
-    def _of_a_classic_spark(cls, master: str | None) -> str | None:
+    def _check_master(cls, master: str | None) -> str | None:
         if master is not None and master.startswith("sc://"):
             raise ValueError(
-                "Spark Connect is not supported; expected `local[2,3]`, or a cluster as in spark://host:7077"
+                "Spark Connect is not supported; expected `local[2,3]`, or a cluster such as spark://host:7077"
             )
         return master
 
     @field_validator("config")
     @classmethod
-    def _without_spark_connect(cls, config: dict[str, str]) -> dict[str, str]:
+    def _check_config(cls, config: dict[str, str]) -> dict[str, str]:
         if "spark.remote" in config or config.get("spark.api.mode") == "connect":
-            raise ValueError("Spark Connect is not supported; name a cluster's own address in `master` instead")
+            raise ValueError("Spark Connect is not supported; set `master` to the address of the cluster")
         return config
 
     @field_validator("memory")
     @classmethod
-    def _as_java_spells_it(cls, memory: str) -> str:
+    def _check_memory(cls, memory: str) -> str:
         if not re.fullmatch(r"[1-9][0-9]*[kmgt]", memory.lower()):
-            raise ValueError("expected a size as Java spells it, such as 512m or 2g")
+            raise ValueError("expected a size in Java's notation, such as 512m or 2g")
         return memory
 
 
 class History(Keys):
-    """How much of the past the store keeps."""
+    """How much history the store keeps."""
 
     days: float = Field(
         default=HistoryLimits().days,
         gt=0,
-        description=f"age in days at which changes of marks and runs are removed; the newest {NEWEST_KEPT} of each "
-        "stream and of each pipeline always stay",
+        description=f"age in days after which mark changes and runs are deleted; the newest {NEWEST_KEPT} of each "
+        "stream and of each pipeline are always kept",
     )
     changes: int = Field(
         default=HistoryLimits().changes,
         ge=NEWEST_KEPT,
-        description="maximum number of changes kept for each stream: how far `penstock state undo` can go back",
+        description="maximum number of mark changes kept per stream, which is how far `penstock state undo` can go "
+        "back",
     )
     runs: int = Field(
-        default=HistoryLimits().runs, ge=NEWEST_KEPT, description="maximum number of runs kept for each pipeline"
+        default=HistoryLimits().runs, ge=NEWEST_KEPT, description="maximum number of runs kept per pipeline"
     )
 
 
 class FileKeys(Keys):
-    """The top of the file."""
+    """The top-level keys of the file."""
 
     store: str = Field(
         default=".penstock/store.db",
         min_length=1,
-        description="where marks live: a path, `sqlite:///PATH` or `postgresql://…`",
+        description="the store that keeps the marks: a path, `sqlite:///PATH` or `postgresql://…`",
     )
-    history: History = Field(
-        default=History(), description="how much of the past the store keeps; default: all defaults"
-    )
-    spark: Spark = Field(default=Spark(), description="how rows are moved; default: all defaults")
+    history: History = Field(default=History(), description="how much history the store keeps; default: all defaults")
+    spark: Spark = Field(default=Spark(), description="settings of Spark; default: all defaults")
     on_failure: str | None = Field(
         default=None,
         min_length=1,
-        description="command that `penstock run` gives to `sh` after a run of any pipeline has failed; "
-        "PENSTOCK_PIPELINE, PENSTOCK_ERROR and others tell it about the run",
+        description="shell command that `penstock run` executes after a failed run of any pipeline; PENSTOCK_PIPELINE, "
+        "PENSTOCK_ERROR and other variables describe the run",
         examples=["./tell.sh"],
     )
     on_success: str | None = Field(
         default=None,
         min_length=1,
-        description="command that `penstock run` gives to `sh` after a run of any pipeline has ended well",
+        description="shell command that `penstock run` executes after a successful run of any pipeline",
         examples=["date > last-success"],
     )
-    pipelines: dict[str, Any] = Field(description="pipelines by name; the name is part of what the sink remembers")
+    pipelines: dict[str, Any] = Field(
+        description="pipelines by name; the sink stores the name, so renaming a pipeline starts it again"
+    )
 
     @field_validator("store")
     @classmethod
-    def _of_a_known_kind(cls, store: str) -> str:
+    def _check_store(cls, store: str) -> str:
         scheme = re.match(r"([a-zA-Z][a-zA-Z0-9+.-]*):", store)
         if scheme and scheme[1].partition("+")[0] not in ("sqlite", "postgresql", "postgres"):
             raise ValueError("expected a path, sqlite:///PATH or postgresql://…")
@@ -154,57 +157,57 @@ class FileKeys(Keys):
 class PipelineKeys(Keys):
     """A pipeline's own keys."""
 
-    source: dict[str, Any] = Field(description="where rows come from: `type` and the keys of that source")
-    sink: dict[str, Any] = Field(description="where they go: `type` and the keys of that sink")
+    source: dict[str, Any] = Field(description="the source of the rows: `type` and the keys of that source type")
+    sink: dict[str, Any] = Field(description="the destination of the rows: `type` and the keys of that sink type")
     slice_bytes: Size = Field(
         default=256 * 1024 * 1024,
-        description="Arrow bytes to aim for in one slice: a number, or with a unit (`64MiB`, `1.5GB`); a postgres sink "
-        "aims for `128MiB` where nothing is said, so that its locks stay short",
+        description="target size of a slice in Arrow bytes, as a number or with a unit (`64MiB`, `1.5GB`); with a "
+        "postgres sink the default is `128MiB`, which keeps its locks short",
     )
     lease_seconds: float = Field(
         default=30.0,
         gt=0,
         allow_inf_nan=False,
-        description="a run that has not been heard of for so long may be replaced",
+        description="seconds without a heartbeat after which another run may take over",
     )
     on_failure: str | None = Field(
         default=None,
         min_length=1,
-        description="command that `penstock run` gives to `sh` after its run has failed; "
-        "PENSTOCK_PIPELINE, PENSTOCK_ERROR and others tell it about the run",
+        description="shell command that `penstock run` executes after a failed run; PENSTOCK_PIPELINE, PENSTOCK_ERROR "
+        "and other variables describe the run",
         examples=["./tell.sh"],
     )
     on_success: str | None = Field(
         default=None,
         min_length=1,
-        description="command that `penstock run` gives to `sh` after its run has ended well",
+        description="shell command that `penstock run` executes after a successful run",
         examples=["date > last-success"],
     )
     streams: dict[str, dict[str, Any] | None] | None = Field(
         default=None,
-        description="streams by name; each has the keys of any stream, of the source's streams and of the sink's "
-        "streams together; default: all that discovery finds",
+        description="streams by name; each combines the common stream keys with those of the source's and of the "
+        "sink's streams; default: every stream that discovery finds",
     )
 
 
 class StreamKeys(Keys):
-    """A stream's own keys, whatever its source and sink."""
+    """The keys that every stream has, whatever its source and sink."""
 
     drift: Literal["evolve", "freeze", "quarantine"] = Field(
         default="evolve",
-        description="what happens when the source's columns change: `evolve` follows where nothing is lost, `freeze` "
-        "stops the stream, `quarantine` keeps the sink's columns and puts what does not fit aside",
+        description="what to do when the source's columns change: `evolve` changes the sink where no data is lost, "
+        "`freeze` stops the stream, `quarantine` keeps the sink's columns and stores other values separately",
     )
     dropped: tuple[str, ...] = Field(
         default=(),
         strict=False,
-        description="columns, as a list, that were dropped at the source and not renamed: without it, `drift: evolve` "
-        "stops where a column goes and one of its type comes in its place; default: none",
+        description="list of columns that were dropped at the source, not renamed; without it, `drift: evolve` stops "
+        "when one column disappears and another of the same type appears; default: none",
         examples=[["note"]],
     )
     shape: Shape | None = Field(
         default=None,
-        description="what becomes of columns and rows on their way; default: they are delivered as they are read",
+        description="changes to columns and rows before delivery; default: rows are delivered as they are read",
     )
 
 
@@ -219,15 +222,15 @@ class Pipeline:
     sink_type: str
     #: the sink's own Options
     sink: BaseModel
-    #: streams by name, each with penstock's own keys; empty: every stream that discovery finds
+    #: the common keys of each stream by name; empty if discovery chooses the streams
     streams: Mapping[str, StreamKeys]
     #: the same streams with the source's StreamOptions
     source_streams: Mapping[str, BaseModel]
-    #: and with the sink's StreamOptions
+    #: the same streams with the sink's StreamOptions
     sink_streams: Mapping[str, BaseModel]
     slice_bytes: int
     lease_seconds: float
-    #: commands that are run after a run; None: the file's, if it has some
+    #: shell commands after a run; None if those of the file apply
     on_failure: str | None = field(default=None, repr=False)
     on_success: str | None = field(default=None, repr=False)
 
@@ -238,14 +241,14 @@ class File:
 
     #: the path as it was given
     path: str
-    #: the folder it lies in, absolute: relative paths in it start here
+    #: its absolute folder; relative paths in the file start here
     folder: str
-    #: a path or a URL; not shown, because a URL may hold a password
+    #: a path or a URL; hidden, because a URL may contain a password
     store: str = field(repr=False)
-    #: how much of the past the store keeps
+    #: how much history the store keeps
     history: HistoryLimits
     spark: Spark
     pipelines: Mapping[str, Pipeline]
-    #: commands that are run after a run of a pipeline that has none of its own
+    #: shell commands after a run of a pipeline without its own
     on_failure: str | None = field(default=None, repr=False)
     on_success: str | None = field(default=None, repr=False)

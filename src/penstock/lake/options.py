@@ -1,4 +1,4 @@
-"""What a user may say about a lake: where its warehouse lies and who keeps its catalog. Sink and source share it."""
+"""Options of a lake, shared by sink and source: its warehouse and its catalog."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-#: what a catalog's, namespace's or table's name may look like, so that Spark and PyIceberg spell it alike
+#: valid names of catalogs, namespaces and tables: Spark and PyIceberg treat these the same
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def plain_name(value: str) -> str:
     if not NAME.fullmatch(value):
-        raise ValueError("expected letters, digits and underscores, beginning with a letter")
+        raise ValueError("expected letters, digits and underscores, starting with a letter")
     return value
 
 
 def plain_path(value: str) -> str:
-    """ValueError if a path has a character that addresses of files use for themselves: files would land elsewhere."""
+    """Return the path; ValueError if it contains a character with a meaning in URLs, which would redirect files."""
     if found := re.search(r"[?#%]", value):
-        raise ValueError(f"a path with {found[0]!r} cannot be used: it means something else in addresses of files")
+        raise ValueError(f"a path cannot contain {found[0]!r}: the character has a special meaning in URLs")
     return value
 
 
 def _check_postgres(uri: str) -> None:
-    """ValueError, without the address, which may hold a password, if Python and Java would not both read it alike."""
+    """ValueError if Python and Java would read the URL differently. The message omits the URL and its password."""
     if not uri.startswith(("postgresql://", "postgres://")):
-        raise ValueError("a jdbc catalog is kept in Postgres: expected uri: postgresql://user:password@host/database")
+        raise ValueError("a jdbc catalog is stored in Postgres: expected uri: postgresql://user:password@host/database")
     try:
         at = urlsplit(uri)
         fits = bool(at.hostname) and at.port != 0 and at.netloc.count("@") < 2 and len(at.path) > 1 and not at.fragment
@@ -36,34 +36,32 @@ def _check_postgres(uri: str) -> None:
         fits = False
     if not fits:
         raise ValueError(
-            "expected uri: postgresql://user:password@host/database, with a host that is reached by TCP; characters "
-            "like @ / ? # in a password are written in percent form"
+            "expected uri: postgresql://user:password@host/database, with a host name; percent-encode "
+            "characters such as @ / ? # in the password"
         )
 
 
 class CatalogOptions(BaseModel):
-    """Who keeps the list of tables and decides which commit comes first."""
+    """The catalog, which lists the tables and orders commits."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     type: Literal["sqlite", "jdbc", "rest", "glue", "hive"] = Field(
         default="sqlite",
-        description="`sqlite`, `jdbc` (Postgres), `rest`, `glue` or `hive`; several machines need one that is not "
-        "`sqlite`; `hadoop` is refused, because it loses commits",
+        description="catalog type: `sqlite` (one machine only), `jdbc` (Postgres), `rest`, `glue` or `hive`; `hadoop` "
+        "is refused because it loses commits",
     )
-    name: str = Field(
-        default="lake", description="the catalog's name: a part of what it knows tables by, and what Spark calls it"
-    )
+    name: str = Field(default="lake", description="the catalog's name, in the catalog itself and in Spark")
     uri: str | None = Field(
         default=None,
-        description="sqlite: a path, needed when the warehouse is on S3; jdbc: `postgresql://…`; rest: `https://…`; "
-        "hive: `thrift://…`; default: sqlite: `catalog.db` in the warehouse",
+        description="sqlite: a path, required if the warehouse is on S3; jdbc: `postgresql://…`; rest: `https://…`; "
+        "hive: `thrift://…`; default: for sqlite, `catalog.db` in the warehouse",
         examples=["lake/catalog.db"],
         repr=False,
     )
     properties: dict[str, str] = Field(
         default_factory=dict,
-        description="any property of the catalog, as PyIceberg spells it, such as `s3.endpoint`; default: none",
+        description="catalog properties under PyIceberg's names, such as `s3.endpoint`; default: none",
         examples=[{"s3.endpoint": "http://localhost:9000"}],
         repr=False,
     )
@@ -73,7 +71,7 @@ class CatalogOptions(BaseModel):
     def _not_hadoop(cls, value: Any) -> Any:
         if isinstance(value, str) and value.lower() == "hadoop":
             raise ValueError(
-                "the hadoop catalog loses commits when two writers meet (5 of 298 in our test), so it is refused; "
+                "the hadoop catalog is refused because it loses commits of concurrent writers (5 of 298 in our test); "
                 "use sqlite on one machine, or jdbc, rest, glue or hive"
             )
         return value
@@ -86,31 +84,31 @@ class CatalogOptions(BaseModel):
     @model_validator(mode="after")
     def _addressed(self) -> CatalogOptions:
         if self.type in ("jdbc", "rest", "hive") and not self.uri:
-            raise ValueError(f"a {self.type} catalog needs its uri")
+            raise ValueError(f"a {self.type} catalog requires uri")
         if self.type == "jdbc" and self.uri:
             _check_postgres(self.uri)
         if self.type == "rest" and self.uri and not self.uri.startswith(("http://", "https://")):
-            raise ValueError("the uri of a rest catalog begins with http:// or https://")
+            raise ValueError("the uri of a rest catalog must start with http:// or https://")
         if self.type == "hive" and self.uri and not self.uri.startswith("thrift://"):
-            raise ValueError("the uri of a hive catalog begins with thrift://")
+            raise ValueError("the uri of a hive catalog must start with thrift://")
         return self
 
 
 class LakeOptions(BaseModel):
-    """The lake that a pipeline reads from or lands in."""
+    """The lake that a pipeline reads or writes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     warehouse: str = Field(
         default="lake",
-        description="where the tables' files lie: a folder, relative to the pipeline file, or `s3://bucket/path`",
+        description="location of the tables' files: a folder relative to the pipeline file, or `s3://bucket/path`",
     )
     catalog: CatalogOptions = Field(
-        default_factory=CatalogOptions, description="who keeps the list of tables; default: SQLite, in the warehouse"
+        default_factory=CatalogOptions, description="the catalog of the tables; default: SQLite, in the warehouse"
     )
     namespace: str | None = Field(
         default=None,
-        description="the tables' namespace: letters, digits and underscores; default: the pipeline's name",
+        description="the tables' namespace, of letters, digits and underscores; default: the pipeline's name",
         examples=["shop"],
     )
 
@@ -133,6 +131,6 @@ class LakeOptions(BaseModel):
     def _catalogued(self) -> LakeOptions:
         if self.warehouse.startswith("s3://") and self.catalog.type == "sqlite" and not self.catalog.uri:
             raise ValueError(
-                "a warehouse on S3 with a sqlite catalog needs catalog.uri: the path of the catalog's file"
+                "a warehouse on S3 with a sqlite catalog requires catalog.uri: the path of the catalog file"
             )
         return self

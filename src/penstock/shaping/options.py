@@ -1,4 +1,4 @@
-"""What a user may say about a stream's shape. What can be judged without its columns is judged here."""
+"""Options of a stream's `shape`, with the checks that need no knowledge of its columns."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Hashing = Literal["hmac-sha256", "sha256"]
 Masking = Literal["null", "redact", "last4", "email"]
 CastType = Annotated[str, AfterValidator(plain_type)]
 
-#: columns that are penstock's own
+#: names of penstock's own columns
 RESERVED = ("_change", "_ingest_seq", "_tombstone")
-#: what HMAC-SHA256 gains from is as long as its digest; this is where guessing begins to be hopeless
-LEAST_SALT = 16
+#: minimum characters of a salt: a shorter one could be guessed
+MIN_SALT_CHARACTERS = 16
 
 
 class Shape(BaseModel):
-    """What becomes of a stream's columns and rows before they are delivered; columns by their names in the source."""
+    """Changes to a stream's columns and rows before delivery; columns have the source's names."""
 
     # Inputs are hidden because of the salt.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -28,52 +28,53 @@ class Shape(BaseModel):
     where: str | None = Field(
         default=None,
         min_length=1,
-        description="only rows for which this is true are delivered, such as `status = 'paid' and amount > 10`; a "
-        "delete always is; default: all rows",
+        description="condition such as `status = 'paid' and amount > 10`; only rows for which it is true are "
+        "delivered, and every delete; default: all rows",
         examples=["country = 'DE' and closed_at is null"],
     )
     select: tuple[str, ...] | None = Field(
         default=None,
         min_length=1,
-        description="the columns that are delivered, in this order; default: all, in the source's order",
+        description="columns to deliver, in this order; default: all, in the source's order",
         examples=[["id", "email", "phone", "total", "updated_at"]],
     )
     drop: tuple[str, ...] = Field(
         default=(),
-        description="columns that are not delivered; default: none",
+        description="columns to omit; default: none",
         examples=[["notes"]],
     )
     cast: dict[str, CastType] = Field(
         default_factory=dict,
-        description="columns and the types they become, exactly or not at all: bool, int16, int32, int64, float, "
+        description="columns and their new types; only exact conversions are made; bool, int16, int32, int64, float, "
         "double, decimal(p,s), text, binary, date, timestamp, timestamptz; default: none",
         examples=[{"total": "decimal(12,2)"}],
     )
     on_error: Literal["fail", "null"] = Field(
         default="fail",
-        description="a value that its new type cannot hold exactly: `fail` the stream, or deliver `null`",
+        description="what to do with a value that the new type cannot represent exactly: `fail` the stream, or "
+        "deliver `null`",
     )
     hash: dict[str, Hashing] = Field(
         default_factory=dict,
-        description="columns of which a digest is delivered, as a list: HMAC-SHA256 with `salt`; or as a mapping to "
-        "`hmac-sha256` or `sha256`, which anybody can compute too; default: none",
+        description="columns to replace by a digest: a list for HMAC-SHA256 with `salt`, or a mapping of columns to "
+        "`hmac-sha256` or `sha256` (anyone can compute the latter); default: none",
         examples=[["email"]],
     )
     salt: SecretStr | None = Field(
         default=None,
-        min_length=LEAST_SALT,
-        description=f"the secret that `hash` needs, at least {LEAST_SALT} characters; never stored; default: none",
+        min_length=MIN_SALT_CHARACTERS,
+        description=f"secret for `hash`, at least {MIN_SALT_CHARACTERS} characters; never stored; default: none",
         examples=["${SALT}"],
     )
     mask: dict[str, Masking] = Field(
         default_factory=dict,
-        description="columns and what is left of their values: `null` nothing, `redact` the text `***`, `last4` the "
-        "last four characters of a text, `email` the domain of an address; default: none",
+        description="columns and how to mask them: `null` delivers NULL, `redact` the text `***`, `last4` the last "
+        "four characters, `email` the domain of an address; default: none",
         examples=[{"phone": "last4"}],
     )
     rename: dict[str, str] = Field(
         default_factory=dict,
-        description="columns and the names they are delivered by; default: none",
+        description="columns and their new names; default: none",
         examples=[{"id": "customer_id"}],
     )
 
@@ -94,9 +95,9 @@ class Shape(BaseModel):
     def _to_free_names(cls, value: dict[str, str]) -> dict[str, str]:
         for old, new in value.items():
             if not new.strip():
-                raise ValueError(f"{old} needs a name")
+                raise ValueError(f"{old} needs a new name")
             if new in RESERVED:
-                raise ValueError(f"{old} cannot be named {new}: that is a column of penstock's own")
+                raise ValueError(f"{old} cannot be renamed to {new}: penstock uses that name itself")
         _once(value.values(), "gives two columns the name")
         return value
 
@@ -104,18 +105,18 @@ class Shape(BaseModel):
     def _goes_together(self) -> Shape:
         neither = [name for name in self.drop if name in (self.select or ())]
         if neither:
-            raise ValueError(f"{neither[0]} is in `select` and in `drop`: take it out of one of them")
+            raise ValueError(f"{neither[0]} is in both `select` and `drop`: remove it from one of them")
         both = [name for name in self.hash if name in self.mask]
         if both:
-            raise ValueError(f"{both[0]} cannot be hashed and masked: take it out of `hash` or out of `mask`")
+            raise ValueError(f"{both[0]} is in both `hash` and `mask`: remove it from one of them")
         keyed = [name for name, how in self.hash.items() if how == "hmac-sha256"]
         if keyed and self.salt is None:
             raise ValueError(
-                f"`hash` of {keyed[0]} needs a secret: salt: ${{SALT}}; without one, short values can be guessed "
-                f"(if you want that: hash: {{{keyed[0]}: sha256}})"
+                f"`hash` of {keyed[0]} requires a secret, for example salt: ${{SALT}}; without one, short values can "
+                f"be guessed (to accept that: hash: {{{keyed[0]}: sha256}})"
             )
         if self.salt is not None and not keyed:
-            raise ValueError("`salt` is given, but nothing is hashed with it")
+            raise ValueError("`salt` is set, but no column is hashed with it")
         for rule in ("cast", "hash", "mask", "rename"):
             gone = [name for name in getattr(self, rule) if not self._delivers(name)]
             if gone:

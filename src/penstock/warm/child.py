@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.errors import ENDED_AT_ONCE
+from penstock.errors import STOPPED_IMMEDIATELY
 from penstock.links.spark import lent
 from penstock.links.spark.lent import LentSpark
 from penstock.warm import wire
@@ -96,7 +96,7 @@ class Handed:
             number = message.get("signal")
             if number == signal.SIGINT and passed_on:
                 # Not by a signal: a process that was frozen would take two that come together for one.
-                os.write(2, ENDED_AT_ONCE)
+                os.write(2, STOPPED_IMMEDIATELY)
                 os._exit(128 + number)
             if number in PASSED_ON:
                 passed_on = True

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from penstock.errors import ENDED_AT_ONCE, StreamFailed
+from penstock.errors import STOPPED_IMMEDIATELY, StreamFailed
 from penstock.warm import wire
 from penstock.warm.places import Place
 
@@ -165,7 +165,7 @@ def _wait(connection: socket.socket, handle: int, passing: _Passing, pid: int) -
                 return done
             raise _lost(f"the process of the warm worker that ran this (pid {pid}) has ended")
         elif passing.at_once:
-            os.write(2, ENDED_AT_ONCE)
+            os.write(2, STOPPED_IMMEDIATELY)
             return 128 + signal.SIGINT
 
 

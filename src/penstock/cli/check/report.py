@@ -42,9 +42,7 @@ def print_check(
             answer = {"file": file.path, "exit_code": code, "store": about, "pipelines": documents}
             print(json.dumps(answer, ensure_ascii=False, indent=2))
         else:
-            closing = (
-                f"Next: penstock run {file.path}" if code == 0 else "Fix the problems above, then run `check` again."
-            )
+            last = f"Next: penstock run {file.path}" if code == 0 else "Fix the problems above, then run `check` again."
             print("\n".join([*describe_store(store, file.path), last]))
     return code
 

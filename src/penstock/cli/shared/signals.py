@@ -7,7 +7,7 @@ import signal
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import ENDED_AT_ONCE, Interrupted
+from penstock.errors import STOPPED_IMMEDIATELY, Interrupted
 
 if TYPE_CHECKING:
     from penstock.engine import Engine
@@ -48,7 +48,7 @@ class Signals:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None and number == signal.SIGINT:
             # A regular exit would wait for threads. An open slice stays open, and the next run finishes it.
-            os.write(2, ENDED_AT_ONCE)
+            os.write(2, STOPPED_IMMEDIATELY)
             os._exit(128 + number)
         if self.number is None:
             self.stop(number)

@@ -1,4 +1,4 @@
-"""What a user may say about a table's upkeep."""
+"""Options of `penstock upkeep`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.core.sizes import DURATION_PATTERN, SIZE_PATTERN, duration, size
 from penstock.lake.forgetting import Rules
 
 MIB = 1 << 20
-#: orphans younger than this go only by force: a file may be older than the commit that names it
+#: younger orphan files are deleted only with --force: a running commit may still add them to the table
 YOUNGEST_ORPHAN = timedelta(days=1)
 
 SizeText = Annotated[str, Field(pattern=SIZE_PATTERN, json_schema_extra={"format": "size"})]
@@ -29,18 +29,20 @@ class _Keys(BaseModel):
 
 
 class SnapshotOptions(_Keys):
-    """How long the table's earlier states are kept."""
+    """How long snapshots are kept."""
 
     keep_for: Duration = Field(
         default=timedelta(days=5),
-        description="how long a state is kept after another has taken its place: as long as your longest query",
+        description="how long a replaced snapshot is kept; at least as long as your longest query",
     )
-    keep_at_least: int = Field(default=10, ge=1, description="the newest states are kept however old they are")
+    keep_at_least: int = Field(
+        default=10, ge=1, description="number of newest snapshots that are kept regardless of age"
+    )
     keep_at_most: int = Field(
         default=100,
         ge=1,
-        description="landings forget older states than this many, once they are an hour old; their files stay for "
-        "`keep_for`",
+        description="maximum number of snapshots; each landing removes older ones from the table's metadata once they "
+        "are an hour old, and their files stay for `keep_for`",
     )
 
     @property
@@ -49,23 +51,23 @@ class SnapshotOptions(_Keys):
 
 
 class OrphanOptions(_Keys):
-    """Files that no state of the table names."""
+    """Files that no snapshot of the table references."""
 
     older_than: Duration = Field(
         default=timedelta(days=3),
-        description="remove such files once they are this old; never under a day unless forced",
+        description="age at which such files are deleted; never under a day except with --force",
     )
 
 
 class RetentionOptions(_Keys):
-    """How much of a log is kept. Never passes the slowest reader unless forced."""
+    """How much of a log is kept. Unread rows of registered readers are kept except with --force."""
 
     age: Duration | None = Field(
-        default=None, description="remove rows that landed longer ago than this; default: none", examples=["90d"]
+        default=None, description="delete rows that were written longer ago than this; default: none", examples=["90d"]
     )
     size: Size | None = Field(
         default=None,
-        description="remove the oldest rows until the data files take this much; default: none",
+        description="delete the oldest rows until the data files are no larger than this; default: none",
         examples=["500GB"],
     )
 
@@ -77,32 +79,32 @@ class RetentionOptions(_Keys):
 
 
 class TombstoneOptions(_Keys):
-    """Rows of a keyed table that say that a key is gone."""
+    """Rows of a keyed table that record the delete of a key."""
 
     age: Duration = Field(
         default=timedelta(days=7),
-        description="forget deletes this long after they landed, once every reader has seen them",
+        description="age at which tombstones are deleted, once every reader has read them",
     )
 
 
 class UpkeepOptions(_Keys):
-    """How `penstock upkeep` keeps the tables."""
+    """Settings of `penstock upkeep`."""
 
     target_file_size: Annotated[Size, Field(ge=MIB)] = Field(
-        default=256 * MIB, description="the size of the files that compaction makes (at least 1MiB)"
+        default=256 * MIB, description="target size of compacted files (at least 1MiB)"
     )
     min_input_files: int = Field(
-        default=5, ge=2, description="compact only where at least about this many files become fewer"
+        default=5, ge=2, description="compact a partition only if it has at least about this many small files"
     )
     snapshots: SnapshotOptions = Field(
-        default_factory=SnapshotOptions, description="how long earlier states are kept; default: see below"
+        default_factory=SnapshotOptions, description="how long snapshots are kept; default: see below"
     )
     orphans: OrphanOptions = Field(
-        default_factory=OrphanOptions, description="files that no state names; default: see below"
+        default_factory=OrphanOptions, description="files that no snapshot references; default: see below"
     )
     retention: RetentionOptions | None = Field(
-        default=None, description="how much of a log is kept; default: everything is kept"
+        default=None, description="how much of a log is kept; default: everything"
     )
     tombstones: TombstoneOptions = Field(
-        default_factory=TombstoneOptions, description="when a keyed table forgets what was deleted; default: see below"
+        default_factory=TombstoneOptions, description="when a keyed table deletes its tombstones; default: see below"
     )

@@ -1,4 +1,4 @@
-"""What a user may say about the files sink."""
+"""Options of a files sink and its streams."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Size = Annotated[int, BeforeValidator(size, json_schema_input_type=int | SizeTex
 
 
 class PartitionBy(BaseModel):
-    """One folder per day, month or year of a column (in UTC where the column knows its zone)."""
+    """One folder per day, month or year of a column (in UTC if the column has a time zone)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -24,34 +24,37 @@ class PartitionBy(BaseModel):
 
 
 class Options(BaseModel):
-    """A folder that the slices' files are written to."""
+    """A folder into which slices are written as files."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    directory: str = Field(description="where the files go; relative to the pipeline file", examples=["out"])
-    format: Literal["parquet", "csv", "ndjson"] = Field(default="parquet", description="`parquet`, `csv` or `ndjson`")
+    directory: str = Field(description="the output folder, relative to the pipeline file", examples=["out"])
+    format: Literal["parquet", "csv", "ndjson"] = Field(
+        default="parquet", description="file format: `parquet`, `csv` or `ndjson`"
+    )
     compression: Literal["none", "gzip", "zstd", "snappy"] | None = Field(
         default=None,
-        description="`none`, `gzip`, `zstd`; parquet also `snappy`; default: parquet `zstd`; csv, ndjson `none`",
+        description="`none`, `gzip` or `zstd`, or `snappy` for parquet; default: `zstd` for parquet, `none` for csv "
+        "and ndjson",
         examples=["zstd"],
     )
     target_file_size: Size = Field(
-        default=128 * MIB, ge=64 * 1024, description="size after which another file is begun (at least 64KiB)"
+        default=128 * MIB, ge=64 * 1024, description="size at which a new file is started (at least 64KiB)"
     )
 
     @field_validator("directory")
     @classmethod
     def _named(cls, value: str) -> str:
         if not value.strip():
-            raise ValueError("a folder is needed, for example: directory: out")
+            raise ValueError("must not be empty, for example: directory: out")
         return value
 
 
 class StreamOptions(BaseModel):
-    """What a user may say about one stream in this sink."""
+    """Options of one stream."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     partition_by: PartitionBy | None = Field(
-        default=None, description="folders by date, month or year of a column; default: none"
+        default=None, description="partition into folders by date, month or year of a column; default: none"
     )

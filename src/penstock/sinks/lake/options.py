@@ -1,4 +1,4 @@
-"""What a user may say about the lake sink."""
+"""Options of a lake sink and its streams."""
 
 from __future__ import annotations
 
@@ -13,60 +13,60 @@ MIB = 1 << 20
 
 
 class Options(LakeOptions):
-    """The lake that the streams land in."""
+    """The lake into which the streams are written."""
 
     target_file_size: Annotated[Size, Field(ge=MIB)] = Field(
-        default=128 * MIB, description="size after which another file is begun (at least 1MiB)"
+        default=128 * MIB, description="size at which a new file is started (at least 1MiB)"
     )
     upkeep: UpkeepOptions = Field(
-        default_factory=UpkeepOptions, description="how `penstock upkeep` keeps the tables; default: see below"
+        default_factory=UpkeepOptions, description="settings of `penstock upkeep`; default: see below"
     )
 
 
 class StreamOptions(BaseModel):
-    """What a user may say about one stream's table."""
+    """Options of one stream's table."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     into: str | None = Field(
         default=None,
-        description="the table's name: letters, digits and underscores; other characters of a stream's name become "
-        "underscores; default: the stream's name",
+        description="the table's name, of letters, digits and underscores; default: the stream's name, with "
+        "underscores for other characters",
         examples=["orders"],
     )
     mode: Literal["append", "merge"] = Field(
         default="append",
-        description="`append`: a log of versions; `merge`: one current row for each key, tombstones for deletes",
+        description="`append`: a log of row versions; `merge`: one current row per key, and tombstones for deletes",
     )
     key: tuple[str, ...] | None = Field(
         default=None,
-        description="the columns that identify a row, as a list; with `mode: merge`; default: the stream's primary key",
+        description="with `mode: merge`: list of columns that identify a row; default: the stream's primary key",
         examples=[["id"]],
     )
     newer_than: str | None = Field(
         default=None,
-        description="with `mode: merge`: a row is taken only if it is newer, by this column, than what the table has; "
-        "default: the stream's cursor if `key` does not contain the primary key, else the last one that comes is taken",
+        description="with `mode: merge`: a row is written only if its value in this column is newer than the table's; "
+        "default: the stream's cursor if `key` does not contain the primary key, otherwise the last row wins",
         examples=["updated_at"],
     )
     partition_by: tuple[str, ...] = Field(
         default=(),
-        description="a list, such as `[day(created_at), bucket(16, id), status]`; only when the table is made; "
-        "default: none",
+        description="list of partitions, such as `[day(created_at), bucket(16, id), status]`; used only when the "
+        "table is created; default: none",
         examples=[["day(created_at)", "bucket(16, id)"]],
     )
     sort_by: tuple[str, ...] = Field(
         default=(),
-        description="a list, such as `[customer_id, created_at desc]`: the order inside the files that compaction makes"
-        "; only when the table is made; default: the order of the rows",
+        description="sort order within compacted files, such as `[customer_id, created_at desc]`; used only when the "
+        "table is created; default: the order of the rows",
         examples=[["customer_id", "created_at desc"]],
     )
     into_existing: bool = Field(
-        default=False, description="land in a table that penstock did not make; it gets the column `_ingest_seq`"
+        default=False, description="write into a table that penstock did not create; this adds the column `_ingest_seq`"
     )
     replace_existing: bool = Field(
         default=False,
-        description="let the first full refresh replace rows that the table has from elsewhere",
+        description="allow the first full refresh to replace rows that the table already contains",
     )
 
     @field_validator("into")
@@ -78,5 +78,5 @@ class StreamOptions(BaseModel):
     @classmethod
     def _some(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if value is not None and (not value or len(set(value)) != len(value)):
-            raise ValueError("expected at least one column, each once")
+            raise ValueError("expected at least one column, and no duplicates")
         return value

@@ -1,4 +1,4 @@
-"""What a user may say about the postgres sink and the tables it fills."""
+"""Options of a postgres sink and its streams."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.links.postgres.options import ServerOptions
 
 
 class Options(ServerOptions):
-    """A Postgres database, and how it is written."""
+    """A Postgres database that is written."""
 
     default_schema: str = Field(
         default="public", alias="schema", min_length=1, description="the schema of tables named without one"
@@ -21,92 +21,94 @@ class Options(ServerOptions):
         min_length=1,
         max_length=63,
         pattern="^[^%]*$",
-        description="the schema of the ledger and of what is put aside; it is made if it is not there",
+        description="the schema of the ledger and of the quarantine; created if it does not exist",
     )
     lock_timeout: float = Field(
-        default=30.0, gt=0, allow_inf_nan=False, description="seconds to wait for a table that another has locked"
+        default=30.0, gt=0, allow_inf_nan=False, description="seconds to wait for a lock on a table"
     )
 
 
 class StreamOptions(BaseModel):
-    """What a user may say about one stream's table."""
+    """Options of one stream's table."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     into: str | None = Field(
         default=None,
-        description="the table, or `schema.table`, spelt as in Postgres; default: the stream's name",
+        description="the table or `schema.table`, written as in SQL; default: the stream's name",
         examples=["orders"],
     )
     mode: Literal["append", "upsert", "replace"] | None = Field(
         default=None,
-        description="`append`: every row is added; `upsert`: one row for each key; `replace`: each full refresh "
-        "takes the place of all before it (a full refresh does so in any mode); default: by the stream's key, `append` "
-        "if it has none",
+        description="`append`: insert every row; `upsert`: one row per key; `replace`: each full refresh replaces all "
+        "rows (a full refresh does so in any mode); default: `upsert` if the stream has a key, otherwise `append`",
         examples=["upsert"],
     )
     key: tuple[str, ...] | None = Field(
         default=None,
-        description="the columns that identify a row, as a list; default: the stream's primary key",
+        description="list of columns that identify a row; default: the stream's primary key",
         examples=[["id"]],
     )
     newer_than: str | None = Field(
         default=None,
-        description="a row is taken only if it is newer, by this column, than what the table has; default: the "
-        "stream's cursor if `key` does not contain the primary key, else the last one that comes is taken",
+        description="a row is written only if its value in this column is newer than the table's; default: the "
+        "stream's cursor if `key` does not contain the primary key, otherwise the last row wins",
         examples=["updated_at"],
     )
     guard: tuple[str, ...] = Field(
         default=(),
-        description="columns, as a list: a row in which one differs from what the table has is refused; default: none",
+        description="list of columns that must not change: a row with another value than the table's is refused; "
+        "default: none",
         examples=[["tenant_id"]],
     )
     volatile: tuple[str, ...] = Field(
         default=(),
-        description="columns, as a list: a row that differs only in these is not an update; default: none",
+        description="list of columns to ignore in comparisons: a row that differs only in these is not updated; "
+        "default: none",
         examples=[["synced_at"]],
     )
     deletes: Literal["ignore", "soft", "hard"] = Field(
         default="hard",
-        description="rows that the source says are deleted: `ignore` them, mark them (`soft`), or delete them "
-        "(`hard`); without a key `soft` adds a row that is marked, and `hard` is refused",
+        description="rows deleted at the source: `ignore` them, mark them (`soft`) or delete them (`hard`); without a "
+        "key, `soft` inserts a marked row and `hard` is refused",
     )
     deleted_at: str | None = Field(
         default=None,
-        description="with `deletes: soft`, the column that gets the time of the delete; default: none",
+        description="with `deletes: soft`, the column for the timestamp of the delete; default: none",
         examples=["deleted_at"],
     )
     bad_rows: Literal["fail", "quarantine"] = Field(
         default="fail",
-        description="a row that the table will not take (a constraint, a value that does not fit): the stream fails "
-        "(`fail`), or the row is put aside with the reason and the others go on (`quarantine`)",
+        description="what to do with a row that the table rejects (a constraint, a value out of range): `fail` the "
+        "stream, or store the row with the reason in the `quarantine` and continue",
     )
     create: bool = Field(
         default=True,
-        description="make the table, add columns to it, and widen those that became wider at the source",
+        description="create the table, add columns, and widen columns that were widened at the source",
     )
     replace_existing: bool = Field(
         default=False,
-        description="the first full refresh may delete rows that the table already holds; without it, such a refresh "
-        "is refused",
+        description="allow the first full refresh to delete rows that the table already contains; otherwise it is "
+        "refused",
     )
     accept_table: int | None = Field(
         default=None,
         gt=0,
-        description="the oid of a table that holds everything that was delivered so far (it was renamed, or restored "
-        "from a backup); default: a stream stops if its table is not the one that its rows went into",
+        description="the oid of a renamed or restored table, which confirms that it holds every row delivered so far; "
+        "default: a stream stops if its table is not the one it has written to",
         examples=[16412],
     )
     triggers: bool = Field(
         default=True,
-        description="whether the table's own triggers run for rows that penstock writes; `false` needs its owner",
+        description="whether the table's triggers run for rows that penstock writes; `false` requires the role to own "
+        "the table",
     )
 
     @field_validator("key", "guard", "volatile")
     @classmethod
     def _each_once(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if value is not None and len(set(value)) != len(value):
-            raise ValueError("expected each column once")
+            raise ValueError("expected no duplicate columns")
         return value
 
     @field_validator("key")

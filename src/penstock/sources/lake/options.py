@@ -1,4 +1,4 @@
-"""What a user may say about the lake as a source."""
+"""Options of a lake source and its streams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Options(LakeOptions):
 
 
 class StreamOptions(BaseModel):
-    """What a user may say about one table."""
+    """Options of one table."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -25,28 +25,28 @@ class StreamOptions(BaseModel):
     )
     columns: tuple[str, ...] | None = Field(
         default=None,
-        description="the columns to read, as a list; with a keyed table its key must be among them; default: all",
+        description="list of columns to read; must include the key of a keyed table; default: all",
         examples=[["id", "name"]],
     )
     where: str | None = Field(
         default=None,
-        description="a filter, such as `status = 'paid' and amount > 10`; a delete always passes it; default: none",
+        description="filter, such as `status = 'paid' and amount > 10`; deletes always pass; default: none",
         examples=["status = 'paid'"],
     )
     from_: Literal["beginning", "now"] | Annotated[int, Field(ge=0)] = Field(
         default="beginning",
         alias="from",
-        description="where the first run starts: `beginning`, `now`, or a number: the rows after it",
+        description="where the first run starts: `beginning`, `now`, or a number after which rows are read",
     )
     adopt: bool = Field(
         default=False,
-        description="read a table that penstock did not make: it gets the column `_ingest_seq`, and its files are "
-        "rewritten once",
+        description="read a table that penstock did not create; this adds the column `_ingest_seq` and rewrites the "
+        "table's files once",
     )
 
     @field_validator("from_", mode="before")
     @classmethod
-    def _no_truth(cls, value: Any) -> Any:
+    def _check_from(cls, value: Any) -> Any:
         if isinstance(value, bool):
             raise ValueError("expected beginning, now, or a number")
         return value
@@ -60,5 +60,5 @@ class StreamOptions(BaseModel):
     @classmethod
     def _some(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if value is not None and (not value or len(set(value)) != len(value)):
-            raise ValueError("expected at least one column, each once")
+            raise ValueError("expected at least one column, and no duplicates")
         return value
