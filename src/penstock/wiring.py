@@ -1,6 +1,6 @@
-"""The composition root: the only place where concrete things are chosen.
+"""The composition root: the only place that chooses concrete classes.
 
-Every import of a driver, a store or Spark is inside a function: a command pays for what it uses.
+Drivers, stores and Spark are imported inside functions, so that a command imports only what it uses.
 `penstock.testing` replaces `make_probe` and `make_mover` before it calls the command.
 """
 
@@ -47,9 +47,9 @@ def _spark_mover(house: SparkHouse) -> Mover:
     return SparkMover(house)
 
 
-#: what crash points are reported to
+#: receives crash points
 make_probe: Callable[[], Probe] = Quiet
-#: what moves rows, on the process's Spark session; called when the first row must move
+#: builds the mover on the process's Spark session when the first rows must move
 make_mover: Callable[[SparkHouse], Mover] = _spark_mover
 
 
@@ -66,7 +66,7 @@ class SystemClock:
 def load(path: str, sets: Sequence[str] = ()) -> File:
     """Read a pipeline file with the built-in sources and sinks and this process's environment.
 
-    `sets` are overrides as the command line gives them: `source.schema=sales`.
+    `sets` are overrides as on the command line: `source.schema=sales`.
     """
     from penstock import config, sinks, sources
 
@@ -74,38 +74,35 @@ def load(path: str, sets: Sequence[str] = ()) -> File:
 
 
 def open_store(file: File) -> Store:
-    """The file's store, made if it is not there."""
+    """Open the file's store, and create it if it does not exist."""
     from penstock.store import open_store
 
     return open_store(file.store, folder=file.folder, limits=file.history)
 
 
 def missing_store(file: File) -> str | None:
-    """Where the store would be, in words, if there is none: one who only looks must not make it."""
+    """The location of a store that does not exist; None if it exists. Read-only commands must not create it."""
     from penstock.store import missing_store
 
     return missing_store(file.store, folder=file.folder)
 
 
 def store_address(file: File) -> str:
-    """Where the file's store is, without a password, in one spelling."""
+    """The normalized address of the file's store, without a password."""
     from penstock.store import store_address
 
     return store_address(file.store, folder=file.folder)
 
 
 def store_path(file: File) -> str | None:
-    """The path of the file's store; None: it is not shared_runtime in a file."""
+    """The path of the file's store; None if it is not a file."""
     from penstock.store import store_path
 
     return store_path(file.store, folder=file.folder)
 
 
 class SparkRuntime:
-    """What rows are moved and tables rewritten with: one Spark session and the mover on it.
-
-    Each is made when it is first used; both are given up and ended together.
-    """
+    """A Spark session and the mover on it, each created on first use; both are cancelled and closed together."""
 
     def __init__(self, spark: SparkHouse) -> None:
         self.spark = spark
@@ -116,13 +113,13 @@ class SparkRuntime:
         return self.spark.workers
 
     def begin(self) -> None:
-        self._made().begin()
+        self._get_mover().begin()
 
     def warm(self) -> None:
-        self._made().warm()
+        self._get_mover().warm()
 
     def move(self, reader: Reader, writer: Writer, parts: Sequence[Part]) -> Sequence[Receipt]:
-        return self._made().move(reader, writer, parts)
+        return self._get_mover().move(reader, writer, parts)
 
     def cancel(self) -> None:
         if self._mover is not None:
@@ -134,17 +131,17 @@ class SparkRuntime:
             self._mover.close()
         self.spark.close()
 
-    def _made(self) -> Mover:
+    def _get_mover(self) -> Mover:
         if self._mover is None:
             self._mover = make_mover(self.spark)
         return self._mover
 
 
 class SharedSparkRuntime(SparkRuntime):
-    """SparkRuntime whose Spark outlives the engines that use it: only `end` ends it."""
+    """A runtime whose Spark outlives the engines that use it: only `end` stops it."""
 
     def lend(self, begins: Callable[[], object], ready: Callable[[], object]) -> SparkRuntime:
-        """SparkRuntime for one engine, on this Spark: giving them up concerns that engine alone."""
+        """A runtime for one engine on this Spark; closing it does not stop Spark."""
         from penstock.links.spark import SparkHouse
 
         return SparkRuntime(SparkHouse(self.spark.options, begins=begins, ready=ready, shared=self.spark.shared))
@@ -167,9 +164,9 @@ class SharedSparkRuntime(SparkRuntime):
 def runtime_for(
     file: File, begins: Callable[[], object] = lambda: None, ready: Callable[[], object] = lambda: None
 ) -> SparkRuntime:
-    """The file's Spark and a mover on it, for whoever works without an engine; to be closed by them.
+    """A runtime with the file's Spark settings; the caller closes it.
 
-    `begins` is called before the session is started, `ready` once it runs.
+    `begins` is called before the session is started, `ready` when it runs.
     """
     from penstock.links.spark import SparkHouse, SparkOptions
 
@@ -179,10 +176,7 @@ def runtime_for(
 
 
 def shared_runtime_for(file: File, pipelines: Sequence[str]) -> SharedSparkRuntime:
-    """The file's Spark for several of its pipelines, one after the other; to be ended by the caller.
-
-    Started for one of them, it has what the others will need.
-    """
+    """A runtime for several pipelines of a file; the caller ends it. Its Spark has what each of them needs."""
     from penstock.links.spark import SharedSpark, SparkHouse, SparkOptions
 
     options = SparkOptions(**file.spark.model_dump(exclude={"keep_warm"}))
@@ -191,27 +185,27 @@ def shared_runtime_for(file: File, pipelines: Sequence[str]) -> SharedSparkRunti
 
 
 def needs_of(file: File, pipelines: Sequence[str]) -> Iterator[Needs]:
-    """What each pipeline's source and sink need of Spark. One that cannot be built says so in its own turn."""
+    """What each pipeline's source and sink need from Spark; one that cannot be built is reported in its own run."""
     from penstock.links.spark import Needs
 
     for pipeline in pipelines:
-        collected = _Collected()
+        collected = _NeedsCollector()
         context = Context(pipeline=pipeline, folder=file.folder, probe=Quiet(), spark=collected)
         with suppress(PenstockError):
             build_source(file, pipeline, context)
             build_sink(file, pipeline, context)
-        for settings, packages in collected.said:
+        for settings, packages in collected.requests:
             yield Needs(settings, packages)
 
 
-class _Collected(NoSpark):
-    """What sources and sinks say that they need of Spark, without any."""
+class _NeedsCollector(NoSpark):
+    """Collects what sources and sinks need from Spark, without starting it."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[Mapping[str, str], Sequence[str]]] = []
+        self.requests: list[tuple[Mapping[str, str], Sequence[str]]] = []
 
     def needs(self, settings: Mapping[str, str], packages: Sequence[str] = ()) -> None:
-        self.said.append((settings, packages))
+        self.requests.append((settings, packages))
 
 
 def context_for(
@@ -223,7 +217,7 @@ def context_for(
     probe: Probe | None = None,
     say: Callable[[str, str], None] = say_nothing,
 ) -> Context:
-    """What a pipeline's source and sink are built with. Without runtime they get some that only they know of."""
+    """The context of a pipeline's source and sink; without a runtime they get one of their own."""
     chosen = runtime or runtime_for(file)
     return Context(
         pipeline=pipeline,
@@ -236,19 +230,19 @@ def context_for(
 
 
 def build_source(file: File, pipeline: str, context: Context | None = None) -> Source:
-    """A pipeline's source with all that becomes of its columns on their way, not yet connected."""
+    """A pipeline's source with its shape and drift policy, not yet connected."""
     from penstock.shaping.drifting import Drifting
     from penstock.shaping.source import Shaped
 
     streams = file.pipelines[pipeline].streams
     shapes = {name: stream.shape for name, stream in streams.items() if stream.shape is not None}
-    # Also without any shape: a slice that was begun with one is finished with it. Drift is outermost: it is what
-    # arrives at the sink that drifts.
+    # Wrapped even without a shape: an open slice that was begun with one is finished with it. Drift is outermost,
+    # because it concerns the columns that arrive at the sink.
     return Drifting(Shaped(bare_source(file, pipeline, context), shapes))
 
 
 def bare_source(file: File, pipeline: str, context: Context | None = None) -> Source:
-    """A pipeline's source itself, not yet connected."""
+    """A pipeline's source without shape and drift policy, not yet connected."""
     from penstock import sources
 
     chosen = file.pipelines[pipeline]
@@ -275,7 +269,7 @@ def assemble(
     emit: Callable[[Message], None],
     shared_runtime: SharedSparkRuntime | None = None,
 ) -> Engine:
-    """A pipeline's engine. It closes its source, sink and mover; whoever opened the store closes that.
+    """A pipeline's engine. It closes its source, sink and mover; the caller closes the store.
 
     With `shared_runtime` runtime several engines, one after the other, share one Spark; whoever keeps them ends them.
     """
@@ -319,7 +313,7 @@ def assemble(
             dropped={name: stream.dropped for name, stream in chosen.streams.items()},
         ),
     )
-    engine.mover()  # whoever uses it first, source, sink or gate: the engine gives it up at a signal and ends it
+    engine.mover()  # created here, so that the engine cancels it at a signal and closes it, whoever uses it first
     return engine
 
 
@@ -327,7 +321,7 @@ def assemble(
 
 
 def this_process() -> Owner:
-    """This process, as others can recognise it."""
+    """The identity of this process, by which others recognize it."""
     pid = os.getpid()
     return Owner(
         token=secrets.token_hex(16),
@@ -339,11 +333,11 @@ def this_process() -> Owner:
 
 
 def gone(owner: Owner) -> bool:
-    """Whether a process has ended for certain. Never a guess: False where this machine cannot know."""
+    """Whether a process has certainly ended; False if this machine cannot know."""
     if not owner.boot or not owner.started or owner.boot != _boot():
         return False
     try:
-        # Asked of the kernel: /proc may be mounted so that it hides the processes of others.
+        # Ask the kernel: /proc may hide the processes of other users.
         os.kill(owner.pid, 0)
     except ProcessLookupError:
         return True
@@ -354,7 +348,7 @@ def gone(owner: Owner) -> bool:
 
 
 def _boot() -> str:
-    """This boot of this machine and this process namespace, or "" where the system does not tell."""
+    """The id of this boot and process namespace; "" if the system does not provide it."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -363,13 +357,13 @@ def _boot() -> str:
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether a process runs no code any more, and only its parent has not asked for its exit status yet."""
+    """Whether a process is a zombie: it has exited and its parent has not waited for it."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
-        return False  # it has just been asked for, or is hidden
-    # Its first thread may have ended before the others.
+        return False  # its parent has just waited for it, or it is hidden
+    # The first thread may end before the others.
     return stat.rpartition(")")[2].split()[0] == "Z" and len(threads) == 1
 
 
@@ -379,5 +373,5 @@ def _started(pid: int) -> str | None:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # The name, in brackets, may hold anything. The start time is field 22; what follows the name is field 3.
+    # The name, in parentheses, may contain anything. Field 3 follows it; the start time is field 22.
     return stat.rpartition(")")[2].split()[19]

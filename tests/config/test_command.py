@@ -83,7 +83,7 @@ def test_reading_a_file_does_not_load_what_only_the_reference_needs(tmp_path: Pa
         f"wiring.load({str(tmp_path / 'shop.yaml')!r}, ['source.schema=x'])\n"
         "print([name for name in sys.modules if name.split('.')[0] in ('jsonschema', 'rich', 'difflib')"
         " or name in ('penstock.config.schema', 'penstock.config.annotated',"
-        " 'penstock.config.explained', 'penstock.config.elsewhere')])"
+        " 'penstock.config.yaml_errors', 'penstock.config.misplaced_keys')])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], env={"DATABASE_URL": URL}, capture_output=True, text=True, check=True

@@ -16,7 +16,7 @@ from penstock.config.annotated import annotated
 from penstock.config.keys import keys, models
 from penstock.config.load import Registry
 from penstock.config.models import StreamKeys
-from penstock.config.tables import filled, marked
+from penstock.config.reference_tables import fill_tables, tables_in
 from penstock.errors import ConfigError
 
 PAGE = TOP / generated.PAGE
@@ -46,7 +46,7 @@ def test_the_command_writes_all_three(tmp_path: Path) -> None:
 def test_every_mapping_of_a_file_has_its_table() -> None:
     """A source or sink that is new gets its sections, with markers. What two have in common stands once."""
     known = models(sources, sinks)
-    shown = {known[name] for name in marked(PAGE.read_text())}
+    shown = {known[name] for name in tables_in(PAGE.read_text())}
     assert shown == set(known.values())
 
 
@@ -59,7 +59,7 @@ def test_every_key_says_what_it_means_and_what_it_is_without_it() -> None:
 
 def test_a_marker_that_names_nothing_is_refused() -> None:
     with pytest.raises(KeyError, match="sink fils"):
-        filled("<!-- keys: sink fils -->\n<!-- end of keys -->\n", models(sources, sinks))
+        fill_tables("<!-- keys: sink fils -->\n<!-- end of keys -->\n", models(sources, sinks))
 
 
 # ---------------------------------------------------------------- the example

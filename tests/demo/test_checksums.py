@@ -23,7 +23,7 @@ def shop(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFacto
     """The shop's URL, and the archive that was made of it: three slices, of which the last brings changes."""
     folder = Folder(tmp_path_factory.mktemp("demo"))
     url = fill(postgres_server, 8000)
-    folder.begin_anew()
+    folder.clear()
     command = Command(folder.path, "loop", {"DATABASE_URL": url})
     assert command.run("run", "shop.yaml", "archive").code == 0
     with psycopg.connect(url, autocommit=True) as connection:

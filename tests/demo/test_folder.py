@@ -72,7 +72,7 @@ def test_a_place_that_cannot_be_written_to_is_said(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_which_a_demo_is_at_work_is_refused(folder: Folder) -> None:
-    with folder.held():
+    with folder.lock():
         ended = demo(str(folder.path), "--clean", cwd=folder.path.parent)
     assert ended.returncode == 2
     assert "a demo is at work in" in ended.stderr
@@ -96,7 +96,7 @@ def test_a_new_showing_keeps_the_server_and_what_others_have_put_there(folder: F
     folder.store.touch()
     (folder.path / "notes").touch()
     assert folder.make()
-    folder.begin_anew()
+    folder.clear()
     left = {path.name for path in folder.path.iterdir()}
     assert left == {MARKER, ".gitignore", "shop.yaml", "postgres", "notes"}
 

@@ -1,4 +1,4 @@
-"""penstock from Python: the same runs as the command's, and sources as DataFrames. Exported by `penstock` itself."""
+"""The Python interface: runs, and sources as DataFrames. `penstock` re-exports it."""
 
 from penstock.api.frames import read
 from penstock.api.runs import Run, RunFailed, Summary, run, sync

@@ -1,4 +1,4 @@
-"""The pipeline file that a caller means: a path with overrides, or a source given as a mapping."""
+"""Loads the pipeline file of a caller: a path with overrides, or a source given as a mapping."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Any
 from penstock import wiring
 from penstock.config import File
 
-#: the pipeline of a source that was given as a mapping
-READ = "read"
+#: the name of the pipeline for a source given as a mapping
+MAPPING_PIPELINE = "read"
 
 
-def loaded(path: str | os.PathLike[str], overrides: Mapping[str, Any] | None) -> File:
-    """A pipeline file, with values put in the place of its own; ConfigError lists every mistake."""
-    # As JSON, which is YAML too: a text stays a text, whatever it looks like.
-    sets = [f"{key}={_spelt(value)}" for key, value in (overrides or {}).items()]
+def load_file(path: str | os.PathLike[str], overrides: Mapping[str, Any] | None) -> File:
+    """Load a pipeline file with overrides; ConfigError lists every mistake."""
+    # As JSON, which is also YAML: a string stays a string.
+    sets = [f"{key}={_to_yaml(value)}" for key, value in (overrides or {}).items()]
     return wiring.load(os.fspath(path), sets)
 
 
-def described(source: Mapping[str, Any], overrides: Mapping[str, Any] | None) -> File:
-    """A file for a source: its keys as a pipeline has them under `source`, and `streams` beside them."""
+def load_mapping(source: Mapping[str, Any], overrides: Mapping[str, Any] | None) -> File:
+    """Load a source given as a mapping: the keys of `source` in a pipeline file, plus `streams`."""
     options = dict(source)
     streams = options.pop("streams", None)
     pipeline: dict[str, Any] = {"source": options, "sink": {"type": "files", "directory": "unused"}}
@@ -33,10 +33,10 @@ def described(source: Mapping[str, Any], overrides: Mapping[str, Any] | None) ->
         pipeline["streams"] = streams
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         path = Path(folder, "source.yaml")
-        path.write_text(json.dumps({"pipelines": {READ: pipeline}}, indent=1))
-        # Relative paths are the caller's.
-        return replace(loaded(path, overrides), folder=os.getcwd())
+        path.write_text(json.dumps({"pipelines": {MAPPING_PIPELINE: pipeline}}, indent=1))
+        # Relative paths start in the caller's folder.
+        return replace(load_file(path, overrides), folder=os.getcwd())
 
 
-def _spelt(value: Any) -> str:
+def _to_yaml(value: Any) -> str:
     return value if isinstance(value, str) and "\n" not in value and value[:1] not in "[{\"'" else json.dumps(value)

@@ -1,4 +1,4 @@
-"""A source's stream as a DataFrame for the user's own job. No mark moves; neither store nor sink is touched."""
+"""Reads a source's stream as a DataFrame. Moves no mark, and touches neither store nor sink."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from penstock import wiring
-from penstock.api.files import described, loaded
+from penstock.api.files import load_file, load_mapping
 from penstock.config import File
-from penstock.config.choosing import only
+from penstock.config.pipeline_choice import choose_pipeline
 from penstock.core.documents import Document, canonical
 from penstock.core.marks import Mark, Position
 from penstock.core.names import suggest
@@ -37,22 +37,22 @@ def read(
     spool: str | os.PathLike[str] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> DataFrame:
-    """A stream's rows up to this moment, as a DataFrame on the session that is given.
+    """Read a stream's rows up to now as a DataFrame on a given session.
 
-    `source`: a pipeline file (its sink is not touched), or what stands under `source` in one, with `streams` beside
-    it. `after`: only what comes after a mark, as `penstock state show --json` prints it. `changes`: keep deletes, and
-    a column `_change` that says of each row whether it is an `upsert` or a `delete`.
+    `source` is a pipeline file (its sink is not touched), or a mapping with the keys of `source` in such a file, plus
+    `streams`. `after` is a mark, as `penstock state show --json` prints it: only later rows are read. `changes` keeps
+    deletes and adds a column `_change` with `upsert` or `delete`.
 
-    How far it goes is fixed by this call; rows are read when an action asks for them, in parts, by Spark's workers. A
-    stream without a cursor, and any stream if `spool` names a folder, is first copied there as Parquet, in one
-    snapshot of the database, and removed at the end of the process.
+    This call fixes the range of rows. Spark's workers read them in parts when an action needs them. A stream without a
+    cursor, and any stream if `spool` names a folder, is first copied there as Parquet from one database snapshot; the
+    copy is deleted at the end of the process.
     """
-    file = described(source, overrides) if isinstance(source, Mapping) else loaded(source, overrides)
+    file = load_mapping(source, overrides) if isinstance(source, Mapping) else load_file(source, overrides)
     first = next(iter(file.pipelines))
-    name = only(file, pipeline, f"penstock.read(spark, file, stream, pipeline={first!r})")
-    chosen = _Stream(spark, file, name, stream, changes)
+    name = choose_pipeline(file, pipeline, f"penstock.read(spark, file, stream, pipeline={first!r})")
+    reading = _Stream(spark, file, name, stream, changes)
     try:
-        return chosen.frame(Mark.of(dict(after)) if after is not None else None, spool)
+        return reading.frame(Mark.of(dict(after)) if after is not None else None, spool)
     except PenstockError as error:
         raise error.at(pipeline=name, stream=stream) from None
 
@@ -66,30 +66,30 @@ class _Stream:
         self._changes = changes
 
     def frame(self, after: Mark | None, spool: str | os.PathLike[str] | None) -> DataFrame:
-        context = Context(self._pipeline, self._file.folder, Quiet(), mover=_no_rewriting)
+        context = Context(self._pipeline, self._file.folder, Quiet(), mover=_refuse_rewriting)
         with closing(wiring.build_source(self._file, self._pipeline, context)) as source:
             source.connect()
-            self._must_be_known(source)
+            self._require_stream(source)
             content = source.content(self._stream)
             if after is not None:
                 source.accept(self._stream, Position(0, "", after, canonical(content)), content)
             slices = list(self._slices(source, content, after))
             if any(slice_.kind is Kind.REFRESH for slice_ in slices):
-                return self._spooled(source, content, slices, spool)
-            frame = self._of(content, [self._reading(source, slice_) for slice_ in slices])
-            return self._copied(frame, spool) if spool is not None else frame
+                return self._spool(source, content, slices, spool)
+            frame = self._frame_of(content, [self._reading(source, slice_) for slice_ in slices])
+            return self._copy(frame, spool) if spool is not None else frame
 
-    def _must_be_known(self, source: Source) -> None:
+    def _require_stream(self, source: Source) -> None:
         known = [info.name for info in source.catalog()]
         if self._stream not in known:
             raise StreamRefused(
                 f"there is no stream '{self._stream}'; {suggest(self._stream, known, 'streams')}",
                 safe=UNTOUCHED,
-                next_step="name one of the streams, or add it to the pipeline file",
+                next_step="use one of these streams, or add the stream to the pipeline file",
             )
 
     def _slices(self, source: Source, content: Document, after: Mark | None) -> Iterator[Slice]:
-        """Everything up to now, cut as a run would cut it."""
+        """All rows up to now, in the slices of a run."""
         ceiling = source.ceiling(self._stream, content, uuid.uuid4().hex, after)
         budget = Budget(self._file.pipelines[self._pipeline].slice_bytes, workers=self._workers())
         last = Position(0, "", after, canonical(content)) if after is not None else None
@@ -112,11 +112,11 @@ class _Stream:
             last = slice_.position
 
     def _reading(self, source: Source, slice_: Slice) -> Reading:
-        # A reader that needs nothing to be held open: see Kind.REFRESH for the one that does.
+        # This reader needs no open snapshot, unlike that of a full refresh.
         with source.reading(slice_) as reading:
             return Reading(reading.reader, list(reading.parts))
 
-    def _of(self, content: Document, readings: list[Reading]) -> DataFrame:
+    def _frame_of(self, content: Document, readings: list[Reading]) -> DataFrame:
         import pyarrow as pa
 
         from penstock.lake.arrow_types import arrow_type
@@ -127,22 +127,22 @@ class _Stream:
         wanted = frame_schema(schema, changes=self._changes)
         return frame(self._spark, job(readings, wanted, changes=self._changes))
 
-    def _spooled(
+    def _spool(
         self, source: Source, content: Document, slices: list[Slice], spool: str | os.PathLike[str] | None
     ) -> DataFrame:
-        """Read now, while the source holds its snapshot open."""
+        """Copy the rows now, while the source keeps its snapshot open."""
         (slice_,) = slices
         with source.reading(slice_) as reading:
-            return self._copied(self._of(content, [reading]), spool)
+            return self._copy(self._frame_of(content, [reading]), spool)
 
-    def _copied(self, frame: DataFrame, spool: str | os.PathLike[str] | None) -> DataFrame:
-        """The rows as they are now, as Parquet that goes away with the process."""
+    def _copy(self, frame: DataFrame, spool: str | os.PathLike[str] | None) -> DataFrame:
+        """Copy the rows to Parquet files that are deleted at the end of the process."""
         where = os.fspath(spool) if spool is not None else None
         if where is not None and "://" in where:
-            # Not a folder of this machine: whoever named it removes it.
+            # A remote folder: the caller deletes it.
             path = f"{where.rstrip('/')}/penstock-{uuid.uuid4().hex}"
         else:
-            # Absolute: the JVM may have been started in another folder than this process is in now.
+            # Absolute: the JVM may have another current folder.
             where = os.path.abspath(where or tempfile.gettempdir())
             os.makedirs(where, exist_ok=True)
             path = tempfile.mkdtemp(prefix="penstock-", dir=where)
@@ -154,9 +154,9 @@ class _Stream:
         return int(self._spark.conf.get("spark.default.parallelism", None) or os.cpu_count() or 1)
 
 
-def _no_rewriting() -> Mover:
+def _refuse_rewriting() -> Mover:
     raise StreamRefused(
-        "the table has rows that others have put in and that have no place in the order yet",
+        "the table has rows from other programs that have no `_ingest_seq` yet",
         safe=UNTOUCHED,
-        next_step="let a run that reads the table, or `penstock upkeep FILE`, give them their place; then read again",
+        next_step="run a pipeline that reads the table, or `penstock upkeep FILE`, which numbers them; then read again",
     )

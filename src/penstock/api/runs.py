@@ -1,4 +1,4 @@
-"""A run from Python: an iterator of its messages. The engine works in a thread of its own, and no signal is touched."""
+"""A run from Python: an iterator over its messages. The engine runs in its own thread and handles no signals."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from penstock import wiring
-from penstock.api.files import loaded
+from penstock.api.files import load_file
 from penstock.config import File
-from penstock.config.choosing import chosen, only
+from penstock.config.pipeline_choice import choose_pipeline, choose_pipelines
 from penstock.core.exits import worst
 from penstock.core.limits import Limits
 from penstock.core.messages import Eof, Message, with_commands
 from penstock.engine import Engine
 from penstock.errors import UNTOUCHED, InputError, PenstockError
 
-#: messages that may wait for the caller; then the engine waits too
-WAITING = 1000
-#: how often an engine that waits for its caller looks up, in seconds
-LOOK = 0.1
+#: maximum number of unread messages; then the engine waits
+MAX_UNREAD_MESSAGES = 1000
+#: seconds between two attempts to pass a message
+POLL_SECONDS = 0.1
 
 
 class RunFailed(PenstockError):
-    """A run did not do all that it was to do. `summary` tells how far it came."""
+    """A run failed, at least in part; `summary` has the details."""
 
-    #: the exit code that the command would have given; set with every failure
+    #: the exit code of the same command
     exit_code: ClassVar[int] = 1
     summary: Summary
 
@@ -42,12 +42,12 @@ class RunFailed(PenstockError):
 class Summary:
     """How a run of one or more pipelines ended."""
 
-    #: the last message of each pipeline that was begun
+    #: the last message of each pipeline that was started
     pipelines: Mapping[str, Eof] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
-        """What the command would have exited with: the worst of all."""
+        """The exit code of the same command: the worst of all pipelines."""
         return worst(eof.exit_code for eof in self.pipelines.values())
 
     @property
@@ -56,7 +56,7 @@ class Summary:
 
     @property
     def has_more(self) -> bool:
-        """Whether the same run again would move something: it stopped at a limit, was closed, or failed."""
+        """Whether the same run again would move rows: this one reached a limit, was closed, or failed."""
         return any(eof.has_more for eof in self.pipelines.values())
 
     @property
@@ -69,7 +69,7 @@ class Summary:
         return sum(eof.request_progress.get("bytes", 0) for eof in self.pipelines.values())
 
     def raise_for_failure(self) -> Self:
-        """RunFailed, with the first reason and its next step, unless all went well."""
+        """Raise RunFailed with the first reason and its next step, if a pipeline failed."""
         failed = [(name, eof) for name, eof in self.pipelines.items() if eof.exit_code]
         if not failed:
             return self
@@ -80,10 +80,10 @@ class Summary:
 
 
 class Run(Iterator[Message]):
-    """The messages of a run, as they come; each pipeline ends with its Eof.
+    """An iterator over the messages of a run; each pipeline ends with its Eof.
 
-    Closing it early, by `close`, by leaving its `with`, or by letting go of it, stops the run as SIGTERM stops the
-    command: the mark stays where it is, an open slice stays open, and the next run resumes it.
+    Closing it early, with `close`, by leaving its `with` block or by deleting the object, stops the run as SIGTERM
+    stops the command: the mark does not move, an open slice stays open, and the next run resumes it.
     """
 
     def __init__(self, file: File, names: Sequence[str], streams: Sequence[str] | None, limits: Limits) -> None:
@@ -102,30 +102,30 @@ class Run(Iterator[Message]):
         try:
             message = self._work.messages.get()
         except BaseException:
-            # A KeyboardInterrupt, most likely; its traceback would keep this object, and so the run, alive.
+            # Usually a KeyboardInterrupt, whose traceback would keep this object and the run alive.
             self.close()
             raise
         if message is None:
             self._finish()
             raise StopIteration
-        return self._kept(message)
+        return self._record(message)
 
     def result(self) -> Summary:
-        """How it ended; waits for the end, passing over messages that nobody has asked for."""
+        """Wait for the end, skip unread messages, and return the summary."""
         for _ in self:
             pass
         return Summary(dict(self._eofs))
 
     def close(self) -> None:
-        """Stop the run if it still goes on, and wait until it has given back what it held. Idempotent."""
+        """Stop the run if it is still running, and wait until it has released everything. Idempotent."""
         if self._ended:
             return
         self._ended = True
         self._work.stop()
         if threading.current_thread() is self._work:
-            return  # let go of by the collector, in the middle of the run
+            return  # called by the garbage collector in the run's own thread
         for message in self._work.rest():
-            self._kept(message)
+            self._record(message)
 
     def __enter__(self) -> Self:
         return self
@@ -139,7 +139,7 @@ class Run(Iterator[Message]):
         if hasattr(self, "_work"):
             self.close()
 
-    def _kept(self, message: Message) -> Message:
+    def _record(self, message: Message) -> Message:
         if isinstance(message, Eof):
             self._eofs[next(self._names)] = message
         return message
@@ -152,53 +152,53 @@ class Run(Iterator[Message]):
 
 
 class _Spark:
-    """A process has one Spark: of runs that go on at the same time, the last one to end ends it."""
+    """The process's Spark, which the last of several concurrent runs stops."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs = 0
-        self._kept: list[wiring.SharedSparkRuntime] = []
+        self._runtimes: list[wiring.SharedSparkRuntime] = []
 
     @contextmanager
-    def lent(self, file: File, pipelines: Sequence[str]) -> Iterator[wiring.SharedSparkRuntime]:
-        kept = wiring.shared_runtime_for(file, pipelines)
+    def borrow(self, file: File, pipelines: Sequence[str]) -> Iterator[wiring.SharedSparkRuntime]:
+        runtime = wiring.shared_runtime_for(file, pipelines)
         with self._lock:
             self._runs += 1
-            self._kept.append(kept)
+            self._runtimes.append(runtime)
         try:
-            yield kept
+            yield runtime
         finally:
             with self._lock:
                 self._runs -= 1
-                while self._runs == 0 and self._kept:
-                    self._kept.pop().end()
+                while self._runs == 0 and self._runtimes:
+                    self._runtimes.pop().end()
 
 
 _spark = _Spark()
 
 
 class _Work(threading.Thread):
-    """The engines, one pipeline after the other. Knows nothing of the Run, so that letting go of that ends this."""
+    """Runs the engines one after another. Holds no reference to the Run, so that deleting the Run ends it."""
 
     def __init__(self, file: File, names: Sequence[str], streams: Sequence[str] | None, limits: Limits) -> None:
         super().__init__(name="penstock-run", daemon=True)
         self._file, self._names, self._streams, self._limits = file, names, streams, limits
-        self.messages: queue.Queue[Message | None] = queue.Queue(WAITING)
+        self.messages: queue.Queue[Message | None] = queue.Queue(MAX_UNREAD_MESSAGES)
         self.failure: BaseException | None = None
         self._lock = threading.Lock()
         self._engine: Engine | None = None
         self._stopping = False
 
     def run(self) -> None:
-        # At the end of the process nobody asks for messages any more: it is stopped, and given the time to.
+        # At the end of the process, stop the run and wait for it.
         atexit.register(self._end)
         try:
-            with closing(wiring.open_store(self._file)) as store, _spark.lent(self._file, self._names) as kept:
+            with closing(wiring.open_store(self._file)) as store, _spark.borrow(self._file, self._names) as runtime:
                 for name in self._names:
                     engine = wiring.assemble(
-                        self._file, name, store=store, emit=partial(self._emit, name), shared_runtime=kept
+                        self._file, name, store=store, emit=partial(self._emit, name), shared_runtime=runtime
                     )
-                    if not self._begins(engine):
+                    if not self._set_engine(engine):
                         break
                     engine.run(self._limits, self._streams)
         except BaseException as error:  # noqa: BLE001 (handed to the thread that iterates)
@@ -208,18 +208,18 @@ class _Work(threading.Thread):
             self._put(None)
 
     def stop(self) -> None:
-        """Ask the engine to end soon. What it still says must be taken: see `rest`."""
+        """Ask the engine to stop. Its remaining messages must be read: see `rest`."""
         with self._lock:
             self._stopping = True
             if self._engine is not None:
                 self._engine.stop(signal.SIGTERM)
 
     def rest(self) -> Iterator[Message]:
-        """What it still says until it has ended, after `stop`."""
+        """The remaining messages until the end, after `stop`."""
         while True:
             alive = self.is_alive()
             try:
-                message = self.messages.get(timeout=LOOK)
+                message = self.messages.get(timeout=POLL_SECONDS)
             except queue.Empty:
                 if not alive:
                     return
@@ -230,10 +230,10 @@ class _Work(threading.Thread):
     def _end(self) -> None:
         self.stop()
         for _ in self.rest():
-            pass  # nobody asks any more
+            pass  # messages at exit are dropped
 
-    def _begins(self, engine: Engine) -> bool:
-        """Whether it may still begin; from now on it is this engine that is stopped."""
+    def _set_engine(self, engine: Engine) -> bool:
+        """Make this the engine that `stop` stops; False if a stop was already requested."""
         with self._lock:
             self._engine = engine
             return not self._stopping
@@ -245,9 +245,9 @@ class _Work(threading.Thread):
     def _put(self, message: Message | None) -> None:
         while True:
             try:
-                self.messages.put(message, timeout=LOOK)
+                self.messages.put(message, timeout=POLL_SECONDS)
             except queue.Full:
-                continue  # whoever iterates is slow; one who has stopped takes all the same
+                continue  # the caller is slow; `rest` reads the messages after a stop
             return
 
 
@@ -259,22 +259,22 @@ def run(
     time_limit: float | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> Run:
-    """Move what is new, exactly once; yields what `penstock run --json` prints, as `penstock.core.messages`.
+    """Sync new and changed rows, exactly once; yields the messages of `penstock run --json` as objects.
 
-    `pipelines`: all of the file by default. `time_limit` in seconds. `overrides`: as `--set`, for example
-    `{"source.schema": "sales"}`. PenstockError at once for what the user wrote wrongly; what goes wrong later is said
-    in the messages, and `Run.result().raise_for_failure()` raises it.
+    `pipelines`: all pipelines of the file by default. `time_limit` is in seconds. `overrides` are like `--set`, for
+    example `{"source.schema": "sales"}`. Raises PenstockError for invalid input; later errors are messages, which
+    `Run.result().raise_for_failure()` raises.
     """
     if max_rows is not None and max_rows < 1:
-        raise _refused(f"max_rows must be at least 1, not {max_rows}", "leave it out for no limit")
+        raise _refused(f"max_rows must be at least 1, not {max_rows}", "omit it for no limit")
     if time_limit is not None and time_limit <= 0:
-        raise _refused(f"time_limit must be more than 0 seconds, not {time_limit}", "leave it out for no limit")
+        raise _refused(f"time_limit must be greater than 0 seconds, not {time_limit}", "omit it for no limit")
     if isinstance(streams, str):
         streams = [streams]
-    read = loaded(file, overrides)
-    names = chosen(read, pipelines)
+    read = load_file(file, overrides)
+    names = choose_pipelines(read, pipelines)
     if streams and len(names) > 1:
-        names = [only(read, None, "penstock.run(file, 'PIPELINE', streams=[…])")]
+        names = [choose_pipeline(read, None, "penstock.run(file, 'PIPELINE', streams=[…])")]
     return Run(read, names, streams, Limits(max_rows, time_limit))
 
 
@@ -286,7 +286,7 @@ def sync(
     time_limit: float | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> Summary:
-    """The same as `run`, to its end: how it went, or RunFailed with the reason and the next step."""
+    """Run to the end and return the summary; raises RunFailed with the reason and the next step."""
     with run(file, *pipelines, streams=streams, max_rows=max_rows, time_limit=time_limit, overrides=overrides) as begun:
         return begun.result().raise_for_failure()
 
@@ -296,7 +296,7 @@ def _refused(what: str, next_step: str) -> InputError:
 
 
 def _reason(eof: Eof) -> str:
-    """Why it failed: each stream's own reason where there are some."""
+    """The reason of a failure: the streams' reasons if there are any."""
     streams = eof.request_progress.get("streams", [])
     errors = [f"{stream['stream']}: {stream['error']}" for stream in streams if stream["status"] == "error"]
     return "; ".join(errors) or eof.reason or eof.status
@@ -305,4 +305,4 @@ def _reason(eof: Eof) -> str:
 def _next_step(eof: Eof) -> str:
     streams = eof.request_progress.get("streams", [])
     steps = [stream["next_step"] for stream in streams if stream["status"] == "error" and stream["next_step"]]
-    return eof.next_step or "; ".join(dict.fromkeys(steps)) or "run it again; it resumes where it stood"
+    return eof.next_step or "; ".join(dict.fromkeys(steps)) or "run it again to resume"

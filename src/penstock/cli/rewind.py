@@ -58,11 +58,11 @@ def _rewind(
     from penstock.cli.shared.confirm import confirm
     from penstock.cli.shared.engine_run import run_engine
     from penstock.cli.shared.signals import Signals
-    from penstock.config.choosing import only
+    from penstock.config.pipeline_choice import choose_pipeline
     from penstock.errors import UNTOUCHED, InputError, StreamRefused
 
     file = wiring.load(path, sets)
-    name = only(file, pipeline, f"penstock rewind FILE --to {to}")
+    name = choose_pipeline(file, pipeline, f"penstock rewind FILE --to {to}")
     if missing := wiring.missing_store(file):
         raise InputError(
             f"there is no store at {missing}: no pipeline of this file has run yet, so there is nothing to rewind",

@@ -115,7 +115,7 @@ def _run(
     from penstock.cli.shared.hooks import Hooks, Outcome
     from penstock.cli.shared.output import live_wanted
     from penstock.cli.shared.signals import Signals
-    from penstock.config.choosing import chosen, only
+    from penstock.config.pipeline_choice import choose_pipeline, choose_pipelines
     from penstock.core.exits import worst
     from penstock.core.limits import Limits
     from penstock.errors import Interrupted, PenstockError
@@ -126,9 +126,9 @@ def _run(
     worker = WorkerStarter()
     with Signals() as signals:
         file = wiring.load(path, sets)
-        names = chosen(file, pipelines)
+        names = choose_pipelines(file, pipelines)
         if streams and len(names) > 1:
-            names = [only(file, None, f"penstock run FILE --stream {streams[0]}")]
+            names = [choose_pipeline(file, None, f"penstock run FILE --stream {streams[0]}")]
         hooks = Hooks(file, before, lambda: signals.number is not None)
         try:
             store = wiring.open_store(file)

@@ -1,6 +1,6 @@
-"""The pipeline file: YAML in, frozen models out, or every mistake with its line, key and nearest valid name.
+"""Reads a pipeline file into frozen models, or reports every mistake with its line, key and nearest valid name.
 
-Knows neither sources nor sinks: their registries are arguments, and each owns the model of its options.
+Does not import sources or sinks: their registries are arguments, and each owns the model of its options.
 """
 
 from penstock.config.load import Registry, load

@@ -1,7 +1,6 @@
-"""A tree of YAML to plain values, with variables filled in, and the place of each value.
+"""Converts a YAML tree to plain values, expands variables, and records the origin of each value.
 
-Values are those of JSON: no dates, no `yes` for true, no numbers to the base 60. Mistakes are collected, not
-raised.
+Values are those of JSON: no dates, no `yes` for true, no base-60 numbers. Mistakes are collected, not raised.
 """
 
 from __future__ import annotations
@@ -16,68 +15,68 @@ from penstock.config.mistakes import Mistake, Path, visible
 from penstock.config.syntax import Mapping, Node, Scalar, Sequence
 from penstock.config.variables import Variables
 
-#: aliases of aliases can make a small file endless
-MOST_VALUES = 20_000
+#: limit against nested aliases, which can expand a small file without end
+MAX_VALUES = 20_000
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,3})?")
-_WORDS: dict[str, Any] = {"": None, "~": None} | {
+_CONSTANTS: dict[str, Any] = {"": None, "~": None} | {
     spelling: value
     for word, value in (("null", None), ("true", True), ("false", False))
     for spelling in (word, word.capitalize(), word.upper())
 }
-_KEY = "a key must be text, not a list or a mapping; a value that begins with a bracket is put in quotes"
+_KEY = "a key must be a string, not a list or a mapping; quote a value that starts with a bracket"
 _YAML = "tag:yaml.org,2002:"
-_TEXT = {"!", f"{_YAML}str"}
-_TAGS = {None} | _TEXT | {f"{_YAML}{name}" for name in ("map", "seq", "int", "float", "bool", "null")}
+_STRING_TAGS = {"!", f"{_YAML}str"}
+_TAGS = {None} | _STRING_TAGS | {f"{_YAML}{name}" for name in ("map", "seq", "int", "float", "bool", "null")}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a value came from."""
+class Origin:
+    """Where a value came from: a line of the file, or an override."""
 
-    #: in the file; of an override, which one it is
+    #: line in the file, or number of the override
     line: int
-    #: the environment variables in it: what they hold is never shown
+    #: the variables in the value; their values are never shown
     variables: tuple[str, ...] = ()
-    #: the override it came from, as it may be shown; None: the file
+    #: the override, without its value; None if the value is from the file
     override: str | None = None
-    #: the file has ` #` at once after it
+    #: a comment (` #`) follows the value directly
     cut: bool = False
-    #: of a mapping that only an override's key implies: the rest of that key as one name
+    #: for a mapping that only an override's key implies, the rest of that key
     implied: str | None = None
-    #: nothing, spelt out: a field may have a choice of that name
+    #: the value is an unquoted `null`, which may also be a choice of the field
     null: bool = False
 
 
 @dataclass(slots=True)
 class Document:
-    """Everything a file says."""
+    """The values of a file, their origins and its mistakes."""
 
     data: Any = None
-    places: dict[Path, Place] = field(default_factory=dict)
-    #: values that could not be had; complaints about them would only repeat the mistake
+    places: dict[Path, Origin] = field(default_factory=dict)
+    #: values that could not be read; further errors about them are suppressed
     broken: set[Path] = field(default_factory=set)
     mistakes: list[Mistake] = field(default_factory=list)
 
-    def place(self, path: Path) -> Place:
-        """The place of a value, or of the nearest thing around it."""
+    def place(self, path: Path) -> Origin:
+        """The origin of a value, or of the nearest value around it."""
         while path and path not in self.places:
             path = path[:-1]
-        return self.places.get(path, Place(1))
+        return self.places.get(path, Origin(1))
 
     def variables(self, path: Path) -> tuple[str, ...]:
         return self.places[path].variables if path in self.places else ()
 
-    def mistake(self, path: Path, text: str, *, at: Place | None = None) -> None:
+    def mistake(self, path: Path, text: str, *, at: Origin | None = None) -> None:
         place = at or self.place(path)
         self.mistakes.append(Mistake(place.line, path, text, place.override))
 
 
 def resolve(text: str) -> Any:
-    """What an unquoted scalar means."""
-    if text in _WORDS:
-        return _WORDS[text]
+    """The value of an unquoted scalar."""
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
     if _INTEGER.fullmatch(text):
         return int(text)
     if _FLOAT.fullmatch(text) and math.isfinite(float(text)):
@@ -86,39 +85,39 @@ def resolve(text: str) -> Any:
 
 
 def build(root: Node, variables: Variables) -> Document:
-    """The values of a tree."""
+    """Build the document of a tree."""
     document = Document()
-    document.places[()] = Place(root.line)
+    document.places[()] = Origin(root.line)
     document.data = _Builder(document, variables).value(root, ())
     return document
 
 
-def value_of(node: Node, path: Path, place: Place, document: Document, variables: Variables) -> Any:
-    """The value of a tree that an override puts at a path; everything in it is at the override's place."""
+def value_of(node: Node, path: Path, place: Origin, document: Document, variables: Variables) -> Any:
+    """The value of an override's tree, all of whose values have the override as origin."""
     document.places[path] = place
     return _Builder(document, variables, place).value(node, path)
 
 
 class _Builder:
-    def __init__(self, document: Document, variables: Variables, everywhere: Place | None = None) -> None:
+    def __init__(self, document: Document, variables: Variables, everywhere: Origin | None = None) -> None:
         self._document = document
         self._variables = variables
-        #: the place of all values, where lines mean nothing
+        #: the origin of all values if it is an override
         self._everywhere = everywhere
-        self._left = MOST_VALUES
+        self._left = MAX_VALUES
 
-    def _place(self, node: Node) -> Place:
-        return self._everywhere or Place(node.line)
+    def _place(self, node: Node) -> Origin:
+        return self._everywhere or Origin(node.line)
 
     def value(self, node: Node, path: Path) -> Any:
         self._left -= 1
         if self._left < 0:
             if self._left == -1:
-                self._document.mistake(path, f"more than {MOST_VALUES} values in the file", at=self._place(node))
+                self._document.mistake(path, f"the file has more than {MAX_VALUES} values", at=self._place(node))
             return self._nothing(path)
         if node.tag not in _TAGS:
             tag = visible(node.tag or "").replace(_YAML, "!!")
-            self._document.mistake(path, f"tag {tag} is not known here; remove it", at=self._place(node))
+            self._document.mistake(path, f"tag {tag} is not supported; remove it", at=self._place(node))
             return self._nothing(path)
         if isinstance(node, Scalar):
             return self._scalar(node, path)
@@ -140,10 +139,10 @@ class _Builder:
         if expanded.problems:
             return self._nothing(path)
         if not _encodes(expanded.text):
-            self._document.mistake(path, "not valid Unicode text")
+            self._document.mistake(path, "not valid Unicode")
             return self._nothing(path)
         text = expanded.text
-        # What a variable holds has no type of its own: it is text until a field asks for something else.
+        # The value of a variable is a string until a field expects another type.
         if "${" in node.text or _is_text(node):
             return text
         if text.lower() == "null":
@@ -173,7 +172,7 @@ class _Builder:
             self._document.places[(*path, key.text)] = self._place(key)
             data[key.text] = self.value(value, (*path, key.text))
         for key, value in self._merged(merged, path):
-            # What the mapping says itself goes before what it takes over; lines are those of the anchor.
+            # The mapping's own keys override merged ones; merged lines are those of the anchor.
             if key.text not in data:
                 self._document.places[(*path, key.text)] = self._place(key)
                 data[key.text] = self.value(value, (*path, key.text))
@@ -183,7 +182,7 @@ class _Builder:
         for node in nodes:
             for mapping in node.items if isinstance(node, Sequence) else (node,):
                 if not isinstance(mapping, Mapping):
-                    self._document.mistake(path, "'<<' takes over mappings only", at=self._place(mapping))
+                    self._document.mistake(path, "'<<' can merge only mappings", at=self._place(mapping))
                     continue
                 self._left -= 1
                 if self._left < 0:
@@ -201,8 +200,8 @@ class _Builder:
 
 
 def _is_text(node: Scalar) -> bool:
-    """Whether a scalar is text whatever it spells."""
-    return not node.plain if node.tag is None else node.tag in _TEXT
+    """Whether a scalar is a string whatever its characters."""
+    return not node.plain if node.tag is None else node.tag in _STRING_TAGS
 
 
 def _encodes(text: str) -> bool:

@@ -1,6 +1,6 @@
-"""What a model of options says about its keys: for the schema, the example and the tables of the reference.
+"""The keys of an options model, for the JSON Schema, the annotated example and the reference tables.
 
-A description may end with `; default: …`, where the default is not a value that one could write down.
+A description may end with `; default: …` where the default cannot be written as a value.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Key:
         return (self.field.description or "").partition(_DEFAULT)[0]
 
     @property
-    def default_in_words(self) -> str | None:
-        """Where there is no value to write down, or words say more."""
+    def default_text(self) -> str | None:
+        """The text of the default, where the description has one."""
         return (self.field.description or "").partition(_DEFAULT)[2] or None
 
     @property
     def default(self) -> Any:
-        """As one would write it in the file; None: there is none, or it is nothing."""
+        """The default as written in the file; None if there is none."""
         value = self.field.get_default(call_default_factory=True)
         if value is PydanticUndefined or isinstance(value, BaseModel):
             return None
@@ -59,7 +59,7 @@ class Key:
 
     @property
     def model(self) -> type[BaseModel] | None:
-        """The model of the mapping that the key holds."""
+        """The model of the key's value, if it is a mapping."""
         for inner in (self.field.annotation, *get_args(self.field.annotation)):
             if isinstance(inner, type) and issubclass(inner, BaseModel):
                 return inner
@@ -67,12 +67,12 @@ class Key:
 
 
 def keys(model: type[BaseModel]) -> list[Key]:
-    """The keys of a model, in its order."""
+    """The keys of a model, in order."""
     return [Key(field.alias or name, field) for name, field in model.model_fields.items()]
 
 
 def models(sources: Registry, sinks: Registry) -> dict[str, type[BaseModel]]:
-    """Every mapping of a pipeline file by its name in the reference: `source lake catalog`, `sink files streams`."""
+    """The model of every mapping of a file by its name in the reference, such as `source lake catalog`."""
     tops: list[tuple[str, type[BaseModel]]] = [
         ("file", FileKeys),
         ("pipeline", PipelineKeys),

@@ -1,4 +1,4 @@
-"""Mistakes in a pipeline file: where each one is, and all of them as one error."""
+"""Mistakes in a pipeline file, each with its line, and the error that lists them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from penstock.errors import ConfigError
 
-#: the way from the top of the file to a value: keys, and numbers within lists
+#: the path from the top of the file to a value: keys, and indexes of lists
 Path = tuple[str | int, ...]
 
 UNKNOWN = "unknown key"
@@ -32,15 +32,15 @@ _PLAIN = re.compile(r"[\w-]+")
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One thing that is wrong."""
+    """One mistake."""
 
-    #: the line it is on, counted from 1; of an override, which one it is
+    #: line in the file, counted from 1, or number of the override
     line: int
-    #: which value it is about
+    #: the path of the value
     path: Path
-    #: what is wrong, and what would be right
+    #: what is wrong and how to correct it
     text: str
-    #: the override it comes from, as it may be shown: `--set source.schema=…`; None: the file
+    #: the override, without its value: `--set source.schema=…`; None if the mistake is in the file
     override: str | None = None
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Mistake:
 
 
 def dotted(path: Path) -> str:
-    """A path as people write it: `pipelines.shop.streams."public.orders".columns[0]`."""
+    """A path in dotted notation: `pipelines.shop.streams."public.orders".columns[0]`."""
     words = ""
     for step in path:
         if isinstance(step, int):
@@ -60,13 +60,13 @@ def dotted(path: Path) -> str:
 
 
 def visible(text: str, most: int = 60) -> str:
-    """A text on one line, without characters that a terminal would obey."""
+    """A text on one line, with control characters escaped."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
 def config_error(file: str, mistakes: Iterable[Mistake]) -> ConfigError:
-    """Every mistake of a file in the order of its lines, then those of the overrides."""
+    """The error that lists every mistake: those of the file by line, then those of the overrides."""
     found = sorted(set(mistakes), key=_order)
     lines = [f"{mistake.override or f'{file}:{mistake.line}'}: {mistake}" for mistake in found]
     wrong = {mistake.override is None for mistake in found}
@@ -80,5 +80,5 @@ def config_error(file: str, mistakes: Iterable[Mistake]) -> ConfigError:
 
 
 def _order(mistake: Mistake) -> tuple[bool, int, str, str]:
-    # Paths mix texts and numbers, which do not compare.
+    # Paths mix strings and integers, which cannot be compared.
     return (mistake.override is not None, mistake.line, dotted(mistake.path), mistake.text)

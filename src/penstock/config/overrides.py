@@ -1,7 +1,7 @@
-"""Overrides from the command line, `--set KEY=VALUE`, merged onto what the file says before it is validated.
+"""Merges overrides from the command line, `--set KEY=VALUE`, into the file before it is validated.
 
-A key is a way through the file, with dots: `pipelines.shop.source.schema`, or from within each pipeline:
-`source.schema`. A value is read like an unquoted scalar of YAML, or like YAML if it begins with a bracket or a quote.
+A key is a dotted path in the file, such as `pipelines.shop.source.schema`, or a path in every pipeline, such as
+`source.schema`. A value is an unquoted YAML scalar, or YAML if it starts with a bracket or a quote.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.config import syntax
-from penstock.config.document import Document, Place, value_of
+from penstock.config.document import Document, Origin, value_of
 from penstock.config.mistakes import SYNONYMS, UNKNOWN, Path, dotted, visible
 from penstock.config.models import FileKeys, PipelineKeys
 from penstock.config.variables import Variables
 from penstock.core.names import suggest
 
-#: a step of a key: plain, or in quotes if it has dots or other characters
+#: a step of a key: unquoted, or quoted if it contains dots or other characters
 _STEP = re.compile(r"""(?P<plain>[\w-]+)|"(?P<double>[^"]*)"|'(?P<single>[^']*)'""")
 _EXAMPLE = "write KEY=VALUE, for example --set source.schema=sales"
 _TOP = frozenset(FileKeys.model_fields)
@@ -29,27 +29,27 @@ _PIPELINE = frozenset(PipelineKeys.model_fields)
 class _Override:
     """One `--set`."""
 
-    #: as it was written
+    #: the path as written
     path: tuple[str, ...]
     value: syntax.Node
-    place: Place
+    place: Origin
 
 
 def override(document: Document, sets: Sequence[str], variables: Variables) -> None:
-    """Merge overrides, in their order; mistakes in them join those of the file."""
+    """Merge overrides in order; their mistakes are added to those of the file."""
     for number, text in enumerate(sets, start=1):
         read = _read(text, number, document)
         if read is None or not isinstance(document.data, dict):
-            continue  # what is wrong with the file is said by whoever checks it
-        for path in _ways(read, document):
+            continue  # the validator reports what is wrong with the file
+        for path in _target_paths(read, document):
             _put(read, path, document, variables)
 
 
 def _read(text: str, number: int, document: Document) -> _Override | None:
-    """One override; None: it is malformed, and the document knows."""
+    """Parse one override; None if it is malformed, which is recorded as a mistake."""
     path, rest = _steps(text)
-    # Only the key is shown: the value may be a password, and so may be what follows a key that ends too early.
-    place = Place(number, override=f"--set {_shown(path, rest, text)}")
+    # Only the key is shown: the value, or whatever follows an incomplete key, may be a password.
+    place = Origin(number, override=f"--set {_shown(path, rest, text)}")
     if not path or not rest.startswith("="):
         document.mistake((), f"expected a key and a value; {_EXAMPLE}", at=place)
         return None
@@ -59,12 +59,12 @@ def _read(text: str, number: int, document: Document) -> _Override | None:
     try:
         return _Override(path, _value(rest[1:]), place)
     except syntax.Refused as refused:
-        document.mistake((), f"{refused.text}; a value in quotes is taken as it stands", at=place)
+        document.mistake((), f"{refused.text}; a quoted value is used as it is", at=place)
         return None
 
 
 def _steps(text: str) -> tuple[tuple[str, ...], str]:
-    """The steps of a key, and what comes after it."""
+    """The steps of a key, and the rest of the text."""
     steps: list[str] = []
     at = 0
     while step := _STEP.match(text, at):
@@ -85,16 +85,16 @@ def _shown(path: tuple[str, ...], rest: str, text: str) -> str:
 def _value(text: str) -> syntax.Node:
     if text.lstrip().startswith(("[", "{", '"', "'")):
         node = syntax.tree(text)
-        assert node is not None  # it begins with something
+        assert node is not None  # it is not empty
         return node
     return syntax.Scalar(1, text.strip(), plain=True, tag=None)
 
 
-# ---------------------------------------------------------------- where it goes
+# ---------------------------------------------------------------- the paths of an override
 
 
-def _ways(read: _Override, document: Document) -> Iterable[Path]:
-    """The places in the file that an override is about."""
+def _target_paths(read: _Override, document: Document) -> Iterable[Path]:
+    """The paths in the file that an override sets."""
     first = read.path[0]
     if first not in _TOP | _PIPELINE:
         known = suggest(first, _TOP | _PIPELINE, "keys of a file and of a pipeline", synonyms=SYNONYMS)
@@ -102,22 +102,22 @@ def _ways(read: _Override, document: Document) -> Iterable[Path]:
         return []
     pipelines = document.data.get("pipelines")
     if first in _TOP:
-        ways: list[Path] = [read.path]
+        paths: list[Path] = [read.path]
     else:
-        # Without a pipeline there is nothing to override, and the file is told so.
+        # A file without pipelines is reported elsewhere.
         names = list(pipelines) if isinstance(pipelines, dict) else []
-        ways = [("pipelines", name, *read.path) for name in names]
-    return _known(ways, read, document)
+        paths = [("pipelines", name, *read.path) for name in names]
+    return _existing_paths(paths, read, document)
 
 
-def _known(ways: list[Path], read: _Override, document: Document) -> list[Path]:
-    """Those whose pipeline and stream there are: a name spelt wrong must not become a new one."""
+def _existing_paths(paths: list[Path], read: _Override, document: Document) -> list[Path]:
+    """The paths whose pipeline and stream exist: a misspelled name must not create a new one."""
     for depth, what in ((2, "pipeline"), (4, "stream")):
-        # What is given as a whole may well be new.
-        inside = [way for way in ways if _names(way, depth) and len(way) > depth]
-        there = {way: _at(document.data, way[: depth - 1]) for way in inside}
-        missing = [way for way in inside if not isinstance(there[way], dict) or way[depth - 1] not in there[way]]
-        if missing and len(missing) == len(ways):
+        # A pipeline or stream that is set as a whole may be new.
+        inside = [path for path in paths if _names(path, depth) and len(path) > depth]
+        there = {path: _at(document.data, path[: depth - 1]) for path in inside}
+        missing = [path for path in inside if not isinstance(there[path], dict) or path[depth - 1] not in there[path]]
+        if missing and len(missing) == len(paths):
             name, known = (
                 str(missing[0][depth - 1]),
                 {n for names in there.values() if isinstance(names, dict) for n in names},
@@ -125,12 +125,12 @@ def _known(ways: list[Path], read: _Override, document: Document) -> list[Path]:
             whole = dotted(missing[0][:depth])
             text = f"the file has no {what} '{visible(name)}'; {suggest(name, known, f'{what}s')}"
             document.mistake(missing[0], f"{text} To add one: --set {whole}={{…}}", at=read.place)
-        ways = [way for way in ways if way not in missing]
-    return ways
+        paths = [path for path in paths if path not in missing]
+    return paths
 
 
-def _names(way: Path, depth: int) -> bool:
-    return way[0] == "pipelines" and (depth == 2 or (len(way) > 3 and way[2] == "streams"))
+def _names(path: Path, depth: int) -> bool:
+    return path[0] == "pipelines" and (depth == 2 or (len(path) > 3 and path[2] == "streams"))
 
 
 def _at(data: Any, path: Path) -> Any:
@@ -139,7 +139,7 @@ def _at(data: Any, path: Path) -> Any:
     return data
 
 
-# ---------------------------------------------------------------- putting it there
+# ---------------------------------------------------------------- setting a value
 
 
 def _put(read: _Override, path: Path, document: Document, variables: Variables) -> None:
@@ -147,7 +147,7 @@ def _put(read: _Override, path: Path, document: Document, variables: Variables) 
     for length, step in enumerate(path[:-1], start=1):
         here = path[:length]
         if inside.get(step) is None:
-            # A mapping that is not there yet, or is empty.
+            # The mapping is missing or empty.
             inside[step] = {}
             _forget(document, here)
             rest = ".".join(map(str, path[length - 1 :]))
@@ -162,7 +162,7 @@ def _put(read: _Override, path: Path, document: Document, variables: Variables) 
 
 
 def _forget(document: Document, path: Path) -> None:
-    """Whatever the file said there, and what was wrong with it, counts no more."""
+    """Remove the file's value at a path, with its mistakes."""
 
     def below(other: Path) -> bool:
         return other[: len(path)] == path

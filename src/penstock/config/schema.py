@@ -1,6 +1,6 @@
-"""The JSON Schema of a pipeline file, for editors: made from the models, so that it says what they say.
+"""Generates the JSON Schema of a pipeline file from the models, for editors.
 
-Which keys a source or sink has depends on its `type`, and which keys a stream has on both types: those are if/then.
+The keys of a source or sink depend on its `type`, and the keys of a stream on both types: these are if/then rules.
 Every value may be a variable instead.
 """
 
@@ -19,14 +19,14 @@ Schema = dict[str, Any]
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _VARIABLE = {"$ref": "#/$defs/variable"}
-#: what a name of a pipeline or stream may be
+#: valid names of pipelines and streams
 _NAME = {"pattern": r"^(?!\s*$)(?!\.{1,2}$)[^/\u0000-\u001f\u007f-\u009f\u2028\u2029]+$"}
-#: what is said of a single value; titles, which Pydantic makes from names, say nothing
-_SAID = (
+#: keywords of a single value that are copied; Pydantic's titles only repeat names
+_VALUE_KEYWORDS = (
     *("type", "enum", "const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
     *("minLength", "maxLength", "pattern"),
 )
-#: bounds, in Pydantic's words and in those of the schema
+#: bounds: Pydantic's names and those of JSON Schema
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 
 
@@ -72,12 +72,12 @@ def schema(sources: Registry, sinks: Registry) -> Schema:
 
 
 def _by_type(side: str, types: list[str], about: Schema) -> Schema:
-    """A source or sink: its type says which keys it has."""
+    """A source or sink, whose type determines its keys."""
     return {
         "type": "object",
         "description": about["description"],
         "required": ["type"],
-        "properties": {"type": {"description": f"the kind of {side}", "anyOf": [{"enum": types}, _VARIABLE]}},
+        "properties": {"type": {"description": f"the type of the {side}", "anyOf": [{"enum": types}, _VARIABLE]}},
         "allOf": [{"if": _is(type_), "then": {"$ref": f"#/$defs/{side}.{type_}"}} for type_ in types],
     }
 
@@ -97,7 +97,7 @@ def _streams(source: str, sink: str, definitions: Schema, properties: Schema) ->
 
 
 def _both(streams: dict[str, dict[str, Schema]], source: str, sink: str) -> Schema:
-    """The sink's keys; a key that both sides have must please both."""
+    """The sink's keys; a key that both sides have must be valid for both."""
     ours = streams["source"][source]
     return {
         name: {"allOf": [ours[name], schema]} if name in ours else schema
@@ -113,7 +113,7 @@ def _is(type_: str) -> Schema:
 
 
 def _mapping(model: type[BaseModel], prefix: str, definitions: Schema) -> Schema:
-    """A model's schema. What it refers to joins the definitions, under names that begin with the prefix."""
+    """A model's schema; the models it refers to are added to the definitions, under names with the prefix."""
     raw = model.model_json_schema(ref_template=f"#/$defs/{prefix}.{{model}}")
     inside = dict(_inside(model))
     for name, inner in raw.get("$defs", {}).items():
@@ -146,7 +146,7 @@ def _key(raw: Schema, key: Key) -> Schema:
         about["default"] = key.default
     if raw.get("examples"):
         about["examples"] = raw["examples"]
-    # Pydantic drops bounds, or leaves them in its own words, where a text may stand for the number.
+    # Pydantic drops bounds, or keeps its own names for them, where a string may stand for the number.
     known = ((_BOUNDS[name], getattr(bound, name, None)) for bound in key.field.metadata for name in _BOUNDS)
     return about | _value(raw, {name: bound for name, bound in known if isinstance(bound, int | float)})
 
@@ -160,7 +160,7 @@ def _value(raw: Schema, bounds: Schema) -> Schema:
 
 
 def _parts(raw: Schema, bounds: Schema) -> Iterator[Schema]:
-    """What a value may be, one by one."""
+    """The alternatives for a value."""
     bounds = bounds | {_BOUNDS[name]: raw[name] for name in _BOUNDS if isinstance(raw.get(name), int | float)}
     if "anyOf" in raw:
         for part in raw["anyOf"]:
@@ -175,7 +175,7 @@ def _parts(raw: Schema, bounds: Schema) -> Iterator[Schema]:
     elif raw.get("type") == "array":
         yield {name: raw[name] for name in ("type", "minItems") if name in raw} | {"items": _value(raw["items"], {})}
     else:
-        own = {name: raw[name] for name in _SAID if name in raw}
+        own = {name: raw[name] for name in _VALUE_KEYWORDS if name in raw}
         yield own | (bounds if raw.get("type") in ("integer", "number") else {})
         if "null" in raw.get("enum", ()):
             yield {"type": "null"}  # what the word is in YAML

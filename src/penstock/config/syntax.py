@@ -64,7 +64,7 @@ def read(file: FilePath) -> str:
         reason = getattr(error, "strerror", None) or str(error)
         raise _unreadable(f"{file}: cannot be read: {reason}") from None
     if len(raw) > LARGEST:
-        raise _unreadable(f"{file}: is larger than 1 MiB, so it is hardly a pipeline file")
+        raise _unreadable(f"{file}: is larger than 1 MiB, too large for a pipeline file")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -73,7 +73,7 @@ def read(file: FilePath) -> str:
 
 
 def parse(text: str, file: str) -> Node | None:
-    """The tree of a file's text; None: there is nothing in it."""
+    """Parse a file's text; None if it is empty."""
     try:
         return tree(text)
     except Refused as refused:
@@ -81,22 +81,22 @@ def parse(text: str, file: str) -> Node | None:
 
 
 def tree(text: str) -> Node | None:
-    """The tree of the one document in a text; None: there is nothing in it."""
+    """Parse a text with one YAML document; None if it is empty."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         return _Tree(yaml.parse(text, Loader=loader), text.split("\n")).document()
     except yaml.MarkedYAMLError as error:
-        from penstock.config.explained import explained, way  # only a mistake has to pay for it
+        from penstock.config.yaml_errors import enclosing_keys, explain_error  # imported only for a mistake
 
-        line, words = explained(error, text)
-        raise Refused(line, words, way(text.split("\n"), line)) from None
+        line, words = explain_error(error, text)
+        raise Refused(line, words, enclosing_keys(text.split("\n"), line)) from None
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n") + 1
         raise Refused(line, f"not valid YAML: {error.reason}") from None
 
 
 def _unreadable(what: str) -> ConfigError:
-    return ConfigError(what, safe="Nothing was read or written.", next_step="give the path of a pipeline file (YAML)")
+    return ConfigError(what, safe="Nothing was read or written.", next_step="pass the path of a pipeline file (YAML)")
 
 
 def _other_name(file: FilePath) -> str:
@@ -109,18 +109,18 @@ def _other_name(file: FilePath) -> str:
 
 
 class Refused(Exception):
-    """A text that is no tree."""
+    """Invalid YAML."""
 
     def __init__(self, line: int, text: str, path: Path = ()) -> None:
         super().__init__(text)
         self.line = line
         self.text = text
-        #: the keys around it, as far as they can be told
+        #: the enclosing keys, as far as known
         self.path = path
 
 
 class _Tree:
-    """Events to nodes."""
+    """Turns parser events into nodes."""
 
     def __init__(self, events: Iterator[Any], lines: list[str]) -> None:
         self._events = events
@@ -134,7 +134,7 @@ class _Tree:
                 continue
             if node is not None:
                 line = event.start_mark.line + 1 if event.start_mark else 1
-                raise Refused(line, "a second document ('---'); a pipeline file holds one")
+                raise Refused(line, "a second document ('---'); a pipeline file must have only one")
             node = self._node(next(self._events), depth=0)
         return node
 
@@ -142,16 +142,18 @@ class _Tree:
         line = event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchors:
-                from penstock.config.explained import way
+                from penstock.config.yaml_errors import enclosing_keys
 
-                missing = f"alias *{event.anchor} has no anchor &{event.anchor} that ends before it"
-                raise Refused(line, f"{missing}; a text is put in quotes", way(self._lines, line))
+                missing = f"alias *{event.anchor} has no anchor &{event.anchor} before it"
+                raise Refused(
+                    line, f"{missing}; put a string that starts with * in quotes", enclosing_keys(self._lines, line)
+                )
             return self._anchors[event.anchor]
         if depth > DEEPEST:
             raise Refused(line, f"nested more than {DEEPEST} levels deep")
         node = self._fresh(event, line, depth)
         if event.anchor is not None:
-            # Only now: an alias inside its own anchor would have no end.
+            # Added last: an alias inside its own anchor would never end.
             self._anchors[event.anchor] = node
         return node
 
@@ -161,7 +163,7 @@ class _Tree:
         if isinstance(event, yaml.SequenceStartEvent):
             return Sequence(line, tuple(self._until(yaml.SequenceEndEvent, depth)), event.tag)
         nodes = self._until(yaml.MappingEndEvent, depth)
-        # zip over one iterator twice: keys and values take turns.
+        # zip over one iterator twice: keys and values alternate.
         return Mapping(line, tuple(zip(nodes, nodes, strict=True)), event.tag)
 
     def _until(self, end: type[Any], depth: int) -> Iterator[Node]:

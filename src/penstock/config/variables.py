@@ -1,6 +1,6 @@
-"""Variables in a text: `${NAME}` from the environment, `${file:PATH}` from a file, both with `:-default`.
+"""Expands variables in strings: `${NAME}` from the environment, `${file:PATH}` from a file, both with `:-default`.
 
-`$${` stands for a plain `${`. What a variable holds may be a secret: no message here repeats it.
+`$${` stands for a literal `${`. Values may be secret, so no message repeats them.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from dataclasses import dataclass, field
 from penstock.config.mistakes import visible
 from penstock.core.names import nearest
 
-#: a file beyond this holds something else than a secret
-LARGEST = 64 * 1024
+#: maximum size of a file with a value
+MAX_FILE_BYTES = 64 * 1024
 
 _PLACE = re.compile(r"\$\$\{|\$\{(?P<inside>[^}]*)(?P<end>\}?)")
 _NAME = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
 _FILE = re.compile(r"file:(?P<path>.+?)(?::-(?P<default>.*))?", re.DOTALL)
-_HOW = "write ${NAME}, ${NAME:-default} or ${file:PATH}; $${ stands for a plain ${"
+_HOW = "write ${NAME}, ${NAME:-default} or ${file:PATH}; $${ stands for a literal ${"
 
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """A text with its variables filled in."""
+    """A string with its variables expanded."""
 
     text: str
-    #: the variables that were named, files as `file:PATH`
+    #: the variables in the string, files as `file:PATH`
     names: tuple[str, ...] = ()
-    #: why it cannot be used
+    #: why the string cannot be used
     problems: tuple[str, ...] = ()
 
 
@@ -39,16 +39,16 @@ class _Problem(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Variables:
-    """Where variables are looked up."""
+    """Looks up variables."""
 
     environment: Mapping[str, str]
-    #: where relative paths of files start
+    #: the folder of relative paths
     folder: str = "."
-    #: contents by path: each file is read once, so that two values of one file agree
+    #: contents by path: each file is read once, so that two values from one file agree
     _read: dict[str, str | None] = field(default_factory=dict)
 
     def expand(self, text: str) -> Expanded:
-        """Fill in every variable; as in a shell, a default also takes the place of an empty value."""
+        """Expand every variable; as in a shell, a default also replaces an empty value."""
         if "${" not in text:
             return Expanded(text)
         names: list[str] = []
@@ -68,16 +68,16 @@ class Variables:
 
     def _value(self, inside: str, *, closed: bool, names: list[str]) -> str:
         if not closed:
-            raise _Problem(f"'${{' has no '}}' that ends it; {_HOW}")
+            raise _Problem(f"'${{' has no closing '}}'; {_HOW}")
         if found := _NAME.fullmatch(inside):
             names.append(found["name"])
             return self._of_environment(found["name"], found["default"])
         if found := _FILE.fullmatch(inside):
             if "${" in found["path"]:
-                raise _Problem("a variable cannot be part of another")
+                raise _Problem("variables cannot be nested")
             names.append(f"file:{visible(found['path'])}")
             return self._of_file(found["path"], found["default"])
-        raise _Problem(f"'${{' begins no variable; {_HOW}")
+        raise _Problem(f"'${{' does not start a valid variable; {_HOW}")
 
     def _of_environment(self, name: str, default: str | None) -> str:
         value = self.environment.get(name)
@@ -98,29 +98,29 @@ class Variables:
             return value or default
         if not value:
             wrong = f"file {visible(whole, most=400)} " + ("does not exist" if value is None else "is empty")
-            raise _Problem(f"{wrong}; put the value into it, or write ${{file:{visible(path)}:-default}}")
+            raise _Problem(f"{wrong}; put a value into the file, or write ${{file:{visible(path)}:-default}}")
         return value
 
 
 def _contents(path: str) -> str | None:
-    """A file's text without the newline at its end; None: there is no such file."""
+    """A file's content without the last newline; None if there is no such file."""
     shown = visible(path, most=400)
     try:
         with open(path, "rb") as stream:
-            raw = stream.read(LARGEST + 1)
+            raw = stream.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         return None
     except IsADirectoryError:
         raise _Problem(f"{shown} is a folder, not a file") from None
     except (OSError, ValueError) as error:
         raise _Problem(f"file {shown} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(raw) > LARGEST:
-        raise _Problem(f"file {shown} is larger than {LARGEST // 1024} KiB: hardly the value that is meant")
+    if len(raw) > MAX_FILE_BYTES:
+        raise _Problem(f"file {shown} is larger than {MAX_FILE_BYTES // 1024} KiB, too large for a value")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise _Problem(f"file {shown} is not UTF-8 text") from None
     if "\0" in text:
-        raise _Problem(f"file {shown} is not text: it holds a zero byte")
-    # One newline, because editors and `echo` put it there; more would be part of the value.
+        raise _Problem(f"file {shown} is not text: it contains a zero byte")
+    # Remove one newline, which editors and `echo` add; further ones are part of the value.
     return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text

@@ -1,4 +1,4 @@
-"""The story, act by act. Every number that is told is measured or asked for; a surprise ends it with exit code 1."""
+"""The acts of the demo. Every printed number is measured; an unexpected result ends the demo with exit code 1."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from penstock.demo.checksums import Agreement
 from penstock.demo.folder import Folder
 from penstock.demo.server import LocalServer
 from penstock.demo.shop import CUSTOMERS, EVENTS, ORDERS, TABLES
-from penstock.demo.stage import DemoFailed, Stage, near
+from penstock.demo.stage import DemoFailed, Stage, short_path
 
-#: the run is killed once this slice of `orders` is open
-KILL_AT = 3
-#: seconds that a run may take to come there
-PATIENCE = 300.0
+#: the run is killed while this slice of `orders` is open
+KILL_AT_SLICE = 3
+#: seconds to wait for that slice
+SLICE_TIMEOUT_SECONDS = 300.0
 
 
 class Demo:
-    """One showing, on a server that runs."""
+    """One demo on a running server."""
 
     def __init__(self, folder: Folder, server: LocalServer, stage: Stage, *, orders: int) -> None:
         self.folder = folder
         self.server = server
         self.stage = stage
         self.orders = orders
-        self.file = near(folder.file)
+        self.file = short_path(folder.file)
         self.url = ""
 
     def show(self) -> list[Agreement]:
-        """All acts; what was compared at the end."""
+        """Run all acts, and return the comparison of source and sinks."""
         began = time.monotonic()
         self.open_the_shop()
         self.show_the_pipelines()
@@ -50,7 +50,7 @@ class Demo:
         compared = self.compare()
         moved = sum(self.rows(pipeline) for pipeline in ("shop", "archive", "report"))
         self.stage.pause()
-        self.stage.good(f"{moved:,} rows moved, none lost, none twice, in {time.monotonic() - began:.0f} s.")
+        self.stage.good(f"{moved:,} rows moved, none lost, none duplicated, in {time.monotonic() - began:.0f} s.")
         return compared
 
     # ------------------------------------------------------------ the acts
@@ -60,73 +60,77 @@ class Demo:
         began = time.monotonic()
         self.url = shop.fill(self.server, self.orders)
         self.stage.environment["DATABASE_URL"] = self.url
-        self.folder.say_url(self.url, path_to_penstock())
-        self.stage.say(f"PostgreSQL {version(self.url)} on port {self.server.port}, in {near(self.folder.postgres)}:")
+        self.folder.write_environment(self.url, path_to_penstock())
+        self.stage.print_text(
+            f"PostgreSQL {version(self.url)} on port {self.server.port}, in {short_path(self.folder.postgres)}:"
+        )
         counts = shop.counts(self.url)
         self.stage.show("\n".join(f"{name:<12} {rows:>8,} rows" for name, rows in counts.items()))
-        self.stage.say(f"{sum(counts.values()):,} rows, filled in {time.monotonic() - began:.1f} s.")
+        self.stage.print_text(f"{sum(counts.values()):,} rows, filled in {time.monotonic() - began:.1f} s.")
 
     def show_the_pipelines(self) -> None:
         self.stage.act(2, "The pipeline file: from Postgres into a lake, into files, and from the lake into files")
         self.stage.show(self.folder.file.read_text())
-        self.stage.say("`penstock check` connects to both sides and says what will be moved, how, and what is sure.")
+        self.stage.print_text(
+            "`penstock check` connects to both sides and shows how each stream is synced and what is guaranteed."
+        )
         self.stage.penstock("check", self.file, "archive", "--verbose")
 
     def first_run(self) -> None:
-        self.stage.act(3, "The first run: Postgres → lake, and on into files, while the shop goes on")
-        self.stage.say(
-            "Another connection changes rows all the time. A stream is read up to where it stood when its turn came: "
-            "what changes after that is for the next run."
+        self.stage.act(3, "The first run: Postgres → lake → files, while the shop keeps changing")
+        self.stage.print_text(
+            "Another connection changes rows all the time. Each stream is read up to the state at its start: later "
+            "changes are left for the next run."
         )
         with writer.Writer(self.url) as busy:
             self.stage.penstock("run", self.file, "shop", "report")
         self.stage.pause()
-        self.stage.say(f"Meanwhile in the shop: {writer.told(busy.done)}.")
+        self.stage.print_text(f"Changes in the shop meanwhile: {writer.describe(busy.done)}.")
 
     def kill_a_run(self) -> None:
-        self.stage.act(4, f"Postgres → files, killed with SIGKILL in the middle of slice {KILL_AT}")
-        self.stage.say("Look at `orders`: a slice is written down as open before it is moved.")
+        self.stage.act(4, f"Postgres → files, killed with SIGKILL in the middle of slice {KILL_AT_SLICE}")
+        self.stage.print_text("Watch `orders`: a slice is recorded as open before its rows are moved.")
         with self.stage.running("run", self.file, "archive") as process:
-            number = self.stopped_inside_a_slice(process)
+            number = self.freeze_inside_a_slice(process)
             self.stage.kill(process)
-        self.stage.say(
-            f"kill -9 {process.pid}: the run is gone in the middle of slice {number} of orders. Look for `open:`"
+        self.stage.print_text(
+            f"kill -9 {process.pid}: the run was killed in the middle of slice {number} of orders. Look for `open:`"
         )
         self.stage.penstock("status", self.file)
         seen, delivered = checksums.in_files(self.folder.archive, ORDERS).num_rows, self.rows("archive", "orders")
         if seen != delivered:
             raise failed(f"{delivered:,} orders were delivered, but readers see {seen:,}")
         self.stage.pause()
-        self.stage.good(f"Readers of the files see {seen:,} orders: the slices that are done, nothing of the open one.")
-        self.stage.say("With nobody running, the shop goes on:")
-        self.stage.show(writer.told(writer.meanwhile(self.url)))
+        self.stage.good(f"Readers of the files see {seen:,} orders: the finished slices, and no row of the open one.")
+        self.stage.print_text("While no run is active, the shop keeps changing:")
+        self.stage.show(writer.describe(writer.change_many(self.url)))
 
     def resume(self) -> None:
         self.stage.act(5, "The same command again")
-        self.stage.say("It finishes the open slice first, with its old bounds, then goes on to what is new.")
+        self.stage.print_text("It first finishes the open slice with the same bounds, and then syncs the new rows.")
         self.stage.penstock("run", self.file, "archive")
 
     def read_on(self) -> None:
-        self.stage.act(6, "What is new: into the lake, and from the lake into files")
-        self.stage.say(
-            "Only what changed since the first run moves; products has no cursor and is replaced as a whole."
+        self.stage.act(6, "The next run: new rows into the lake, and from the lake into files")
+        self.stage.print_text(
+            "Only rows that changed since the first run move. products has no cursor, so it is replaced as a whole."
         )
         self.stage.penstock("run", self.file, "shop", "report")
         self.stage.pause()
-        self.stage.say("Now nothing is new in the lake:")
+        self.stage.print_text("Now there is nothing new in the lake:")
         before = self.files()
         ended = self.stage.penstock("run", self.file, "report")
         if self.files() != before:
-            raise failed("a run with nothing new has written something")
+            raise failed("a run with nothing new has written a file")
         if "java" in ended.started:
             raise failed("a run with nothing new has started Spark")
-        self.stage.good(f"{ended.seconds:.1f} s with Python's start: no JVM was started, no file was touched.")
+        self.stage.good(f"{ended.seconds:.1f} s including Python's start: no JVM was started and no file was written.")
 
     def compare(self) -> list[Agreement]:
         self.stage.act(7, "Do source and sinks agree?")
-        self.stage.say(
+        self.stage.print_text(
             "The newest version of each row: its checksum by SQL on the server, and by PyIceberg from the lake or by "
-            "PyArrow from the Parquet files. `twice`: versions of a row that are there more than once."
+            "PyArrow from the Parquet files. `twice` counts duplicate versions of a row."
         )
         compared = agreements(self.folder, self.url)
         print(f"\n{table_of(compared)}\n", flush=True)
@@ -137,33 +141,33 @@ class Demo:
         ]
         if wrong:
             raise failed("source and sink disagree:\n  " + "\n  ".join(wrong))
-        self.stage.good("They agree: every row is there, each version once.")
+        self.stage.good("They agree: every row is present, and each version exactly once.")
         return compared
 
-    # ------------------------------------------------------------ asking the store and the folder
+    # ------------------------------------------------------------ reading the store and the folder
 
-    def stopped_inside_a_slice(self, process: subprocess.Popen[bytes]) -> int:
-        """Wait until a slice far enough is open and freeze the run in it; the slice's number."""
+    def freeze_inside_a_slice(self, process: subprocess.Popen[bytes]) -> int:
+        """Wait until the slice is open, freeze the run in it, and return the slice's number."""
         file = wiring.load(str(self.folder.file))
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + SLICE_TIMEOUT_SECONDS
         while process.poll() is None and time.monotonic() < end:
-            if (open_slice(file) or 0) >= KILL_AT:
-                # Frozen, it cannot finish the slice between our look and our shot.
+            if (open_slice(file) or 0) >= KILL_AT_SLICE:
+                # A frozen run cannot finish the slice before it is killed.
                 process.send_signal(signal.SIGSTOP)
                 number = open_slice(file)
                 if number is not None:
                     return number
                 process.send_signal(signal.SIGCONT)
             time.sleep(0.05)
-        raise failed(f"the run ended with {process.poll()} before slice {KILL_AT} of orders was open")
+        raise failed(f"the run ended with {process.poll()} before slice {KILL_AT_SLICE} of orders was open")
 
     def rows(self, pipeline: str, stream: str | None = None) -> int:
-        """Rows that the store says are delivered."""
+        """The number of delivered rows in the store."""
         with closing(wiring.open_store(wiring.load(str(self.folder.file)))) as store:
             return sum(state.rows for name, state in store.streams(pipeline).items() if stream in (None, name))
 
     def files(self) -> dict[Path, tuple[int, int]]:
-        """Everything that readers see, with size and time."""
+        """Every file of the sinks, with size and time."""
         places: list[Path] = [self.folder.lake, self.folder.archive, self.folder.report]
         return {
             path: (found.st_size, found.st_mtime_ns)
@@ -174,7 +178,7 @@ class Demo:
 
 
 def open_slice(file: File) -> int | None:
-    """The number of the slice of orders that the archive has open."""
+    """The number of the open slice of orders in the archive pipeline; None if there is none."""
     if wiring.missing_store(file) is not None:
         return None
     with closing(wiring.open_store(file)) as store:
@@ -183,11 +187,11 @@ def open_slice(file: File) -> int | None:
 
 
 def failed(what: str) -> DemoFailed:
-    return DemoFailed(what, safe="", next_step="this is a defect in penstock: please report it, with the output above")
+    return DemoFailed(what, safe="", next_step="this is a bug in penstock: please report it with the output above")
 
 
 def agreements(folder: Folder, url: str) -> list[Agreement]:
-    """Every table in every sink that holds it."""
+    """Compare every table with every sink that has it."""
     asked = [(table, "lake", checksums.in_lake(folder.lake, "shop", table)) for table in TABLES]
     asked += [(table, "archive", checksums.in_files(folder.archive, table)) for table in (CUSTOMERS, ORDERS)]
     asked += [(table, "report", checksums.in_files(folder.report, table)) for table in (ORDERS, EVENTS)]
@@ -196,7 +200,7 @@ def agreements(folder: Folder, url: str) -> list[Agreement]:
 
 
 def table_of(compared: list[Agreement]) -> str:
-    """Both sides side by side."""
+    """Format the comparison as a table."""
     lines = [
         f"    {'table':<12} {'sink':<8} {'in Postgres':>14} {'by SQL':<16}    {'in the sink':>14} {'':<16} {'twice':>6}"
     ]
@@ -215,7 +219,7 @@ def version(url: str) -> str:
 
 
 def path_to_penstock() -> str | None:
-    """The folder that a shell needs in its PATH to find this penstock; None if it finds it already."""
+    """The folder that must be added to PATH to find this penstock; None if it is already found."""
     ours = Path(sys.executable).parent
     found = shutil.which("penstock")
     return None if found is not None and Path(found).parent == ours else str(ours)

@@ -1,7 +1,6 @@
-"""Do source and sink agree? The server is asked in SQL, the sink by PyArrow and PyIceberg; nobody asks penstock.
+"""Compares source and sink with SQL, PyArrow and PyIceberg, without penstock.
 
-A row is spelt as one line of text, the same on both sides; a table's checksum is the MD5 of its lines in the order of
-their keys.
+Each row becomes one line of text, the same on both sides; a table's checksum is the MD5 of its lines in key order.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from psycopg import sql
 from penstock.demo.shop import Table
 
 Connection = psycopg.Connection[tuple[Any, ...]]
-#: how many keys are named when something differs
-NAMED = 5
+#: number of keys listed for a difference
+MAX_LISTED_KEYS = 5
 
 
 @dataclass(frozen=True)
@@ -29,15 +28,15 @@ class Agreement:
     """One table on both sides."""
 
     table: str
-    #: which sink, in words
+    #: name of the sink
     sink: str
     rows: int
     rows_in_sink: int
     checksum: str
     checksum_in_sink: str
-    #: rows that the sink holds more than once
+    #: number of duplicate rows in the sink
     twice: int
-    #: what differs, in words; "" if nothing does
+    #: description of the difference; "" if there is none
     differs: str
 
     @property
@@ -46,20 +45,20 @@ class Agreement:
 
 
 def agreement(connection: Connection, table: Table, sink: str, held: Any) -> Agreement:
-    """Compare a table with all rows that a sink holds of it: the newest version of each key, and each version once."""
-    found = spelt(newest(held, table), table)
+    """Compare a table with a sink: the newest version of each key, and no duplicate versions."""
+    found = row_lines(newest(held, table), table)
     rows, checksum = server_checksum(connection, table)
     lines = "\n".join(found.values())
     theirs = hashlib.md5(lines.encode(), usedforsecurity=False).hexdigest()
     differs = "" if (rows, checksum) == (len(found), theirs) else difference(server_lines(connection, table), found)
-    twice = doubled(held, table)
+    twice = count_duplicates(held, table)
     return Agreement(table.name, sink, rows, len(found), checksum, theirs, twice, differs)
 
 
 # ------------------------------------------------------------ the server's side
 
 _LINES = """SELECT {key}::text COLLATE "C" AS key, concat_ws('|', {cells}) AS line FROM {table}"""
-_CHECKSUM = "SELECT count(*), md5(coalesce(string_agg(line, E'\\n' ORDER BY key), '')) FROM ({lines}) AS spelt"
+_CHECKSUM = "SELECT count(*), md5(coalesce(string_agg(line, E'\\n' ORDER BY key), '')) FROM ({lines}) AS rows"
 
 
 def server_checksum(connection: Connection, table: Table) -> tuple[int, str]:
@@ -82,7 +81,7 @@ def _lines(table: Table) -> sql.Composed:
 
 
 def _cell(column: str) -> sql.Composed:
-    """A column as text that both sides spell alike: moments, which the shop names `…_at`, as whole microseconds."""
+    """A column as text in the same format on both sides; timestamps, named `…_at`, as microseconds."""
     exact = "(extract(epoch FROM {}) * 1000000)::bigint" if column.endswith("_at") else "{}"
     return sql.SQL("coalesce((" + exact + ")::text, '-')").format(sql.Identifier(column))
 
@@ -91,7 +90,7 @@ def _cell(column: str) -> sql.Composed:
 
 
 def in_files(directory: Path, table: Table) -> Any:
-    """Every row in a stream's Parquet files, each with the number of its slice, which its file's name begins with."""
+    """Every row in a stream's Parquet files with the number of its slice, which starts the file name."""
     known = [*table.columns, "__filename"]
     rows: Any = ds.dataset(str(directory / table.name), format="parquet").to_table(columns=known)
     names = pc.extract_regex(rows["__filename"], r"(?P<slice>\d{8})-[^/]*$")
@@ -99,7 +98,7 @@ def in_files(directory: Path, table: Table) -> Any:
 
 
 def in_lake(warehouse: Path, namespace: str, table: Table) -> Any:
-    """Every row that a lake table shows, read by PyIceberg."""
+    """Every row of a lake table, read with PyIceberg."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     catalog = SqlCatalog("lake", uri=f"sqlite:///{warehouse}/catalog.db", warehouse=str(warehouse))
@@ -113,15 +112,15 @@ def in_lake(warehouse: Path, namespace: str, table: Table) -> Any:
 
 
 def newest(rows: Any, table: Table) -> Any:
-    """The newest version of each key: of the highest slice, and in it the highest version."""
+    """The newest version of each key: that of the highest slice, and the highest version within it."""
     order = [column for column in ("_slice", "_ingest_seq", table.version) if column in rows.column_names]
     rows = rows.sort_by([(column, "ascending") for column in order])
     rows = rows.append_column("_place", pa.array(range(rows.num_rows), pa.int64()))
     return rows.take(rows.group_by(table.key).aggregate([("_place", "max")])["_place_max"])
 
 
-def spelt(rows: Any, table: Table) -> dict[str, str]:
-    """Each row's line by its key, in the order of the keys."""
+def row_lines(rows: Any, table: Table) -> dict[str, str]:
+    """Each row's line by key, in key order."""
     cells = [_text(rows[column]) for column in table.columns]
     lines = pc.binary_join_element_wise(*cells, "|").to_pylist()
     return dict(sorted(zip(_text(rows[table.key]).to_pylist(), lines, strict=True)))
@@ -133,17 +132,17 @@ def _text(column: Any) -> Any:
     return pc.fill_null(column.cast(pa.string()), "-")
 
 
-def doubled(rows: Any, table: Table) -> int:
-    """How many rows are there more often than once: the same key in the same version."""
-    told_apart = [table.key, *([table.version] if table.version else [])]
-    return int(rows.num_rows - rows.group_by(told_apart).aggregate([]).num_rows)
+def count_duplicates(rows: Any, table: Table) -> int:
+    """The number of duplicate rows: same key and same version."""
+    identity = [table.key, *([table.version] if table.version else [])]
+    return int(rows.num_rows - rows.group_by(identity).aggregate([]).num_rows)
 
 
 # ------------------------------------------------------------ what differs
 
 
 def difference(theirs: dict[str, str], ours: dict[str, str]) -> str:
-    """What differs, in words, with the first keys of each kind."""
+    """Describe the difference, with the first keys of each kind."""
     kinds = {
         "missing from the sink": [key for key in theirs if key not in ours],
         "unknown to the source": [key for key in ours if key not in theirs],
@@ -153,4 +152,4 @@ def difference(theirs: dict[str, str], ours: dict[str, str]) -> str:
 
 
 def _first(keys: list[str]) -> str:
-    return ", ".join(keys[:NAMED]) + (", …" if len(keys) > NAMED else "")
+    return ", ".join(keys[:MAX_LISTED_KEYS]) + (", …" if len(keys) > MAX_LISTED_KEYS else "")

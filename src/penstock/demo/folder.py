@@ -1,4 +1,4 @@
-"""The demo's folder: one that the demo has made, or none at all. Nothing else is ever written to or removed."""
+"""The demo's folder. The demo writes to and deletes only a folder that it has created."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from penstock.errors import InputError
 
 #: marks a folder as the demo's own
 MARKER = ".penstock-demo"
-UNTOUCHED = "It was left as it is."
+UNTOUCHED = "Nothing in it was changed."
 
 
 @dataclass(frozen=True)
 class Folder:
-    """Where everything of one demo lies."""
+    """The paths of one demo."""
 
     path: Path
 
@@ -54,7 +54,7 @@ class Folder:
 
     @property
     def postgres(self) -> Path:
-        """The server's directory; under root it may be a link to one that the server's user can reach."""
+        """The server's directory; under root it may be a link to one that the server's user can access."""
         return self.path / "postgres"
 
     @property
@@ -62,49 +62,49 @@ class Folder:
         return (self.path / MARKER).is_file()
 
     def refuse_foreign(self) -> None:
-        """InputError if there is something at this path that the demo has not made."""
+        """Raise InputError if something exists at this path that the demo did not create."""
         if self.is_ours or not self.path.exists():
             return
         if not self.path.is_dir() or any(self.path.iterdir()):
             raise InputError(
-                f"{self.path} is not a folder that the demo has made",
+                f"{self.path} exists and was not created by the demo",
                 safe=UNTOUCHED,
-                next_step="name another folder: penstock demo FOLDER",
+                next_step="choose another folder: penstock demo FOLDER",
             )
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """While it is open no other demo works in this folder; InputError if one does."""
+    def lock(self) -> Iterator[None]:
+        """Lock the folder against other demos; InputError if one is running in it."""
         with (self.path / MARKER).open("r") as marker:
             try:
                 fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise InputError(
-                    f"a demo is at work in {self.path}",
+                    f"a demo is running in {self.path}",
                     safe=UNTOUCHED,
-                    next_step="wait for its end or stop it with Ctrl-C; or name another folder",
+                    next_step="wait for it to end, stop it with Ctrl-C, or choose another folder",
                 ) from None
             yield
 
     def make(self) -> bool:
-        """Make the folder, if it is not there; whether it was."""
+        """Create the folder if it does not exist, and return whether it did."""
         self.refuse_foreign()
         known = self.is_ours
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if not known:
-                (self.path / MARKER).write_text("made by penstock demo; penstock demo --clean removes it\n")
+                (self.path / MARKER).write_text("created by penstock demo; penstock demo --clean removes it\n")
                 (self.path / ".gitignore").write_text("*\n")
         except OSError as error:
             raise InputError(
                 f"{self.path} cannot be written to: {error.strerror}",
-                safe="Nothing was made.",
-                next_step="name another folder: penstock demo FOLDER",
+                safe="Nothing was created.",
+                next_step="choose another folder: penstock demo FOLDER",
             ) from error
         return known
 
-    def begin_anew(self) -> None:
-        """Remove what an earlier showing has left, but not its server; put the pipeline file there."""
+    def clear(self) -> None:
+        """Delete the output of an earlier demo, but not its server, and write the pipeline file."""
         for path in (self.lake, self.archive, self.report):
             shutil.rmtree(path, ignore_errors=True)
         for path in self.path.glob("store.db*"):
@@ -112,11 +112,11 @@ class Folder:
         self.file.write_text(shop("shop.yaml"))
 
     def server_directory(self) -> Path:
-        """The server's directory, made if it is not there, where the server's own user can reach it."""
+        """The server's directory, created if necessary where the server's user can access it."""
         known = self.postgres.resolve()
         if known.is_dir():
             return known
-        self.postgres.unlink(missing_ok=True)  # a link to a temporary directory that others have swept
+        self.postgres.unlink(missing_ok=True)  # a link to a temporary directory that was deleted
         self.postgres.mkdir(mode=0o700)
         if os.geteuid() != 0:
             return known
@@ -131,8 +131,8 @@ class Folder:
         self.postgres.symlink_to(elsewhere)
         return elsewhere
 
-    def say_url(self, url: str, path: str | None) -> None:
-        """Write the file that gives a shell what it needs; only its owner may read it: there is a password in it."""
+    def write_environment(self, url: str, path: str | None) -> None:
+        """Write the file with the environment for a shell; only its owner may read it, as it contains a password."""
         lines = [f"export DATABASE_URL={shlex.quote(url)}"]
         if path is not None:
             lines.append(f'export PATH={shlex.quote(path)}:"$PATH"')
@@ -141,14 +141,14 @@ class Folder:
         self.environment.write_text("\n".join([*lines, ""]))
 
     def remove(self) -> None:
-        """Remove it all."""
+        """Delete the folder and the server's directory."""
         elsewhere = self.postgres.resolve()
         shutil.rmtree(elsewhere, ignore_errors=True)
         shutil.rmtree(self.path)
 
 
 def shop(name: str) -> str:
-    """A text that is shipped beside this module."""
+    """The text of a file in this package."""
     return files("penstock.demo").joinpath(name).read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The processes below one of ours, as Linux tells them in /proc: so that none is left behind."""
+"""Finds the descendants of a process in /proc, so that none is left running."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def descendants(pid: int) -> dict[int, str]:
-    """The processes below this one, each with the time of its start, which tells it from a later one of its number."""
+    """The descendants of a process, each with its start time, because process ids are reused."""
     stats = {int(path.parent.name): fields for path in Path("/proc").glob("[0-9]*/stat") if (fields := _stat(path))}
     found: dict[int, str] = {}
     parents = {pid}
@@ -18,7 +18,7 @@ def descendants(pid: int) -> dict[int, str]:
 
 
 def alive(pid: int, born: str) -> bool:
-    """Whether this very process still runs."""
+    """Whether the process with this id and start time is still running."""
     fields = _stat(Path(f"/proc/{pid}/stat"))
     return bool(fields) and fields[19] == born and fields[0] != "Z"
 
@@ -32,7 +32,7 @@ def name_of(pid: int) -> str:
 
 
 def _stat(path: Path) -> list[str]:
-    """What the kernel says after the name, which is in brackets and may hold anything; [] if the process has ended."""
+    """The fields of /proc/PID/stat after the name, which may contain anything; [] if the process has ended."""
     try:
         return path.read_text(errors="replace").rpartition(")")[2].split()
     except OSError:

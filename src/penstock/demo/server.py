@@ -1,7 +1,7 @@
-"""A PostgreSQL server of our own: a cluster in one directory, on a loopback port, started and stopped by us alone.
+"""A private PostgreSQL server: a cluster in one directory, on a loopback port.
 
-Which programs it is started from is said by whoever asks: the demo takes those of a wheel, the tests Debian's.
-Durability is off, so a crash of the machine loses its data; a crash of a client does not.
+The caller chooses the programs: the demo uses those of a wheel, the tests Debian's. Durability is off, so a crash of
+the machine loses data; a crash of a client does not.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from psycopg import sql
 from penstock.errors import PenstockError
 
 SUPERUSER = "penstock"
-#: seconds that a start or a stop may take on a busy machine
-PATIENCE = 60.0
+#: seconds to wait for a start or a stop
+START_STOP_SECONDS = 60.0
 SETTINGS = {
     "fsync": "off",
     "full_page_writes": "off",
@@ -32,20 +32,20 @@ SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
 }
-#: how the server says that somebody else listens on its port
-TAKEN = "Address already in use"
+#: the server's message for a port in use
+PORT_IN_USE = "Address already in use"
 
 
 class ServerFailed(PenstockError):
-    """A server of ours that does not start, or does not stop."""
+    """A private server that does not start or stop."""
 
 
 class PortTaken(ServerFailed):
-    """Somebody else listens on the port."""
+    """Another process listens on the port."""
 
 
 class LocalServer:
-    """One server. `stop` and `start` again keep its data."""
+    """One server, whose data survives `stop` and `start`."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class LocalServer:
         settings: Mapping[str, str] | None = None,
         ends_with_us: bool = True,
     ) -> None:
-        """`ends_with_us`: it ends with the thread that starts it, so that whoever is killed leaves no server behind."""
+        """With `ends_with_us`, the server ends with the thread that starts it, even if that is killed."""
         self.programs = programs
         self.directory = directory
         self.data = directory / "data"
@@ -69,7 +69,7 @@ class LocalServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the server and return once it answers; the first time, make its cluster."""
+        """Start the server and wait until it answers; create its cluster the first time."""
         if self.pid() is not None:
             raise ServerFailed("this PostgreSQL server is already running", next_step="stop it first")
         if not self.data.exists():
@@ -79,7 +79,7 @@ class LocalServer:
         with self.log.open("ab") as log:
             said = log.tell()
             self._process = subprocess.Popen(
-                # Its own session: Ctrl-C in the terminal is for us, who then stop the server.
+                # In its own session, because Ctrl-C must reach only us; we then stop the server.
                 [*as_unprivileged(ends_with_us=self._ends_with_us), *command],
                 cwd=self.directory,
                 env=without_settings(),
@@ -95,13 +95,13 @@ class LocalServer:
             raise
 
     def stop(self) -> None:
-        """Stop the server, disconnecting whoever is connected; nothing happens if it does not run."""
+        """Stop the server and disconnect its clients; do nothing if it is not running."""
         process, self._process = self._process, None
         pid = process.pid if process is not None and process.poll() is None else self.pid()
         if pid is None:
             return
         os.kill(pid, signal.SIGINT)
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + START_STOP_SECONDS
         while self._serves(pid) if process is None else process.poll() is None:
             if time.monotonic() > end:
                 os.kill(pid, signal.SIGKILL)
@@ -111,7 +111,7 @@ class LocalServer:
             process.wait()
 
     def pid(self) -> int | None:
-        """The process that serves this directory, whoever started it; None if there is none."""
+        """The process id of the server of this directory, whichever process started it; None if there is none."""
         try:
             pid = int((self.data / "postmaster.pid").read_text().split(maxsplit=1)[0])
         except (OSError, IndexError, ValueError):
@@ -119,25 +119,25 @@ class LocalServer:
         return pid if self._serves(pid) else None
 
     def _serves(self, pid: int) -> bool:
-        """Numbers are used again: only a server works inside its data directory."""
+        """Whether a process is this server: ids are reused, but only the server runs in its data directory."""
         try:
             return Path(f"/proc/{pid}/cwd").readlink() == self.data.resolve()
         except OSError:
             return False
 
     def url(self, database: str = "postgres", *, user: str = SUPERUSER, password: str | None = None) -> str:
-        """The address of a database, existing or not."""
+        """The URL of a database, which need not exist."""
         secret = quote(self.password if password is None else password)
         return f"postgresql://{quote(user)}:{secret}@127.0.0.1:{self.port}/{quote(database, safe='')}"
 
     def create(self, database: str, *, template: str | None = None) -> str:
-        """Create a database, empty or a copy of another one that nobody uses; return its URL."""
+        """Create a database, empty or as a copy of an unused one, and return its URL."""
         like = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
         self.execute(like.format(sql.Identifier(database), sql.Identifier(template or "template1")))
         return self.url(database)
 
     def drop(self, database: str) -> None:
-        """Drop a database, disconnecting whoever is connected."""
+        """Drop a database and disconnect its clients."""
         self.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(database)))
 
     def execute(self, statement: sql.Composed) -> None:
@@ -145,7 +145,7 @@ class LocalServer:
             connection.execute(statement)
 
     def _make_cluster(self) -> None:
-        """Made under another name: a cluster that has its name is whole."""
+        """Create the cluster under a temporary name, so that one with its final name is complete."""
         made, password = self.directory / "data.new", self.directory / "password"
         if made.exists():
             shutil.rmtree(made)
@@ -171,16 +171,16 @@ class LocalServer:
             raise ServerFailed(
                 f"{Path(command[0]).name} failed: {ended.stderr.strip()}",
                 safe="",
-                next_step=f"see whether {self.directory} can be written to, and whether its disk is full",
+                next_step=f"check that {self.directory} is writable and that its disk is not full",
             )
 
     def _wait_until_it_answers(self, process: subprocess.Popen[bytes], said: int) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + START_STOP_SECONDS
         while True:
             try:
                 with psycopg.connect(self.url(), connect_timeout=2) as connection:
                     row = connection.execute("SHOW data_directory").fetchone()
-                # Another server on this port might let anyone in.
+                # Another server on this port might accept any login.
                 if row is not None and Path(row[0]) == self.data:
                     return
             except psycopg.OperationalError:
@@ -192,16 +192,16 @@ class LocalServer:
             time.sleep(0.05)
 
     def _refused(self, log: str) -> ServerFailed:
-        kind = PortTaken if TAKEN in log else ServerFailed
+        kind = PortTaken if PORT_IN_USE in log else ServerFailed
         return kind(
             f"PostgreSQL does not answer on port {self.port}:\n{log}",
             safe="",
-            next_step=f"see {self.log}",
+            next_step=f"read the log {self.log}",
         )
 
 
 def unprivileged_user() -> pwd.struct_passwd:
-    """Who the server runs as when we are root, which it refuses to be: the user of Debian's packages, or nobody."""
+    """The user for the server, which refuses to run as root: Debian's postgres user, or nobody."""
     for name in ("postgres", "nobody"):
         try:
             return pwd.getpwnam(name)
@@ -210,12 +210,12 @@ def unprivileged_user() -> pwd.struct_passwd:
     raise ServerFailed(
         "PostgreSQL refuses to run as root, and there is neither a user postgres nor a user nobody to run it as",
         safe="",
-        next_step="useradd --system postgres, or do this as an ordinary user",
+        next_step="run `useradd --system postgres`, or run this command as an ordinary user",
     )
 
 
 def as_unprivileged(*, ends_with_us: bool = True) -> list[str]:
-    """The words before a command that take root away from it, and end it with whoever started it."""
+    """The prefix of a command that drops root and ends the command with its parent."""
     how = ["--pdeathsig", "INT"] if ends_with_us else []
     if os.geteuid() == 0:
         owner = unprivileged_user()
@@ -224,12 +224,12 @@ def as_unprivileged(*, ends_with_us: bool = True) -> list[str]:
 
 
 def without_settings() -> dict[str, str]:
-    """Our environment without the variables that libpq and the server's programs obey."""
+    """The environment without the variables of libpq and of the server's programs."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
 
 
 def free_port() -> int:
-    """A port that nobody listens on at this moment."""
+    """A port that is free at present."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

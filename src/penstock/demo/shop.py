@@ -1,4 +1,4 @@
-"""The demo's server and its shop: started, filled, and described for the comparison."""
+"""Starts the demo's server, fills its shop, and describes the tables for the comparison."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from penstock.demo.folder import Folder, shop
 from penstock.demo.server import LocalServer, PortTaken, free_port
 
 DATABASE = "shop"
-#: how often another port is tried, should somebody take the one that was free a moment ago
-TRIES = 5
+#: number of ports to try, as another process may take a free one
+PORT_ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Table:
     name: str
     key: str
     columns: tuple[str, ...]
-    #: the column that tells two versions of a row apart; None: rows are never changed, or are always read whole
+    #: the column that distinguishes versions of a row; None if rows never change or are fully refreshed
     version: str | None = None
 
 
@@ -40,17 +40,17 @@ TABLES = (CUSTOMERS, ORDERS, ORDER_LINES, EVENTS, PRODUCTS)
 
 
 def server_of(folder: Folder, *, stays: bool) -> LocalServer:
-    """The folder's server, running or not. `stays`: once started, it goes on without us."""
+    """The folder's server, running or not; with `stays`, it outlives this process."""
     directory = folder.server_directory()
-    port, password = _remembered(folder) or (free_port(), secrets.token_hex(12))
+    port, password = _load_access(folder) or (free_port(), secrets.token_hex(12))
     return LocalServer(programs.usable(directory), directory, port=port, password=password, ends_with_us=not stays)
 
 
 def start(folder: Folder, server: LocalServer) -> None:
-    """Start the server, on another port if somebody has taken the one it had."""
-    for left in reversed(range(TRIES)):
+    """Start the server, on another port if its own is in use."""
+    for left in reversed(range(PORT_ATTEMPTS)):
         try:
-            _remember(folder, server)
+            _save_access(folder, server)
             server.start()
             return
         except PortTaken:
@@ -60,19 +60,21 @@ def start(folder: Folder, server: LocalServer) -> None:
 
 
 def fill(server: LocalServer, orders: int) -> str:
-    """A fresh shop; returns its URL. What was filled once is kept aside, and copied the next time."""
+    """Create the shop and return its URL. The first shop is kept as a template for later ones."""
     text = shop("shop.sql")
     seed = f"shop_{orders}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     server.drop(DATABASE)
     with psycopg.connect(server.url(), autocommit=True) as connection:
         known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [seed]).fetchone()
     if known is None:
-        making = f"{seed}_new"
-        server.drop(making)
-        with psycopg.connect(server.create(making), autocommit=True) as connection:
+        temporary = f"{seed}_new"
+        server.drop(temporary)
+        with psycopg.connect(server.create(temporary), autocommit=True) as connection:
             connection.execute("SELECT set_config('demo.orders', %s, false)", [str(orders)])
             connection.execute(text.encode())
-        server.execute(sql.SQL("ALTER DATABASE {} RENAME TO {}").format(sql.Identifier(making), sql.Identifier(seed)))
+        server.execute(
+            sql.SQL("ALTER DATABASE {} RENAME TO {}").format(sql.Identifier(temporary), sql.Identifier(seed))
+        )
     return server.create(DATABASE, template=seed)
 
 
@@ -87,15 +89,15 @@ def _count(connection: psycopg.Connection[tuple[int]], table: Table) -> int:
     return row[0] if row is not None else 0
 
 
-def _remember(folder: Folder, server: LocalServer) -> None:
-    """Port and password outlive the process; only the owner may read them."""
-    kept = folder.path / ".server"
-    kept.unlink(missing_ok=True)
-    kept.touch(mode=0o600)
-    kept.write_text(f"{server.port} {server.password}\n")
+def _save_access(folder: Folder, server: LocalServer) -> None:
+    """Save port and password for the next process; only the owner may read them."""
+    file = folder.path / ".server"
+    file.unlink(missing_ok=True)
+    file.touch(mode=0o600)
+    file.write_text(f"{server.port} {server.password}\n")
 
 
-def _remembered(folder: Folder) -> tuple[int, str] | None:
+def _load_access(folder: Folder) -> tuple[int, str] | None:
     try:
         port, password = (folder.path / ".server").read_text().split()
         return int(port), password

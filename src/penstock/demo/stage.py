@@ -1,6 +1,6 @@
-"""What the demo says and the commands it runs: each printed as one would type it, then run on the same terminal.
+"""Prints the demo's text and runs its commands on the same terminal.
 
-No command that was started outlives the stage, whatever happens.
+No started command outlives the stage.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from types import FrameType
 from penstock.demo.processes import alive, descendants, name_of
 from penstock.errors import Interrupted, PenstockError
 
-#: seconds that a command which was asked to stop may take
-PATIENCE = 20.0
+#: seconds to wait for a command to stop before it is killed
+STOP_SECONDS = 20.0
+#: maximum characters per line of text
 WIDTH = 100
 _SHOW_CURSOR = "\x1b[?25h"
 
 
 class DemoFailed(PenstockError):
-    """Something is not as it should be."""
+    """The demo had an unexpected result."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,12 @@ class Ended:
     """How a command ended."""
 
     seconds: float
-    #: the names of the programs that it started, as far as they were seen
+    #: the names of the programs that it was seen to start
     started: frozenset[str]
 
 
 class Stage:
-    """Speaks, and runs commands in the environment of the demo."""
+    """Prints text, and runs commands in the demo's environment."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self.environment = environment
@@ -50,20 +51,20 @@ class Stage:
     def act(self, number: int, title: str) -> None:
         print(f"\n{self._in('1;36', f'{number}. {title}')}", flush=True)
 
-    def say(self, text: str) -> None:
-        """A paragraph."""
+    def print_text(self, text: str) -> None:
+        """Print a paragraph."""
         print(textwrap.fill(text, WIDTH), flush=True)
 
     def pause(self) -> None:
-        """An empty line, after what a command has said."""
+        """Print an empty line after a command's output."""
         print(flush=True)
 
     def show(self, text: str) -> None:
-        """Lines as they are, set off from what is said."""
+        """Print preformatted lines, indented."""
         print(textwrap.indent(text, "    "), flush=True)
 
     def good(self, text: str) -> None:
-        """What has been proven just now."""
+        """Print a result that was just verified."""
         print(self._in("32", text), flush=True)
 
     def _in(self, colour: str, text: str) -> str:
@@ -72,7 +73,7 @@ class Stage:
     # ------------------------------------------------------------ commands
 
     def penstock(self, *words: str) -> Ended:
-        """Run a command to its end; DemoFailed if it does not end well."""
+        """Run a command to its end; DemoFailed if its exit code is not 0."""
         began = time.monotonic()
         started: set[str] = set()
         with self.running(*words) as process:
@@ -81,17 +82,17 @@ class Stage:
                 time.sleep(0.1)
         if process.returncode != 0:
             raise DemoFailed(
-                f"`{typed(words)}` ended with {process.returncode}",
+                f"`{command_text(words)}` ended with exit code {process.returncode}",
                 safe="",
-                next_step="see what it says above",
+                next_step="read its output above",
             )
         return Ended(time.monotonic() - began, frozenset(started))
 
     @contextmanager
     def running(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A command that runs on our terminal; whatever is left of it at the end is ended."""
-        print(f"\n{self._in('1', f'$ {typed(words)}')}", flush=True)
-        # Should we be killed, it is asked to stop.
+        """Run a command on our terminal; stop it at the end if it is still running."""
+        print(f"\n{self._in('1', f'$ {command_text(words)}')}", flush=True)
+        # If this process is killed, the command receives SIGTERM.
         command = ["setpriv", "--pdeathsig", "TERM", "--", sys.executable, "-m", "penstock", *words]
         process = subprocess.Popen(command, env=self.environment)
         try:
@@ -100,13 +101,13 @@ class Stage:
             self._end(process)
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
-        """SIGKILL, to the command alone; what it had started must end by itself, and is waited for."""
+        """Kill only the command with SIGKILL, and wait until the processes it started have ended by themselves."""
         family = descendants(process.pid)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        # A display that is killed cannot put the cursor back.
+        # A killed display cannot restore the cursor.
         print(_SHOW_CURSOR if sys.stdout.isatty() else "", flush=True)
-        _gone(family)
+        _wait_for_end(family)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is not None:
@@ -115,27 +116,27 @@ class Stage:
         process.send_signal(signal.SIGCONT)
         process.terminate()
         try:
-            process.wait(PATIENCE)
+            process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        _gone(family)
+        _wait_for_end(family)
 
 
-def typed(words: tuple[str, ...]) -> str:
-    """A command as one would type it."""
+def command_text(words: tuple[str, ...]) -> str:
+    """A command as it is typed."""
     return shlex.join(["penstock", *words])
 
 
-def near(path: Path) -> str:
-    """A path as short as it can be said from here."""
+def short_path(path: Path) -> str:
+    """A path relative to the current folder if it is below it."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
-def _gone(family: dict[int, str]) -> None:
-    """Wait until these processes have ended; end what does not."""
-    end = time.monotonic() + PATIENCE
+def _wait_for_end(family: dict[int, str]) -> None:
+    """Wait until these processes have ended, and kill those that do not end."""
+    end = time.monotonic() + STOP_SECONDS
     while any(alive(pid, born) for pid, born in family.items()):
         if time.monotonic() > end:
             for pid, born in family.items():
@@ -147,15 +148,15 @@ def _gone(family: dict[int, str]) -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGINT and SIGTERM come as Interrupted, once; while one cleans up after it, more of them change nothing."""
-    heard: list[int] = []
+    """Raise Interrupted at the first SIGINT, SIGTERM or SIGHUP; ignore further ones during the cleanup."""
+    received: list[int] = []
 
-    def hear(number: int, _frame: FrameType | None) -> None:
-        heard.append(number)
-        if len(heard) == 1:
+    def handle(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+        if len(received) == 1:
             raise Interrupted(number)
 
-    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:

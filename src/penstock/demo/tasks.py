@@ -1,4 +1,4 @@
-"""What one may ask of the demo: to be shown, to start or stop its server, to remove all of it."""
+"""The tasks of `penstock demo`: show the demo, start or stop its server, remove everything."""
 
 from __future__ import annotations
 
@@ -11,124 +11,126 @@ from penstock.demo import programs, shop
 from penstock.demo.acts import Demo, path_to_penstock
 from penstock.demo.folder import Folder
 from penstock.demo.server import LocalServer
-from penstock.demo.stage import Stage, interruptible, near
+from penstock.demo.stage import Stage, interruptible, short_path
 from penstock.errors import InputError, Interrupted
 
-#: a change for the visitor to make
-RETURNED = "UPDATE orders SET status = 'returned' WHERE id <= 500"
+#: the change that the demo suggests to the user
+SUGGESTED_CHANGE = "UPDATE orders SET status = 'returned' WHERE id <= 500"
 
 
 def show(path: Path, *, orders: int, keep_running: bool) -> None:
-    """The whole demo. At its end, or at a failure or signal, no process is left, unless the server is to be kept."""
-    folder = _prepared(path)
+    """Run the whole demo. Leaves no process running, even after a failure or signal, except a server to be kept."""
+    folder = _prepare_folder(path)
     stage = Stage(dict(os.environ))
-    with folder.held():
-        folder.begin_anew()
+    with folder.lock():
+        folder.clear()
         server = shop.server_of(folder, stays=keep_running)
         done = False
         try:
             with interruptible():
-                server.stop()  # of an earlier demo that was asked to keep it
+                server.stop()  # of an earlier demo with --keep-running
                 shop.start(folder, server)
                 Demo(folder, server, stage, orders=orders).show()
                 done = True
         except Interrupted as signal:
-            signal.safe = "The demo's server is stopped; no process is left."
-            signal.next_step = f"{_demo(folder)} begins anew; {_demo(folder, '--clean')} removes {near(folder.path)}"
+            signal.safe = "The demo's server is stopped; no process is left running."
+            signal.next_step = (
+                f"{_demo(folder)} starts again; {_demo(folder, '--clean')} removes {short_path(folder.path)}"
+            )
             raise
         finally:
             if not (done and keep_running):
                 server.stop()
-    _where_it_lies(stage, folder, server)
-    _what_next(stage, folder, server, running=keep_running)
+    _print_places(stage, folder, server)
+    _print_next_steps(stage, folder, server, running=keep_running)
 
 
 def serve(path: Path) -> None:
-    """Start the server of a demo that was shown, and leave it running."""
-    folder = _known(path)
-    with folder.held():
+    """Restart the server of an earlier demo, and leave it running."""
+    folder = _existing_folder(path)
+    with folder.lock():
         server = shop.server_of(folder, stays=True)
         if server.pid() is None:
             shop.start(folder, server)
-            folder.say_url(server.url(shop.DATABASE), path_to_penstock())
-    print(f"PostgreSQL runs on port {server.port} (process {server.pid()}).")
-    print(f"    source {shlex.quote(near(folder.environment))}    # sets DATABASE_URL")
+            folder.write_environment(server.url(shop.DATABASE), path_to_penstock())
+    print(f"PostgreSQL is running on port {server.port} (process {server.pid()}).")
+    print(f"    source {shlex.quote(short_path(folder.environment))}    # sets DATABASE_URL")
     print(f"    {_demo(folder, '--stop')}    # stops it")
 
 
 def stop(path: Path) -> None:
-    """Stop the server, if it runs."""
-    folder = _known(path)
-    with folder.held():
+    """Stop the server if it is running."""
+    folder = _existing_folder(path)
+    with folder.lock():
         server = shop.server_of(folder, stays=True)
         running = server.pid()
         server.stop()
-    print("PostgreSQL was not running." if running is None else f"PostgreSQL is stopped (process {running}).")
+    print("PostgreSQL was not running." if running is None else f"PostgreSQL was stopped (process {running}).")
 
 
 def clean(path: Path) -> None:
-    """Stop the server and remove the folder, if it is the demo's."""
+    """Stop the server and delete the folder if the demo created it."""
     folder = Folder(path.absolute())
     folder.refuse_foreign()
     if not folder.is_ours:
-        print(f"There is no demo in {near(folder.path)}: nothing to remove.")
+        print(f"There is no demo in {short_path(folder.path)}: nothing to remove.")
         return
-    with folder.held():
+    with folder.lock():
         if folder.postgres.resolve().is_dir():
             LocalServer(Path(), folder.postgres.resolve(), port=0, password="").stop()
         folder.remove()
-    print(f"Removed {near(folder.path)}.")
+    print(f"Removed {short_path(folder.path)}.")
 
 
-def _prepared(path: Path) -> Folder:
-    # Settings of libpq, such as PGSSLMODE, are meant for other servers.
+def _prepare_folder(path: Path) -> Folder:
+    # Variables of libpq, such as PGSSLMODE, are for other servers.
     for name in [name for name in os.environ if name.startswith("PG")]:
         del os.environ[name]
     programs.installed()
     folder = Folder(path.absolute())
     if folder.make():
-        print(f"{near(folder.path)} is there from an earlier demo: it begins anew.")
+        print(f"{short_path(folder.path)} exists from an earlier demo: its contents are replaced.")
     return folder
 
 
-def _known(path: Path) -> Folder:
+def _existing_folder(path: Path) -> Folder:
     folder = Folder(path.absolute())
     folder.refuse_foreign()
     if not folder.postgres.resolve().is_dir():
         raise InputError(
-            f"there is no demo in {near(folder.path)}",
+            f"there is no demo in {short_path(folder.path)}",
             safe="",
-            next_step=f"{_demo(folder)} shows one; or name the folder of another: penstock demo FOLDER --server",
+            next_step=f"run {_demo(folder)} first, or name the folder of another demo: penstock demo FOLDER --server",
         )
     return folder
 
 
-def _where_it_lies(stage: Stage, folder: Folder, server: LocalServer) -> None:
-    stage.act(8, "Where everything lies, and what to try next")
+def _print_places(stage: Stage, folder: Folder, server: LocalServer) -> None:
+    stage.act(8, "The files of the demo, and what to try next")
     places = {
         folder.file: "the pipeline file",
         folder.store: "the store: how far each stream is",
         folder.lake: "the lake: Iceberg tables; their catalog is catalog.db",
-        folder.archive: "Parquet files, every version; a name begins with its slice's number",
+        folder.archive: "Parquet files with every version; each name starts with the slice's number",
         folder.report: "Parquet files, from the lake",
         server.directory if folder.postgres.is_symlink() else folder.postgres: "PostgreSQL; its log is server.log",
-        folder.environment: "sets DATABASE_URL for a shell, and finds penstock",
+        folder.environment: "sets DATABASE_URL and PATH for a shell",
     }
-    _columns(stage, {near(place): what for place, what in places.items()})
+    _columns(stage, {short_path(place): what for place, what in places.items()})
 
 
-def _what_next(stage: Stage, folder: Folder, server: LocalServer, *, running: bool) -> None:
-    file, psql = near(folder.file), "psql" if shutil.which("psql") else near(server.programs / "psql")
+def _print_next_steps(stage: Stage, folder: Folder, server: LocalServer, *, running: bool) -> None:
+    file, psql = short_path(folder.file), "psql" if shutil.which("psql") else short_path(server.programs / "psql")
     file, psql = shlex.quote(file), shlex.quote(psql)
     stage.pause()
     if running:
-        stage.say(f"PostgreSQL still runs (process {server.pid()}).")
+        stage.print_text(f"PostgreSQL is still running (process {server.pid()}).")
     else:
-        stage.say("PostgreSQL is stopped and no process is left; the second line starts it again.")
-    stage.show(f"source {shlex.quote(near(folder.environment))}")
+        stage.print_text("PostgreSQL is stopped; the second line restarts it.")
+    stage.show(f"source {shlex.quote(short_path(folder.environment))}")
     if not running:
         stage.show(_demo(folder, "--server"))
-    stage.show(f'{psql} "$DATABASE_URL" -c "{RETURNED}"')
+    stage.show(f'{psql} "$DATABASE_URL" -c "{SUGGESTED_CHANGE}"')
     lines = {
         f"penstock plan {file} archive": "# what the next run would move",
         f"penstock run {file} archive": "# the 500 rows, and no others",
@@ -145,5 +147,5 @@ def _columns(stage: Stage, lines: dict[str, str]) -> None:
 
 
 def _demo(folder: Folder, *options: str) -> str:
-    named = [] if near(folder.path) == "demo-out" else [near(folder.path)]
+    named = [] if short_path(folder.path) == "demo-out" else [short_path(folder.path)]
     return shlex.join(["penstock", "demo", *named, *options])

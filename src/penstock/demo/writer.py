@@ -1,7 +1,7 @@
-"""The shop goes on while penstock works: a thread that changes rows, and larger changes made at once.
+"""Changes the shop while penstock runs: a thread with small changes, and one batch of larger changes.
 
-One connection, one short transaction after the other: what commits later has a later `updated_at` and a higher
-number. (With transactions that overlap, a row may commit below a place that was read already.)
+One connection runs short transactions one after another, so a later commit has a later `updated_at` and a higher id.
+(With overlapping transactions, a row may commit below a mark that was already read.)
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Self
 import psycopg
 
 #: seconds between two rounds of changes
-PAUSE = 0.1
+ROUND_SECONDS = 0.1
 
-#: what happens in the shop all the time, each with what is counted; %(n)s grows by one with every round
-ALL_THE_TIME = (
+#: the changes of each round with their names; %(n)s is the number of the round
+ROUND_CHANGES = (
     ("new orders", "INSERT INTO orders (customer_id, amount) SELECT n, n / 3.0 FROM generate_series(1, 5) n"),
     (
         "new order lines",
@@ -34,8 +34,8 @@ ALL_THE_TIME = (
     ("changed prices", "UPDATE products SET price = price + 0.1 WHERE sku = 'sku-' || %(n)s::int %% 300 + 1"),
 )
 
-#: what happens at once, while nobody runs
-MEANWHILE = (
+#: the changes made in one batch while no run is active
+BATCH_CHANGES = (
     ("changed orders", "UPDATE orders SET status = 'sent' WHERE id %% 12 = 0"),
     ("new orders", "INSERT INTO orders (customer_id, amount) SELECT n %% 9 + 1, n FROM generate_series(1, 2000) n"),
     ("changed customers", "UPDATE customers SET likes = likes || '{\"moved\": true}' WHERE id %% 4 = 1"),
@@ -68,33 +68,33 @@ class Writer:
     def _write(self) -> None:
         try:
             with psycopg.connect(self._url, autocommit=True) as connection:
-                turn = 0
-                while not self._stop.wait(PAUSE):
-                    turn += 1
-                    change(connection, ALL_THE_TIME, turn, self.done)
+                number = 0
+                while not self._stop.wait(ROUND_SECONDS):
+                    number += 1
+                    change(connection, ROUND_CHANGES, number, self.done)
         except psycopg.Error as failure:
             self._failure = failure
 
 
-def meanwhile(url: str) -> Counter[str]:
-    """Many changes at once; what was changed."""
+def change_many(url: str) -> Counter[str]:
+    """Make the batch of changes, and return the row counts."""
     done: Counter[str] = Counter()
     with psycopg.connect(url, autocommit=True) as connection:
-        change(connection, MEANWHILE, 0, done)
+        change(connection, BATCH_CHANGES, 0, done)
     return done
 
 
 def change(
     connection: psycopg.Connection[tuple[object, ...]],
     changes: tuple[tuple[str, str], ...],
-    turn: int,
+    number: int,
     done: Counter[str],
 ) -> None:
-    """Carry out each change in a transaction of its own, and count its rows."""
+    """Make each change in its own transaction, and count its rows."""
     for what, statement in changes:
-        done[what] += connection.execute(statement.encode(), {"n": turn}).rowcount
+        done[what] += connection.execute(statement.encode(), {"n": number}).rowcount
 
 
-def told(done: Counter[str]) -> str:
-    """What was done, in words."""
+def describe(done: Counter[str]) -> str:
+    """The row counts as text."""
     return ", ".join(f"{count:,} {what}" for what, count in done.items() if count)

@@ -35,7 +35,9 @@ def check(
     with report_errors(file, as_json=as_json):
         from penstock import wiring
         from penstock.cli.check.report import print_check
-        from penstock.config.choosing import chosen
+        from penstock.config.pipeline_choice import choose_pipelines
 
         loaded = wiring.load(file, sets or ())
-        raise typer.Exit(print_check(loaded, chosen(loaded, pipelines), stream, as_json=as_json, verbose=verbose))
+        raise typer.Exit(
+            print_check(loaded, choose_pipelines(loaded, pipelines), stream, as_json=as_json, verbose=verbose)
+        )

@@ -35,8 +35,8 @@ def discover(
     with report_errors(file, as_json=as_json):
         from penstock import wiring
         from penstock.cli.discover.report import print_tables
-        from penstock.config.choosing import only
+        from penstock.config.pipeline_choice import choose_pipeline
 
         loaded = wiring.load(file, sets or ())
-        name = only(loaded, pipeline, "penstock discover FILE")
+        name = choose_pipeline(loaded, pipeline, "penstock discover FILE")
         print_tables(loaded, name, columns=columns, why=why, as_json=as_json)

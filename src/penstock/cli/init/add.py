@@ -17,7 +17,7 @@ from penstock.cli.init.file_text import Stream, stream_lines
 from penstock.cli.init.proposal import InitOptions, check_streams, filter_tables, streams_for
 from penstock.cli.shared.render import count
 from penstock.config import File
-from penstock.config.choosing import only
+from penstock.config.pipeline_choice import choose_pipeline
 from penstock.errors import UNTOUCHED, InputError
 from penstock.links.postgres.literals import TableName
 from penstock.ports import Offered
@@ -31,7 +31,7 @@ def add(wanted: InitOptions) -> None:
     if not path.exists():
         raise _refused(f"there is no file {path} to add tables to", f"omit --add: penstock init -o {path}")
     file = wiring.load(wanted.output)
-    name = wanted.pipeline or only(file, None, "penstock init --add -o FILE")
+    name = wanted.pipeline or choose_pipeline(file, None, "penstock init --add -o FILE")
     text = path.read_text(encoding="utf-8")
     place = _InsertionPoint.of(text, name, wanted.output)
     with closing(wiring.build_source(file, name)) as source:

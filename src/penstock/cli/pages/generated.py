@@ -21,9 +21,9 @@ def texts(top: Path) -> dict[str, str]:
     """The generated content of each file, by path."""
     from penstock import sinks, sources
     from penstock.config.keys import models
-    from penstock.config.tables import filled
+    from penstock.config.reference_tables import fill_tables
 
-    page = filled((top / PAGE).read_text(), models(sources, sinks))
+    page = fill_tables((top / PAGE).read_text(), models(sources, sinks))
     return {SCHEMA: schema_text(), EXAMPLE: example_text(), PAGE: page}
 
 

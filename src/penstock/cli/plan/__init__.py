@@ -35,7 +35,7 @@ def plan(
     with report_errors(file, as_json=as_json):
         from penstock import wiring
         from penstock.cli.plan.report import print_plan
-        from penstock.config.choosing import chosen
+        from penstock.config.pipeline_choice import choose_pipelines
 
         loaded = wiring.load(file, sets or ())
-        raise typer.Exit(print_plan(loaded, chosen(loaded, pipelines), stream, slices, as_json=as_json))
+        raise typer.Exit(print_plan(loaded, choose_pipelines(loaded, pipelines), stream, slices, as_json=as_json))

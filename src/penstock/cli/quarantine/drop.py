@@ -42,10 +42,10 @@ def _drop(
     from penstock.cli.quarantine.sinks import require_quarantine, require_streams
     from penstock.cli.shared.confirm import confirm
     from penstock.cli.shared.render import count
-    from penstock.config.choosing import only
+    from penstock.config.pipeline_choice import choose_pipeline
 
     file = wiring.load(path, sets)
-    name = only(file, pipeline, "penstock quarantine drop FILE")
+    name = choose_pipeline(file, pipeline, "penstock quarantine drop FILE")
     sink, quarantine = require_quarantine(file, name)
     with closing(sink):
         require_streams(file, name, quarantine, streams)

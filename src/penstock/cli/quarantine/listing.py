@@ -46,11 +46,11 @@ def _list(
 
     from penstock import wiring
     from penstock.cli.quarantine.sinks import require_quarantine, require_streams, sink_of
-    from penstock.config.choosing import chosen
+    from penstock.config.pipeline_choice import choose_pipelines
 
     file = wiring.load(path, sets)
     documents: list[dict[str, Any]] = []
-    for name in chosen(file, pipelines):
+    for name in choose_pipelines(file, pipelines):
         found = require_quarantine(file, name) if pipelines else sink_of(file, name)
         if found is None:
             continue

@@ -56,10 +56,10 @@ def _replay(
     from penstock import wiring
     from penstock.cli.quarantine.sinks import require_quarantine, require_streams
     from penstock.cli.shared.render import count, describe_outcome
-    from penstock.config.choosing import only
+    from penstock.config.pipeline_choice import choose_pipeline
 
     file = wiring.load(path, sets)
-    name = only(file, pipeline, "penstock quarantine replay FILE")
+    name = choose_pipeline(file, pipeline, "penstock quarantine replay FILE")
     sink, quarantine = require_quarantine(file, name)
     stay = 0
     results: list[dict[str, Any]] = []

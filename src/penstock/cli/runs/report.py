@@ -12,7 +12,7 @@ from typing import Any
 from penstock import wiring
 from penstock.cli.shared.failures import minute
 from penstock.cli.shared.render import count, size, span
-from penstock.config.choosing import chosen
+from penstock.config.pipeline_choice import choose_pipelines
 from penstock.core.messages import stamp
 from penstock.core.reports import DayOfRuns
 from penstock.ports import RunRecord, Store
@@ -28,7 +28,7 @@ def print_runs(
     path: str, sets: Sequence[str], pipelines: list[str] | None, days: int, *, each: bool, as_json: bool
 ) -> None:
     file = wiring.load(path, sets)
-    names = chosen(file, pipelines)
+    names = choose_pipelines(file, pipelines)
     missing = wiring.missing_store(file)
     now = wiring.SystemClock().now()
     documents: list[dict[str, Any]] = []

@@ -12,7 +12,7 @@ from penstock import wiring
 from penstock.cli.shared.engine_run import mark_describer
 from penstock.cli.shared.status_document import pipeline_document
 from penstock.config import File
-from penstock.config.choosing import chosen
+from penstock.config.pipeline_choice import choose_pipelines
 from penstock.core.names import suggest
 from penstock.errors import UNTOUCHED, InputError, filled
 from penstock.ports import Store
@@ -32,7 +32,7 @@ def print_status(
 ) -> None:
     """Print the status of pipelines, or of some of their streams; with `worker`, also that of the warm worker."""
     file = wiring.load(path, sets)
-    names = chosen(file, pipelines)
+    names = choose_pipelines(file, pipelines)
     now = wiring.SystemClock().now()
     missing = wiring.missing_store(file)
     documents = []

@@ -53,10 +53,10 @@ def _history(
 
     from penstock import wiring
     from penstock.cli.shared.engine_run import mark_describer
-    from penstock.config.choosing import chosen
+    from penstock.config.pipeline_choice import choose_pipelines
 
     file = wiring.load(path, sets)
-    names = chosen(file, pipelines)
+    names = choose_pipelines(file, pipelines)
     missing = wiring.missing_store(file)
     documents: list[dict[str, Any]] = []
     if missing is None:

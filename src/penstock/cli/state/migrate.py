@@ -48,10 +48,10 @@ def _migrate(path: str, sets: list[str], streams: list[str], pipeline: str | Non
     from penstock.cli.shared.render import count
     from penstock.cli.shared.signals import Signals
     from penstock.cli.state.preview import require_store, require_stream
-    from penstock.config.choosing import only
+    from penstock.config.pipeline_choice import choose_pipeline
 
     file = wiring.load(path, sets)
-    name = only(file, pipeline, f"penstock state migrate FILE --stream {streams[0]}")
+    name = choose_pipeline(file, pipeline, f"penstock state migrate FILE --stream {streams[0]}")
     require_store(file, "migrate")
     chosen = list(dict.fromkeys(streams))
     with closing(wiring.open_store(file)) as store:

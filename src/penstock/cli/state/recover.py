@@ -39,10 +39,10 @@ def _recover(
     from penstock.cli.shared.confirm import confirm
     from penstock.cli.shared.engine_run import run_engine
     from penstock.cli.shared.signals import Signals
-    from penstock.config.choosing import only
+    from penstock.config.pipeline_choice import choose_pipeline
 
     file = wiring.load(path, sets)
-    name = only(file, pipeline, "penstock state recover FILE")
+    name = choose_pipeline(file, pipeline, "penstock state recover FILE")
     which = ", ".join(streams) if streams else "every stream"
     lines = [
         f"{name}: the marks of {which} are set to what the sink holds; open slices are dropped.",

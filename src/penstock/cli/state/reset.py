@@ -49,10 +49,10 @@ def _reset(path: str, sets: list[str], streams: list[str], pipeline: str | None,
     from penstock.cli.shared.engine_run import run_engine
     from penstock.cli.shared.signals import Signals
     from penstock.cli.state.preview import require_store
-    from penstock.config.choosing import only
+    from penstock.config.pipeline_choice import choose_pipeline
 
     file = wiring.load(path, sets)
-    name = only(file, pipeline, f"penstock state reset FILE --stream {streams[0]}")
+    name = choose_pipeline(file, pipeline, f"penstock state reset FILE --stream {streams[0]}")
     require_store(file, "reset")
     chosen = list(dict.fromkeys(streams))
     with closing(wiring.open_store(file)) as store:

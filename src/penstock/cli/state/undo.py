@@ -61,11 +61,11 @@ def _undo(
     from penstock.cli.shared.engine_run import run_engine
     from penstock.cli.shared.signals import Signals
     from penstock.cli.state.preview import SourcePreview, describe_duplicates, require_store, require_stream
-    from penstock.config.choosing import only
+    from penstock.config.pipeline_choice import choose_pipeline
     from penstock.engine import undoing
 
     file = wiring.load(path, sets)
-    name = only(file, pipeline, f"penstock state undo FILE --stream {stream}")
+    name = choose_pipeline(file, pipeline, f"penstock state undo FILE --stream {stream}")
     require_store(file, "undo")
     with closing(wiring.open_store(file)) as store:
         state = require_stream(file, store, name, stream)

@@ -105,12 +105,12 @@ def _upkeep(
     from penstock.cli.shared.signals import Signals
     from penstock.cli.upkeep.report import Report
     from penstock.cli.upkeep.targets import find_targets, parse_steps, select_tables
-    from penstock.config.choosing import chosen
+    from penstock.config.pipeline_choice import choose_pipelines
 
     steps = parse_steps(only)
     with Signals():
         file = wiring.load(path, sets)
-        targets = select_tables(file, find_targets(file, chosen(file, pipelines)), tables)
+        targets = select_tables(file, find_targets(file, choose_pipelines(file, pipelines)), tables)
         report = Report(file, as_json=as_json)
         gc.freeze()
         gc.enable()
@@ -137,13 +137,13 @@ def _accept(
     from penstock.cli.shared.signals import Signals
     from penstock.cli.upkeep.report import Report
     from penstock.cli.upkeep.targets import find_targets, select_tables
-    from penstock.config.choosing import chosen
+    from penstock.config.pipeline_choice import choose_pipelines
     from penstock.lake.foreign import accept
     from penstock.lake.upkeep.work import Done
 
     with Signals():
         file = wiring.load(path, sets)
-        targets = select_tables(file, find_targets(file, chosen(file, pipelines), read=True), tables)
+        targets = select_tables(file, find_targets(file, choose_pipelines(file, pipelines), read=True), tables)
         report = Report(file, as_json=as_json)
 
         if not dry_run:

@@ -1,7 +1,7 @@
-"""What a YAML parser complains about, in plain words: the line to look at, and what to write instead.
+"""Explains errors of the YAML parser: the line with the mistake, and what to write instead.
 
-The parser notices most mistakes late, at the line after or at the end of the file. Texts of the file are not repeated:
-they may be passwords.
+The parser detects most mistakes late, on the next line or at the end of the file. Messages do not repeat the file's
+content, which may contain passwords.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from penstock.config.mistakes import Path
 
 _KEY = re.compile(r"\s*(- +)*[^\s#][^#]*?:(\s|$)")
 _OWN = re.compile(r"""[ \t]*([\w-]+|"[\w. -]+"|'[\w. -]+') *:(?:\s|$)""")
-#: a key whose value is on the lines below it
+#: a key whose value is on the following lines
 _PARENT = re.compile(_OWN.pattern + r"\s*([&!#].*)?$")
 _QUOTES = "put the value in quotes"
 
 
 @dataclass(frozen=True, slots=True)
-class _Trouble:
-    """What the parser says. Lines and columns are counted from 0."""
+class _ParserError:
+    """An error of the parser. Lines and columns are counted from 0."""
 
     lines: list[str]
-    #: what it was doing, and where that began
+    #: what the parser was reading, and its start
     context: str
     begun: tuple[int, int]
-    #: what it met, and where
+    #: what the parser found, and where
     problem: str
     met: tuple[int, int]
 
@@ -42,20 +42,20 @@ class _Trouble:
 
     @property
     def before(self) -> int:
-        """The last line with something on it before the one where the trouble was met."""
+        """The last non-empty line before the error."""
         line = max(0, self.met[0] - 1)
         while line > 0 and not self.text(line).split("#")[0].strip():
             line -= 1
         return line
 
 
-def explained(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
-    """The line, counted from 1, and what is wrong with it."""
+def explain_error(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
+    """The line, counted from 1, and the message."""
     mark = error.problem_mark or error.context_mark
     if mark is None:
         return 1, f"not valid YAML: {error.problem or error.context}"
     begun = error.context_mark or mark
-    trouble = _Trouble(
+    trouble = _ParserError(
         text.split("\n"),
         error.context or "",
         (begun.line, begun.column),
@@ -70,14 +70,14 @@ def explained(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
     return mark.line + 1, f"not valid YAML at column {mark.column + 1}: {words}"
 
 
-def way(lines: list[str], line: int) -> Path:
-    """The keys around a line, counted from 1, as far as indentation tells."""
+def enclosing_keys(lines: list[str], line: int) -> Path:
+    """The keys that enclose a line, counted from 1, according to indentation."""
     *above, here = lines[:line]
     own = _OWN.match(here)
     path = [own[1].strip("\"'")] if own else []
     deeper = _indent(here)
     if "\t" in here[:deeper]:
-        # A tab is as wide as one likes: the line is taken for a neighbour of the one above, or for a part of it.
+        # The width of a tab is unknown: treat the line as a sibling of the line above, or as its child.
         before = next((written for written in reversed(above) if written.strip()), "")
         deeper = _indent(before) + bool(_PARENT.match(before))
     for written in reversed(above):
@@ -92,7 +92,7 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _space(trouble: _Trouble) -> tuple[int, str] | None:
+def _space(trouble: _ParserError) -> tuple[int, str] | None:
     for line in (trouble.met[0], trouble.before):
         found = re.match(r"[ \t]*([\u00a0\u2000-\u200b\u202f\u3000])", trouble.text(line))
         if found:
@@ -100,38 +100,38 @@ def _space(trouble: _Trouble) -> tuple[int, str] | None:
     return None
 
 
-def _token(trouble: _Trouble) -> tuple[int, str] | None:
+def _token(trouble: _ParserError) -> tuple[int, str] | None:
     if "cannot start any token" not in trouble.problem:
         return None
     line, column = trouble.met
     if trouble.character == "\t":
         where = "indented with a tab" if not trouble.text(line)[:column].strip() else "a tab before a value"
-        return line, f"{where}; YAML wants spaces"
-    return line, f"a value cannot begin with '{trouble.character}'; {_QUOTES}"
+        return line, f"{where}; YAML requires spaces"
+    return line, f"a value cannot start with '{trouble.character}'; {_QUOTES}"
 
 
-def _quote(trouble: _Trouble) -> tuple[int, str] | None:
+def _quote(trouble: _ParserError) -> tuple[int, str] | None:
     if "quoted scalar" not in trouble.context or "unexpected" not in trouble.problem:
         return None
     line, column = trouble.begun
     return line, f"the quote at column {column + 1} is never closed"
 
 
-def _bracket(trouble: _Trouble) -> tuple[int, str] | None:
+def _bracket(trouble: _ParserError) -> tuple[int, str] | None:
     if "flow" not in trouble.context:
         return None
     line, column = trouble.met
     if trouble.text(line)[column - 1 : column + 1] == "${":
-        return line, 'a variable between brackets needs quotes: "${NAME}"'
+        return line, 'quote a variable between brackets: "${NAME}"'
     begun, at = trouble.begun
     opened = trouble.text(begun)[at : at + 1]
     closed = "}" if opened == "{" else "]"
     if line != begun:
         return begun, f"the '{opened}' at column {at + 1} is never closed: '{closed}' is missing"
-    return line, f"expected ',' or '{closed}' before column {column + 1}; a text with brackets or commas needs quotes"
+    return line, f"expected ',' or '{closed}' before column {column + 1}; quote strings that contain brackets or commas"
 
 
-def _colon(trouble: _Trouble) -> tuple[int, str] | None:
+def _colon(trouble: _ParserError) -> tuple[int, str] | None:
     if "could not find expected ':'" not in trouble.problem:
         return None
     line = trouble.begun[0]
@@ -140,7 +140,7 @@ def _colon(trouble: _Trouble) -> tuple[int, str] | None:
     return line, "':' is missing; write 'key: value'"
 
 
-def _second_colon(trouble: _Trouble) -> tuple[int, str] | None:
+def _second_colon(trouble: _ParserError) -> tuple[int, str] | None:
     if "mapping values are not allowed" not in trouble.problem:
         return None
     line, column = trouble.met
@@ -156,17 +156,17 @@ def _second_colon(trouble: _Trouble) -> tuple[int, str] | None:
     return trouble.before, "':' is missing at the end of the line; write 'key:'"
 
 
-def _indentation(trouble: _Trouble) -> tuple[int, str] | None:
+def _indentation(trouble: _ParserError) -> tuple[int, str] | None:
     if "did not find expected" not in trouble.problem or "block" not in trouble.context:
         return None
     line, column = trouble.met
     if trouble.text(line)[:column].strip():
-        return line, f"text after the end of a value at column {column + 1}; a quote inside quotes is written twice"
+        return line, f"text after the end of a value at column {column + 1}; double a quote inside quotes"
     above = _indent(trouble.text(trouble.before))
-    return (line, f"indented by {column}, but the line above it by {above}") if above != column else None
+    return (line, f"indented by {column}, but the line above by {above}") if above != column else None
 
 
-def _escape(trouble: _Trouble) -> tuple[int, str] | None:
+def _escape(trouble: _ParserError) -> tuple[int, str] | None:
     if "escape" not in trouble.problem:
         return None
-    return trouble.met[0], "a backslash has a meaning in double quotes; use single quotes"
+    return trouble.met[0], "invalid backslash escape in double quotes; use single quotes"

@@ -1,4 +1,4 @@
-"""Tables of keys for the reference page, made from the models and put between markers.
+"""Generates the tables of keys in the reference page, between markers.
 
 A marker names a mapping as `keys.models` does: `<!-- keys: sink lake upkeep -->` … `<!-- end of keys -->`.
 """
@@ -16,18 +16,18 @@ from penstock.config.keys import Key, keys
 _MARKED = re.compile(r"(?P<begin><!-- keys: (?P<name>[^>]+?) -->\n).*?(?P<end><!-- end of keys -->\n)", re.DOTALL)
 
 
-def marked(page: str) -> list[str]:
-    """The mappings whose tables a page has."""
+def tables_in(page: str) -> list[str]:
+    """The names of the mappings whose tables a page contains."""
     return [found["name"] for found in _MARKED.finditer(page)]
 
 
-def filled(page: str, models: Mapping[str, type[BaseModel]]) -> str:
-    """The page with its tables as the models have them; KeyError if a marker names no mapping."""
+def fill_tables(page: str, models: Mapping[str, type[BaseModel]]) -> str:
+    """Regenerate the tables of a page; KeyError if a marker names no mapping."""
     return _MARKED.sub(lambda found: found["begin"] + table(models[found["name"]]) + found["end"], page)
 
 
 def table(model: type[BaseModel]) -> str:
-    """A model's keys as a table in Markdown."""
+    """A model's keys as a Markdown table."""
     rows = [f"| `{key.name}` | {_default(key)} | {key.meaning} |\n" for key in keys(model)]
     return "\n| key | default | meaning |\n|---|---|---|\n" + "".join(rows) + "\n"
 
@@ -35,8 +35,8 @@ def table(model: type[BaseModel]) -> str:
 def _default(key: Key) -> str:
     if key.required:
         return "required"
-    if key.default_in_words:
-        return key.default_in_words
+    if key.default_text:
+        return key.default_text
     if isinstance(key.field.default, timedelta):
         days = key.field.default / timedelta(days=1)
         return f"{days:g} days"

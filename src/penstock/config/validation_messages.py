@@ -1,4 +1,4 @@
-"""What Pydantic found, in plain words, without showing what must stay hidden."""
+"""Turns Pydantic's errors into messages that do not reveal secrets."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from penstock.config.document import Document, resolve
 from penstock.config.mistakes import SYNONYMS, UNKNOWN, Path, visible
 from penstock.core.names import nearest, suggest
 
-#: what was expected, by Pydantic's name for the error
+#: the expected value by Pydantic's error type
 _EXPECTED = {
-    "string_type": "text",
+    "string_type": "a string",
     "int_type": "a whole number",
     "int_from_float": "a whole number",
     "int_parsing": "a whole number",
@@ -38,7 +38,7 @@ _EXPECTED = {
     "path_type": "a path",
 }
 _BOUNDS = {
-    "greater_than": ("more than", "gt"),
+    "greater_than": ("greater than", "gt"),
     "greater_than_equal": ("at least", "ge"),
     "less_than": ("less than", "lt"),
     "less_than_equal": ("at most", "le"),
@@ -46,22 +46,22 @@ _BOUNDS = {
 _CHOICES = re.compile(r"'((?:[^'\\]|\\.)*)'")
 MISSING = "required key is missing"
 _NUMBERS = {"a whole number", "a number"}
-#: variables as others write them, and quotes as word processors do
+#: variables in the syntax of other tools, and typographic quotes
 _OTHER_VARIABLES = re.compile(r"\$[A-Za-z_]\w*|%\w+%|.?\{\{.*\}\}")
 _OTHER_QUOTES = tuple("\u2018\u2019\u201c\u201d\u00ab\u201e")
-#: parts of an address that everybody's has
+#: common parts of URLs that are not secret
 _NO_SECRETS = {"postgresql", "postgres", "jdbc", "5432"}
 
 
 def mistakes_of(
     errors: Iterable[ErrorDetails], model: type[BaseModel], data: Any, root: Path, document: Document
 ) -> list[tuple[Path, str]]:
-    """Each mistake as its path from the top of the file and its words."""
-    placed = places_of(errors, data)
+    """The path from the top of the file and the message of each mistake."""
+    placed = locate_errors(errors, data)
     paths = {path for path, _ in placed}
     found: dict[Path, list[ErrorDetails]] = {}
     for path, error in placed:
-        # A union complains once per member: a member that fits further in is the one that was meant.
+        # A union reports one error per member. An error deeper inside belongs to the member that was meant.
         if _wanted(error) and any(len(p) > len(path) and p[: len(path)] == path for p in paths):
             continue
         found.setdefault(path, []).append(error)
@@ -69,48 +69,48 @@ def mistakes_of(
     for path, at_path in found.items():
         whole = root + path
         if not _repeats(whole, at_path, document):
-            described = _Described(document, whole, _value(data, path), _hides(model, path), _fields(model, path))
-            result.append((whole, described.words(at_path, _fields(model, path[:-1]))))
+            message = _ValueMessage(document, whole, _value(data, path), _hides(model, path), _fields(model, path))
+            result.append((whole, message.text(at_path, _fields(model, path[:-1]))))
     return result
 
 
-def places_of(errors: Iterable[ErrorDetails], data: Any) -> list[tuple[Path, ErrorDetails]]:
-    """Each error with its path within the data."""
+def locate_errors(errors: Iterable[ErrorDetails], data: Any) -> list[tuple[Path, ErrorDetails]]:
+    """Each error with its path in the data."""
     return [(_path(error["loc"], data), error) for error in errors]
 
 
 def offers_null(error: ErrorDetails) -> bool:
-    """Whether one of the choices that were expected is called `null`."""
+    """Whether `null` is one of the expected choices."""
     return error["type"] == "literal_error" and "null" in _CHOICES.findall(str(error["ctx"]["expected"]))
 
 
 def expected(wanted: str, value: Any, document: Document, path: Path) -> str:
-    """`expected text, not 5`."""
-    return _Described(document, path, value, hidden=False).expected([wanted])
+    """`expected a string, not 5`."""
+    return _ValueMessage(document, path, value, hidden=False).expected([wanted])
 
 
 def shown(value: Any, document: Document, path: Path) -> str:
-    """A value as it may be printed."""
-    return _Described(document, path, value, hidden=False).shown()
+    """A value as it may be printed, without secrets."""
+    return _ValueMessage(document, path, value, hidden=False).shown()
 
 
-def without_secrets(text: str, document: Document, path: Path) -> str:
-    """Somebody else's words about a value, without what came from variables."""
-    return _Described(document, path, None, hidden=False).without_secrets(text)
+def remove_secrets(text: str, document: Document, path: Path) -> str:
+    """Remove the values of variables from a message about a value."""
+    return _ValueMessage(document, path, None, hidden=False).remove_secrets(text)
 
 
 def example(model: type[BaseModel], path: Path) -> str:
-    """What to write for a key that is missing; empty: the model has no example."""
+    """An example for a missing key; empty if the model has none."""
     for field in (model.model_fields.get(str(path[-1])), *_named(model, str(path[-1]))):
         if field is not None and field.examples:
-            from penstock.config.annotated import spelt
+            from penstock.config.annotated import to_yaml
 
-            return f"; for example {path[-1]}: {spelt(field.examples[0])}"
+            return f"; for example {path[-1]}: {to_yaml(field.examples[0])}"
     return ""
 
 
 def _named(model: type[BaseModel], name: str) -> list[FieldInfo]:
-    """The fields of a name in the mappings inside of a model."""
+    """The fields with this name in the nested mappings of a model."""
     inner = [i for f in model.model_fields.values() for i in _members(f.annotation)]
     models = [i for i in inner if isinstance(i, type) and issubclass(i, BaseModel)]
     return [field for m in models for key, field in m.model_fields.items() if (field.alias or key) == name]
@@ -124,34 +124,34 @@ def _repeats(path: Path, errors: list[ErrorDetails], document: Document) -> bool
 
 
 def _wanted(error: ErrorDetails) -> str | None:
-    """What would have been right, where Pydantic knows it."""
+    """The expected value, if Pydantic reports it."""
     if error["type"] in ("literal_error", "enum"):
         return str(error["ctx"]["expected"])
     return _EXPECTED.get(error["type"])
 
 
-class _Described:
-    """One value, and how to speak of it."""
+class _ValueMessage:
+    """Composes messages about one value."""
 
     def __init__(self, document: Document, path: Path, value: Any, hidden: bool, keys: Sequence[str] = ()) -> None:
         self._document = document
         self._path = path
         self._value = value
         self._hidden = hidden
-        #: those of the mapping that should be here
+        #: the keys of the mapping that is expected here
         self._keys = keys
 
-    def words(self, errors: list[ErrorDetails], siblings: Iterable[str]) -> str:
+    def text(self, errors: list[ErrorDetails], siblings: Iterable[str]) -> str:
         wanted = list(dict.fromkeys(filter(None, map(_wanted, errors))))
-        said = self.expected(wanted) if wanted else self._one(errors[0], siblings)
-        return said + self._spelling()
+        message = self.expected(wanted) if wanted else self._one(errors[0], siblings)
+        return message + self._syntax_hint()
 
     def expected(self, wanted: list[str]) -> str:
         hint = self._hint(wanted)
         return f"expected {' or '.join(wanted)}, not {self.shown()}" + (f"; {hint}" if hint else "")
 
     def _hint(self, wanted: list[str]) -> str | None:
-        """What to write instead, where it can be told."""
+        """What to write instead, if it is known."""
         if "a mapping" in wanted:
             return self._mapping_hint()
         if self._value is None:
@@ -161,7 +161,7 @@ class _Described:
         match self._value:
             case dict() if "a list" in wanted:
                 return "write a list: [a, b]"
-            case bool() | int() | float() if "text" in wanted:
+            case bool() | int() | float() if "a string" in wanted:
                 return f'put it in quotes: "{self.shown()}"'
             case str() if "a list" in wanted and wanted[0] == "a list":
                 return f"write a list: {json.dumps([visible(self._value)], ensure_ascii=False)}"
@@ -182,20 +182,20 @@ class _Described:
             name = visible(named)
             return f"write '{name}:' instead of '- {'name: ' * isinstance(first, dict)}{name}'"
         if self._value is None:
-            return "what belongs to it is written below it, indented"
+            return "write its keys below it, indented"
         return f"its keys: {', '.join(self._keys)}" if self._keys else "write it as 'key: value'"
 
-    def _spelling(self) -> str:
-        """What may be behind a mistake in a text."""
+    def _syntax_hint(self) -> str:
+        """A hint about the YAML syntax that may have caused the mistake."""
         place = self._document.places.get(self._path)
         if place and place.cut:
-            return "; ' #' begins a comment: put the value in quotes if it is a part of it"
+            return "; ' #' starts a comment: quote the value if it is part of it"
         if not isinstance(self._value, str):
             return ""
         if self._value[:1] in _OTHER_QUOTES:
-            return "; quotes are written \" or '"
+            return "; use the quotes \" or '"
         other = _OTHER_VARIABLES.fullmatch(self._value) and not self._document.variables(self._path)
-        return "; a variable is written ${NAME}" if other else ""
+        return "; write variables as ${NAME}" if other else ""
 
     def _one(self, error: ErrorDetails, siblings: Iterable[str]) -> str:
         kind, context = error["type"], error.get("ctx", {})
@@ -213,8 +213,8 @@ class _Described:
         if kind in ("string_too_short", "too_short") and isinstance(self._value, str):
             return f"must have at least {context['min_length']} characters"
         if kind in ("value_error", "assertion_error"):
-            return self.without_secrets(str(context["error"]))
-        return self.without_secrets(error["msg"][:1].lower() + error["msg"][1:])
+            return self.remove_secrets(str(context["error"]))
+        return self.remove_secrets(error["msg"][:1].lower() + error["msg"][1:])
 
     @property
     def _secret(self) -> bool:
@@ -240,17 +240,17 @@ class _Described:
             case int() | float():
                 return "a number" if self._hidden else f"{self._value}"
             case _:
-                return "this text" if self._hidden else f"'{visible(str(self._value))}'"
+                return "this string" if self._hidden else f"'{visible(str(self._value))}'"
 
-    def without_secrets(self, text: str) -> str:
-        """A validator's own words. It was told the values, so whatever came from a variable is struck out."""
+    def remove_secrets(self, text: str) -> str:
+        """Remove secrets from a validator's message: replace everything that came from a variable."""
         hidden = {
             value
             for path, place in self._document.places.items()
             if place.variables and isinstance(value := _value(self._document.data, path), str)
         }
         if self._secret:
-            # Of the value itself its pieces too: a validator may quote the password in a URL.
+            # Remove parts of the value too: a validator may quote the password in a URL.
             hidden |= {str(self._value), *re.findall(r"[^\s:/@?&=,;]{3,}", str(self._value))} - _NO_SECRETS
         hidden |= {repr(value)[1:-1] for value in hidden}
         for value in sorted(filter(None, hidden), key=len, reverse=True):
@@ -259,7 +259,7 @@ class _Described:
 
 
 def _path(loc: tuple[str | int, ...], data: Any) -> Path:
-    """Where in the data an error is. Pydantic's own steps, such as the member of a union, are left out."""
+    """The path of an error in the data, without Pydantic's own steps such as the member of a union."""
     path: list[str | int] = []
     for index, step in enumerate(loc):
         last = index == len(loc) - 1
@@ -268,7 +268,7 @@ def _path(loc: tuple[str | int, ...], data: Any) -> Path:
             path.append(step)
             data = data[step]
         elif last and isinstance(data, Mapping) and isinstance(step, str) and step.isidentifier():
-            path.append(step)  # a key that is missing
+            path.append(step)  # a missing key
     return tuple(path)
 
 
@@ -284,7 +284,7 @@ def _value(data: Any, path: Path) -> Any:
 
 
 def _annotation(model: type[BaseModel], path: Path) -> Any:
-    """The type that a model gives to what lies at a path."""
+    """The type of the value at a path of a model."""
     here: Any = model
     for step in path:
         for inner in _members(here):
@@ -297,7 +297,7 @@ def _annotation(model: type[BaseModel], path: Path) -> Any:
 
 
 def _members(annotation: Any) -> list[Any]:
-    """A type and every type inside it: of a union, a list, a mapping."""
+    """A type and every type nested in it."""
     return [annotation, *(member for inner in get_args(annotation) for member in _members(inner))]
 
 

@@ -1,4 +1,4 @@
-"""Which of a file's pipelines someone means."""
+"""Chooses the pipelines that a command works on."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from penstock.core.names import suggest
 from penstock.errors import UNTOUCHED, InputError, filled
 
 
-def chosen(file: File, names: Sequence[str] | None) -> list[str]:
-    """The pipelines that were named; all if none was."""
+def choose_pipelines(file: File, names: Sequence[str] | None) -> list[str]:
+    """The named pipelines; all pipelines of the file if none was named."""
     known = list(file.pipelines)
     for name in names or ():
         if name not in known:
             raise InputError(
                 f"there is no pipeline '{name}' in {file.path}; {suggest(name, known, 'pipelines')}",
                 safe=UNTOUCHED,
-                next_step="name one of the file's pipelines",
+                next_step="use one of the file's pipelines",
             )
     return list(dict.fromkeys(names)) if names else known
 
 
-def only(file: File, name: str | None, command: str) -> str:
-    """The one pipeline that a command is about. `command`: the command without it, for the next step of an error."""
-    names = chosen(file, [name] if name else None)
+def choose_pipeline(file: File, name: str | None, command: str) -> str:
+    """The one pipeline that a command works on; `command` is the command without it, for the next step of an error."""
+    names = choose_pipelines(file, [name] if name else None)
     if len(names) > 1:
         raise InputError(
             f"{file.path} has {len(names)} pipelines: {', '.join(names)}",
             safe=UNTOUCHED,
-            next_step=f"name one of them, as in: {filled(command, file.path, names[0])}",
+            next_step=f"name one of them, for example: {filled(command, file.path, names[0])}",
         )
     return names[0]

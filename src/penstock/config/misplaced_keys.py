@@ -1,4 +1,4 @@
-"""Where a key belongs that is not valid where it stands: asked only after a mistake was found."""
+"""Finds the mapping to which a misplaced key belongs; used only to explain a mistake."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from penstock.config.models import FileKeys, PipelineKeys, StreamKeys
 from penstock.shaping.options import Shape
 
 
-def belongs(key: str, path: Path, data: Any, sources: Registry, sinks: Registry) -> str | None:
-    """What a key of the mapping at a path should be a part of; None: there is no such key anywhere."""
+def find_owner(key: str, path: Path, data: Any, sources: Registry, sinks: Registry) -> str | None:
+    """The mapping to which a key at a path belongs; None if there is no such key."""
     if key == "type":
-        return None  # of all sources and sinks; and where it may stand, it is known
-    return next((where for where, names in _places(path, data, sources, sinks) if key in names), None)
+        return None  # every source and sink has it, and it is reported where it is missing
+    return next((where for where, names in _candidates(path, data, sources, sinks) if key in names), None)
 
 
 def looks_like_a_pipeline(value: Any) -> bool:
     return isinstance(value, dict) and bool({"source", "sink"} & value.keys())
 
 
-def _places(path: Path, data: Any, sources: Registry, sinks: Registry) -> Iterator[tuple[str, set[str]]]:
-    """What has keys of its own, the nearest first. Nothing is said of mappings inside of options."""
+def _candidates(path: Path, data: Any, sources: Registry, sinks: Registry) -> Iterator[tuple[str, set[str]]]:
+    """The mappings with their keys, nearest first; mappings nested in options are not included."""
     top, pipeline = ("the top of the file", names_of(FileKeys)), ("a pipeline", names_of(PipelineKeys))
     match path:
         case ():
