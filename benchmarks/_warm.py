@@ -70,7 +70,7 @@ class Warm(Kept):
         return self.tell(pipeline)
 
 
-def run(path: str, pipeline: str, kept: wiring.Kept) -> dict[str, Any]:
+def run(path: str, pipeline: str, kept: wiring.SharedSparkRuntime) -> dict[str, Any]:
     """One run from the store's opening to its closing, as the command does it."""
     said: list[tuple[float, Any]] = []
     begun = time.perf_counter()
@@ -81,7 +81,7 @@ def run(path: str, pipeline: str, kept: wiring.Kept) -> dict[str, Any]:
             pipeline,
             store=store,
             emit=lambda message: said.append((time.perf_counter(), message)),
-            kept=kept,
+            shared_runtime=kept,
         )
         eof = engine.run()
     seconds = time.perf_counter() - begun
@@ -95,7 +95,7 @@ def run(path: str, pipeline: str, kept: wiring.Kept) -> dict[str, Any]:
 
 def main() -> None:
     path = sys.argv[1]
-    kept = wiring.Kept(wiring.runtime_for(wiring.load(path)).spark)
+    kept = wiring.SharedSparkRuntime(wiring.runtime_for(wiring.load(path)).spark)
     try:
         for line in sys.stdin:
             print(json.dumps(run(path, line.strip(), kept)), flush=True)

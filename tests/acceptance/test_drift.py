@@ -398,8 +398,8 @@ def test_a_column_that_was_dropped_in_the_lake_too_does_not_come_back(database: 
 def test_a_keyed_and_partitioned_table_follows(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = {"mode": "merge", "partition_by": ["bucket(4, id)"]}
     ground = Ground(database, tmp_path, "lake", stream)
-    kept = wiring.Kept(wiring.hands_for(wiring.load(str(tmp_path / "shop.yaml"))).spark)
-    monkeypatch.setattr(wiring, "hands_for", lambda *_, **__: kept)
+    kept = wiring.SharedSparkRuntime(wiring.runtime_for(wiring.load(str(tmp_path / "shop.yaml"))).spark)
+    monkeypatch.setattr(wiring, "runtime_for", lambda *_, **__: kept)
     try:
         ground.ran()
         ground.sql(

@@ -162,7 +162,7 @@ def shop(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "1000")
     monkeypatch.setattr(wiring, "make_mover", lambda *_, **__: LoopMover())
-    monkeypatch.setattr(wiring, "hands_for", lambda *_, **__: wiring.Kept(spark))
+    monkeypatch.setattr(wiring, "runtime_for", lambda *_, **__: wiring.SharedSparkRuntime(spark))
     with psycopg.connect(database, autocommit=True) as db:
         db.execute("CREATE TABLE orders (id bigint PRIMARY KEY, note text, updated_at timestamptz NOT NULL)")
         db.execute("CREATE INDEX ON orders (updated_at, id)")

@@ -213,7 +213,7 @@ def test_an_empty_table_has_its_columns(spark: SparkSession, shop: str) -> None:
 
 
 def test_bad_input(spark: SparkSession, shop: str) -> None:
-    with pytest.raises(StreamRefused, match="no stream 'ordes'; did you mean 'orders'") as refused:
+    with pytest.raises(StreamRefused, match="there is no stream 'ordes'; did you mean 'orders'") as refused:
         penstock.read(spark, "shop.yaml", "ordes")
     assert (refused.value.pipeline, refused.value.stream) == ("shop", "ordes")
     with pytest.raises(InputError, match="no pipeline 'shp'"):

@@ -19,8 +19,8 @@ pipelines:
     streams: {{orders: {{cursor: at, tiebreaker: id{more}}}}}
 """
 POSTGRES = '{type: postgres, url: "postgresql://a@localhost/copy"}'
-ONE = "The sink keeps one row for each key: rows that come again take the place of what is there."
-TWICE = "The {} sink adds: rows that come again are there twice."
+ONE = "The sink keeps one row per key: rows delivered again replace the existing ones."
+TWICE = "The {} sink appends: rows delivered again are duplicated."
 
 
 @pytest.mark.parametrize(
@@ -40,5 +40,5 @@ def test_it_depends_on_the_sinks_mode(tmp_path: Path, sink: str, more: str, key:
     path.write_text(FILE.format(sink=sink, more=more))
     file = wiring.load(str(path))
     assert describe_duplicates(file, "shop", StreamInfo("orders", Kind.ROWS, key)) == words
-    refresh = "A full refresh takes the place of the one before: nothing is there twice."
+    refresh = "A full refresh replaces the previous one: no row is duplicated."
     assert describe_duplicates(file, "shop", StreamInfo("orders", Kind.REFRESH, key)) == refresh

@@ -60,7 +60,7 @@ def test_a_stream_that_is_fine_has_its_guarantees_and_gaps(shop: Shop) -> None:
 def test_the_same_as_text(shop: Shop) -> None:
     done = check(shop)
     assert done.code == 0
-    assert "✓ orders: by updated_at, id, 5 columns; not begun" in done.out
+    assert "✓ orders: by updated_at, id, 5 columns; not started" in done.out
     assert "! deletes are not seen" in done.out
     assert "delivered exactly once" not in done.out, "short unless it is asked for more"
     assert "1 stream can be synced; --verbose shows 2 guarantees and 1 piece of advice" in done.out

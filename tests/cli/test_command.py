@@ -80,7 +80,7 @@ def test_a_missing_environment_variable(tmp_path: Path) -> None:
 
 def test_a_missing_file(tmp_path: Path) -> None:
     assert refused("status", "shop.yaml", folder=tmp_path) == (
-        f"error: shop.yaml: no such file\n{SAFE}\nNext: give the path of a pipeline file (YAML)\n"
+        f"error: shop.yaml: no such file\n{SAFE}\nNext: pass the path of a pipeline file (YAML)\n"
     )
 
 
@@ -130,8 +130,8 @@ def test_without_a_terminal_recover_needs_yes(tmp_path: Path) -> None:
     done = penstock("state", "recover", "shop.yaml", "--pipeline", "shop", folder=tmp_path, **ENVIRONMENT)
     assert done.returncode == 2
     assert done.stdout == (
-        "shop: the store's marks of every stream become what the sink holds; open slices are forgotten.\n"
-        "Slices that the sink cannot make whole are withdrawn from it, last first.\n"
+        "shop: the marks of every stream are set to what the sink holds; open slices are dropped.\n"
+        "Slices that are incomplete in the sink are withdrawn, newest first.\n"
     )
     assert done.stderr == (
         f"error: this must be confirmed, and there is no terminal to ask on\n{SAFE}\nNext: add --yes to the command\n"
@@ -144,8 +144,8 @@ def test_looking_makes_no_store(tmp_path: Path, verb: list[str]) -> None:
     done = penstock(*verb, "shop.yaml", folder=tmp_path, **ENVIRONMENT)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == (
-        f"There is no store at {tmp_path}/.penstock/store.db: nothing has run here yet.\n"
-        "If the sink already holds slices of it, rebuild the store: penstock state recover shop.yaml\n"
+        f"There is no store at {tmp_path}/.penstock/store.db: no pipeline of this file has run yet.\n"
+        "If the sink already holds slices, rebuild the store: penstock state recover shop.yaml\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["shop.yaml"]
 
@@ -166,8 +166,8 @@ def test_with_json_an_eof_always_comes(tmp_path: Path) -> None:
     [
         (["--max-rows", "0"], "'0' is not a number of rows, such as 100000"),
         (["--max-rows", "many"], "'many' is not a number of rows, such as 100000"),
-        (["--time-limit", "soon"], "'soon' is not a time such as 90, 90s, 10m or 1h30m"),
-        (["--time-limit", "0s"], "the time must be more than 0"),
+        (["--time-limit", "soon"], "'soon' is not a duration such as 90, 90s, 10m or 1h30m"),
+        (["--time-limit", "0s"], "the duration must be greater than 0"),
         (["--wrong"], "--wrong"),
     ],
 )
@@ -233,8 +233,8 @@ main()
     done = run()
     assert done.returncode == 1
     assert undated(done.stderr) == (
-        "error: unexpected RuntimeError: oops\nNothing was lost: a mark moves only after its slice is in.\n"
-        "Next: this is a defect in penstock: please report it, with the output under PENSTOCK_TRACEBACK=1\n"
+        "error: unexpected RuntimeError: oops\nNothing was lost: a mark moves only after its slice is committed.\n"
+        "Next: this is a bug in penstock: please report it with the output of the same command under PENSTOCK_TRACEBACK=1\n"
     )
     assert json.loads(done.stdout.splitlines()[-1])["exit_code"] == 1
     assert "Traceback" in run(PENSTOCK_TRACEBACK="1").stderr

@@ -60,7 +60,7 @@ def test_a_load_in_slices_and_back_to_a_value_of_the_cursor() -> None:
     done = penstock("rewind", "shop.yaml", "--to", "2025-12-31 22:00Z", "--stream", "orders", "--yes")
     assert done.stdout.splitlines()[0] == (
         "shop/orders: from up to at 2025-12-31 23:59:00+00, id 1 to up to at 2025-12-31 21:59:00+00, id 121; "
-        "the next run reads on from there"
+        "the next run continues from there"
     )
     penstock("run", "shop.yaml")
     assert delivered() == Counter(range(1, 1501)) + Counter(range(1, 121))
@@ -69,7 +69,7 @@ def test_a_load_in_slices_and_back_to_a_value_of_the_cursor() -> None:
 def test_back_to_the_beginning_is_a_first_load_again() -> None:
     penstock("run", "shop.yaml")
     done = penstock("rewind", "shop.yaml", "--to", "-infinity", "--yes")
-    assert "to the beginning; the next run reads on from there" in done.stdout
+    assert "to the beginning; the next run continues from there" in done.stdout
     penstock("run", "shop.yaml", "--max-rows", "700")
     assert "first load, up to id 700" in penstock("status", "shop.yaml").stdout
     penstock("run", "shop.yaml")

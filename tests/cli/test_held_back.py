@@ -32,7 +32,7 @@ def test_whoever_holds_rows_back_is_named_everywhere(database: str, tmp_path: Pa
         run = shop.command.run("run", "shop.yaml")
         assert run.code == 0
         assert f"shop/orders: held back: 2 rows, by {who}" in run.out
-        assert "shop: nothing that may be read yet in 1 stream" in run.out
+        assert "shop: nothing that can be read yet in 1 stream" in run.out
         said = shop.command.run("run", "shop.yaml", "--json")
         [left] = [message for message in said.messages if message["type"] == "remaining"]
         assert (left["rows"], left["held_back"], left["proven"]) == (0, 2, True)

@@ -53,14 +53,14 @@ class TestTheFile:
         assert "Not synced:" in text
         assert "      # latest: {}" in text
         assert streams(tmp_path, shop) == {
-            "country": "read whole in every run",
+            "country": "full refresh in every run",
             "orders": "by updated_at, id",
-            "tmp_orders": "read whole in every run",
+            "tmp_orders": "full refresh in every run",
         }
 
     def test_it_ends_with_what_to_do_next(self, shop: str, tmp_path: Path) -> None:
         said = Looking(tmp_path, None).run("init", shop, "-o", "my.yaml").out
-        assert said.startswith("Wrote my.yaml: 3 streams, 1 by a cursor, 2 read whole in every run; 1 left out.\n")
+        assert said.startswith("Wrote my.yaml: 3 streams, 1 with a cursor, 2 full refresh in every run; 1 left out.\n")
         assert "export DATABASE_URL=" in said
         assert said.endswith("  penstock check my.yaml\n  penstock run my.yaml\n")
         again = Looking(tmp_path, shop).run("init", "-o", "other.yaml").out
@@ -157,10 +157,10 @@ class TestAdding:
         ("text", "said"),
         [
             ("", "the file is empty"),
-            ("pipelines: {p: {source: {type: postgres, url: x}}}", "url: must begin with postgresql://"),
+            ("pipelines: {p: {source: {type: postgres, url: x}}}", "url: must start with postgresql://"),
             (
                 'pipelines: {p: {source: {type: postgres, url: "${DATABASE_URL}"}, sink: {type: files, directory: o}}}',
-                "lists no streams: it syncs every table of its schema already",
+                "lists no streams, so it already syncs every table of its schema",
             ),
             (
                 'pipelines: {p: {source: {type: postgres, url: "${DATABASE_URL}"}, sink: {type: files, directory: o}, '
@@ -193,8 +193,8 @@ class TestWhatIsRefused:
     @pytest.mark.parametrize(
         ("words", "said"),
         [
-            ((), "no URL is given, and the environment variable DATABASE_URL is not set"),
-            (("mysql://ann:hunter2@db/shop",), "url: must begin with postgresql://"),
+            ((), "there is no URL argument, and the environment variable DATABASE_URL is not set"),
+            (("mysql://ann:hunter2@db/shop",), "url: must start with postgresql://"),
             (("postgresql://ann:hun@ter2@db/shop",), "percent form"),
             (("postgresql://ann:hunter2@127.0.0.1:1/shop", "--url-env", "A B"), "no name of an environment variable"),
             (("postgresql://ann:hunter2@127.0.0.1:1/shop", "--sink", "fils"), "did you mean 'files'?"),
@@ -216,7 +216,7 @@ class TestWhatIsRefused:
     def test_an_empty_schema_and_one_that_is_not_there(self, shop: str, tmp_path: Path) -> None:
         execute(shop, "CREATE SCHEMA bare")
         done = Looking(tmp_path, shop).run("init", "--schema", "bare")
-        assert (done.code, "there is nothing to sync in schema bare" in done.err) == (2, True)
+        assert (done.code, "there are no tables to sync in schema bare" in done.err) == (2, True)
         done = Looking(tmp_path, shop).run("init", "--schema", "publik")
         assert (done.code, "did you mean 'public'?" in done.err) == (2, True)
         assert list(tmp_path.iterdir()) == []
@@ -236,7 +236,7 @@ def test_what_may_not_be_read_stands_in_the_file_with_the_grant(reader: str, tmp
     text = (tmp_path / "penstock.yaml").read_text()
     assert "GRANT SELECT ON public.orders TO onlooker;" in text
     assert "      # orders: {}" in text
-    assert streams(tmp_path, reader) == {"country": "read whole in every run"}
+    assert streams(tmp_path, reader) == {"country": "full refresh in every run"}
 
 
 class TestDiscover:
@@ -299,4 +299,4 @@ def test_into_another_schema_of_postgres(shop: str, tmp_path: Path, monkeypatch:
     assert checked.exit_code == 0, checked.output
     assert "lands in copies.orders by (id): one row for each key" in checked.output
     misfit = penstock("init", "--sink", "lake", "--sink-schema", "copies", "--force")
-    assert (misfit.exit_code, "--sink-schema does not fit --sink lake" in misfit.output) == (2, True)
+    assert (misfit.exit_code, "--sink-schema cannot be used with --sink lake" in misfit.output) == (2, True)

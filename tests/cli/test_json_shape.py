@@ -92,4 +92,4 @@ def test_the_status_of_some_streams(shop: dict[str, Rows]) -> None:
     assert [stream["stream"] for stream in pipeline["streams"]] == ["items"]
     done = CliRunner().invoke(app, ["status", "shop.yaml", "--stream", "itmes"], prog_name="penstock")
     assert done.exit_code == 2
-    assert "no stream 'itmes' is known; did you mean 'items'?" in done.stderr
+    assert "there is no stream 'itmes'; did you mean 'items'?" in done.stderr

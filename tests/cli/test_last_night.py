@@ -100,9 +100,7 @@ def test_a_stream_that_fails_comes_first_with_its_error_and_next_step(source: So
     assert error["since"] < error["at"]
     shown = text("status")
     assert shown[1].startswith("  items: slice 1, 1 row delivered")
-    assert re.fullmatch(
-        r"    failed 2 times since .* UTC, the last time .* ago \(.* UTC\): the table is locked", shown[2]
-    )
+    assert re.fullmatch(r"    failed 2 times since .* UTC, last .* ago \(.* UTC\): the table is locked", shown[2])
     assert shown[3] == "    Next: penstock check shop.yaml --stream items"
     # `state show` says the same.
     marks = text("state", "show")
@@ -176,7 +174,7 @@ def test_what_a_failed_run_left_stands_below_the_error_and_a_stop_is_said_once()
     store.keep_report("shop", RunReport(NOW, looked=True, failed=True, problems={"items": FULL}))
     found = pipeline_document(store, "shop", ["items"], describe_mark=str, gone=lambda _: True, now=NOW)
     assert pipeline_lines(found, NOW)[1:5] == [
-        "  items: not begun",
+        "  items: not started",
         "    stopped: failed 0.0 s ago (2026-11-16 08:00:00 UTC): the disk is full",
         "    Next: penstock run FILE --stream items",
         "    left: about 1,200 rows",
@@ -208,11 +206,11 @@ def test_the_store_is_asked_as_often_for_a_thousand_streams_as_for_one(streams: 
     found = wide(store, streams, min(streams, 2))
     assert Counting.asked == 6
     shown = pipeline_lines(found, NOW + timedelta(minutes=1))
-    assert shown[0] == "shop: nobody is running it; the last run ended 1 min 0 s ago (2026-11-16 08:00:00 UTC)"
+    assert shown[0] == "shop: not running; last run ended 1 min 0 s ago (2026-11-16 08:00:00 UTC)"
     if streams:
         assert shown[2].startswith("    failed 1 min 0 s ago (2026-11-16 08:00:00 UTC): the disk is full")
     else:
-        assert shown[1:] == ["  no stream is known yet"]
+        assert shown[1:] == ["  no streams yet"]
 
 
 # ---------------------------------------------------------------- runs
@@ -250,7 +248,7 @@ def test_days_with_a_bar_of_rows_failures_and_days_without_a_run() -> None:
         "  2026-11-15     2     0       2  1,500,000  xx ##############################",
         "  2026-11-16     1     1       0          0",
     ]
-    assert lines(document(store, "other", 2, NOW, each=False), ascii_only=True) == ["other: no run in these days"]
+    assert lines(document(store, "other", 2, NOW, each=False), ascii_only=True) == ["other: no runs in this period"]
 
 
 def test_the_runs_of_the_command_and_each_of_them(source: Source) -> None:

@@ -127,7 +127,7 @@ def test_no_time_is_lost_between_the_steps(gaps: list[int]) -> None:
         step = ("intend", "move", "commit")[number % 3]
         said.append(StepDone(ts=moment, stream="s", step=step, number=number))
         said.append(Log(ts=moment, level="info", text="x"))
-    assert sum(stretch.seconds for stretch in intervals(said)) == sum(gaps[1:])
+    assert sum(stretch.seconds for interval in intervals(said)) == sum(gaps[1:])
 
 
 def test_what_a_run_with_nothing_new_costs() -> None:
@@ -175,7 +175,7 @@ def test_lines_table_and_summary() -> None:
     assert "  CPU      1.5 s: 2,040 rows per CPU second" in lines
     assert lines[-2:] == [
         "2 runs: 3,060 rows in 1 min 47 s",
-        "nothing new in 1 run: 1 min 40 s, 0.5 s of processor time each",
+        "nothing new in 1 run: 1 min 40 s, 0.5 s of CPU time each",
     ]
 
 
@@ -212,10 +212,10 @@ def test_a_broken_last_line_and_a_foreign_one_are_told_and_the_rest_is_read(tmp_
     (tmp_path / "run.ndjson").write_text("\n".join(lines)[:-40])
     done = log("run.ndjson", folder=tmp_path)
     assert done.returncode == 0
-    assert "shop: no last message: it was killed, or is still going" in done.stdout
+    assert "shop: no last message: the run was killed or is still running" in done.stdout
     assert done.stderr == (
         "run.ndjson, line 3: not a message: Traceback (most recent call last):\n"
-        f"run.ndjson, line {len(lines)}: cut off: its writer was killed, or is still writing\n"
+        f"run.ndjson, line {len(lines)}: truncated: the run was killed or is still writing\n"
     )
 
 
@@ -232,8 +232,8 @@ def test_the_summary_as_a_document() -> None:
     [
         (["gone.ndjson"], "", "gone.ndjson cannot be read: No such file or directory"),
         (["."], "", ". cannot be read: Is a directory"),
-        ([], "", "there is no message in what came in"),
-        ([], "hello\n", "there is no message in what came in"),
+        ([], "", "there are no messages in standard input"),
+        ([], "hello\n", "there are no messages in standard input"),
     ],
 )
 def test_nothing_to_show(tmp_path: Path, words: list[str], given: str, said: str) -> None:

@@ -54,7 +54,7 @@ def test_what_a_long_silence_is_about() -> None:
     assert said_still(starting(), 40) == "shop: still starting Spark, 40.0 s so far"
     assert said_still(connecting(), 30) == "shop: still connecting, 30.0 s so far"
     tape = Tape().catalog("orders")
-    assert said_still(Scene(tape.messages, 1.0), 31) == "shop: still looking for what is new, 31.0 s so far"
+    assert said_still(Scene(tape.messages, 1.0), 31) == "shop: still checking for new rows, 31.0 s so far"
     tape.start("orders").intend("orders").moved("orders", 5)
     assert said_still(Scene(tape.messages, 1.0), 40) == "shop/orders: still committing slice 1, 40.0 s so far"
 

@@ -99,7 +99,7 @@ def test_rows_that_are_held_back() -> None:
     assert told == [
         "shop: 1 stream: orders",
         "shop/orders: held back: 3 rows, by process 7, in a transaction for 9 s",
-        "shop: nothing that may be read yet in 1 stream, 6.0 s",
+        "shop: nothing that can be read yet in 1 stream, 6.0 s",
     ]
     told = texts(catalog("orders"), moved(1), held, status(Status.COMPLETE), eof())
     assert told[2] == (
@@ -163,25 +163,25 @@ def test_a_lost_lease() -> None:
 def test_a_signal() -> None:
     told = texts(catalog("orders"), eof("interrupted", 130, has_more=True, reason="stopped by signal 2"))
     assert told[-1] == (
-        "shop: stopped by signal 2; 0 rows, 0 B in 0 slices, 2.0 s; there is more: run the same command again"
+        "shop: stopped by signal 2; 0 rows, 0 B in 0 slices, 2.0 s; more to do: run the same command again"
     )
 
 
 def test_reset_rewind_undo_and_recover() -> None:
     nothing = StateChanged(stream="a", version=9, number=0, slice_id="", mark=None, reason="recover")
     assert texts(moved(1, rows=0, reason="begin")) == [
-        "shop/orders: begins here; mark: <m1>; rows from before it are not delivered"
+        "shop/orders: starts here; mark: <m1>; earlier rows are not delivered"
     ]
     assert texts(moved(2, rows=0, reason="rewind")) == [
-        "shop/orders: rewound; mark: <m2>; the next run reads on from there"
+        "shop/orders: rewound; mark: <m2>; the next run continues from there"
     ]
     assert texts(moved(2, rows=0, reason="undo")) == [
-        "shop/orders: undone; mark: <m2>; the next run reads on from there"
+        "shop/orders: undone; mark: <m2>; the next run continues from there"
     ]
     assert texts(moved(3, rows=0, reason="reset"), moved(4, rows=0, reason="recover"), nothing) == [
-        "shop/orders: reset: the next run reads it from the beginning",
+        "shop/orders: reset: the next run reads the stream from the beginning",
         "shop/orders: recovered: the sink holds slice 4; mark: <m4>",
-        "shop/a: recovered: the sink holds nothing, so the next run begins at the beginning",
+        "shop/a: recovered: the sink holds no slice, so the next run starts from the beginning",
     ]
 
 

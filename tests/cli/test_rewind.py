@@ -21,7 +21,7 @@ pipelines:
     source: {type: postgres, url: "postgresql://db/x"}
     sink: {type: files, directory: out, format: ndjson}
 """
-STAYS = "What was delivered before stays in the sink.\n"
+STAYS = "Rows delivered so far stay in the sink.\n"
 
 
 class Places(MemorySource):
@@ -68,9 +68,9 @@ def test_it_says_from_where_to_where_and_goes_there(rows: dict[str, Rows]) -> No
     done = penstock("rewind", "shop.yaml", "--to", "2", "--stream", "orders", "--yes")
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout == (
-        f"shop/orders: from place 5 to place 2; the next run reads on from there\n{STAYS}"
+        f"shop/orders: from place 5 to place 2; the next run continues from there\n{STAYS}"
         "shop: 1 stream: orders\n"
-        "shop/orders: rewound; mark: place 2; the next run reads on from there\n"
+        "shop/orders: rewound; mark: place 2; the next run continues from there\n"
     )
     assert standing() == {"items": "place 3", "orders": "place 2"}
     assert penstock("run", "shop.yaml").exit_code == 0
@@ -81,13 +81,13 @@ def test_without_a_stream_all_that_are_synced(rows: dict[str, Rows]) -> None:
     done = penstock("rewind", "shop.yaml", "--to", "0", "--yes")
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.splitlines()[:2] == [
-        "shop/orders: from place 5 to the beginning; the next run reads on from there",
-        "shop/items: from place 3 to the beginning; the next run reads on from there",
+        "shop/orders: from place 5 to the beginning; the next run continues from there",
+        "shop/items: from place 3 to the beginning; the next run continues from there",
     ]
     assert standing() == {"items": "the beginning", "orders": "the beginning"}
     again = penstock("rewind", "shop.yaml", "--to", "0", "--yes", "--stream", "items", "--stream", "items")
     assert again.stdout == (
-        f"shop/items: it is at its beginning: there is nothing to rewind\n{STAYS}"
+        f"shop/items: the stream is at its beginning: there is nothing to rewind\n{STAYS}"
         "shop: 1 stream: items\nshop/items: is at its beginning already\n"
     )
     assert penstock("run", "shop.yaml").exit_code == 0
@@ -97,13 +97,13 @@ def test_without_a_stream_all_that_are_synced(rows: dict[str, Rows]) -> None:
 def test_a_place_where_it_stands(rows: dict[str, Rows]) -> None:
     done = penstock("rewind", "shop.yaml", "--to", "3", "-s", "items", "-y")
     assert done.exit_code == 0
-    assert done.stdout.startswith(f"shop/items: it is at that place: place 3\n{STAYS}")
+    assert done.stdout.startswith(f"shop/items: the mark is already there: place 3\n{STAYS}")
 
 
 def test_without_a_terminal_it_needs_yes_and_changes_nothing(rows: dict[str, Rows]) -> None:
     done = penstock("rewind", "shop.yaml", "--to", "2", "--stream", "orders")
     assert done.exit_code == 2
-    assert done.stdout == f"shop/orders: from place 5 to place 2; the next run reads on from there\n{STAYS}"
+    assert done.stdout == f"shop/orders: from place 5 to place 2; the next run continues from there\n{STAYS}"
     assert done.stderr == (
         "error: this must be confirmed, and there is no terminal to ask on\nNothing was read or written.\n"
         "Next: add --yes to the command\n"
@@ -136,7 +136,7 @@ def test_a_stream_that_is_not_there(rows: dict[str, Rows], name: str) -> None:
 def test_for_machines(rows: dict[str, Rows]) -> None:
     done = penstock("rewind", "shop.yaml", "--to", "2", "--stream", "orders", "--yes", "--json")
     assert done.exit_code == 0
-    assert done.stderr == f"shop/orders: from place 5 to place 2; the next run reads on from there\n{STAYS}"
+    assert done.stderr == f"shop/orders: from place 5 to place 2; the next run continues from there\n{STAYS}"
     messages = [json.loads(line) for line in done.stdout.splitlines()]
     assert [message["type"] for message in messages] == ["catalog", *["progress"] * 3, "state", "eof"]
     assert (messages[-2]["reason"], messages[-2]["mark"]) == ("rewind", '{"place":2}')

@@ -77,11 +77,11 @@ def test_a_pipeline_that_nobody_runs(store: Store) -> None:
     with closing(store):
         filled(store)
         assert text(store) == [
-            "shop: nobody is running it",
+            "shop: not running",
             "  orders: slice 2, 2,000 rows delivered (2.0 MiB), moved 2 min 5 s ago (2026-11-15 12:00:00 UTC)",
             '    mark: <{"id":"2"}>',
             '    open: slice 3 (<{"id":"3"}>); the next run finishes it first',
-            "  items: not begun",
+            "  items: not started",
             "  last runs:",
             "    2026-11-15 12:00:00 UTC  failed in 1 min 5 s, 2,000 rows, more to do",
         ]
@@ -98,11 +98,11 @@ def test_what_became_of_rows(store: Store) -> None:
         totals = {"rows": 2005, "outcome": {"created": 1, "updated": 1, "stale": 1999}}
         store.note_run(lease, "r1", totals=json.dumps(totals), streams={})
         assert text(store) == [
-            "shop: process 77 on box has not been heard of since 2026-11-15T12:00:00.000000Z; the next run takes over",
+            "shop: process 77 on box has sent no heartbeat since 2026-11-15T12:00:00.000000Z; the next run takes over",
             "  orders: slice 2, 3,000 rows delivered (2.9 KiB), moved 2 min 5 s ago (2026-11-15 12:00:00 UTC)",
             "    became: 990 created, 1 updated, 1,999 skipped as stale, 10 folded",
             '    mark: <{"id":"2"}>',
-            "  items: not begun",
+            "  items: not started",
             "  last runs:",
             "    2026-11-15 12:00:00 UTC  killed, 2,005 rows (1 created, 1 updated, 1,999 skipped as stale)",
         ]
@@ -117,7 +117,7 @@ def test_rows_that_were_delivered_before_it_was_kept(
         intent = store.state("shop", "orders").intent
         assert intent is not None
         store.advance(lease, intent, rows=5, bytes_=0, now=NOW, run="r1", outcome=Outcome(created=2, equal=3))
-        before = "; of the rows before these it was not kept"
+        before = "; not recorded for earlier rows"
         assert text(store)[2] == f"    became: 2 created, 3 skipped as equal{before}"
     (tmp_path / "shop.yaml").write_text(FILE)
     history(str(tmp_path / "shop.yaml"), stream=["orders"])
@@ -133,12 +133,12 @@ def test_rows_that_were_delivered_before_it_was_kept(
 def test_who_holds_a_pipeline(store: Store) -> None:
     with closing(store):
         filled(store, release=False)
-        running = "shop: running in process 77 on box, heard of at 2026-11-15T12:00:00.000000Z"
+        running = "shop: running in process 77 on box, last heartbeat 2026-11-15T12:00:00.000000Z"
         assert text(store, after=5)[0] == running
         assert text(store, after=5)[-1] == "    2026-11-15 12:00:00 UTC  running, 0 rows"
-        expired = "has not been heard of since 2026-11-15T12:00:00.000000Z; the next run takes over"
+        expired = "has sent no heartbeat since 2026-11-15T12:00:00.000000Z; the next run takes over"
         assert text(store, after=60)[0] == f"shop: process 77 on box {expired}"
-        gone = "shop: process 77 on box ended without giving it back; the next run takes over"
+        gone = "shop: process 77 on box ended without releasing it; the next run takes over"
         assert text(store, gone=True)[0] == gone
         assert text(store, gone=True)[-1] == "    2026-11-15 12:00:00 UTC  killed, 0 rows"
 
@@ -147,7 +147,7 @@ def test_a_stopped_stream(store: Store) -> None:
     with closing(store):
         lease = store.acquire("shop", OWNER, now=NOW, ttl=30, gone=lambda _: False)
         store.stop(lease, "orders", "the sink is behind", now=NOW)
-        assert text(store)[1:3] == ["  orders: not begun", "    stopped: the sink is behind"]
+        assert text(store)[1:3] == ["  orders: not started", "    stopped: the sink is behind"]
 
 
 def command(folder: Path, *words: str, answer: str | None = None) -> tuple[int, str, str]:
@@ -187,7 +187,7 @@ def test_the_commands_read_the_same_store(folder: Path) -> None:
     assert command(folder, "state", "show", "shop.yaml", "--stream", "order") == (
         2,
         "",
-        "error: no stream 'order' is known; did you mean 'orders'?\nNothing was read or written.\n"
+        "error: there is no stream 'order'; did you mean 'orders'?\nNothing was read or written.\n"
         "Next: `penstock status shop.yaml` lists them\n",
     )
 
@@ -198,8 +198,10 @@ def test_a_reset_says_what_it_reads_again_and_asks(folder: Path, answer: str | N
     code, told, errors = command(folder, "state", "reset", "shop.yaml", "--stream", "orders", answer=answer)
     assert code == 2
     assert told.startswith("shop/orders: 2,000 rows delivered so far; mark: ")
-    assert told.splitlines()[1].startswith("  All is read again from the beginning: how many rows that is cannot be ")
-    assert told.splitlines()[2] == "What was delivered before stays in the sink."
+    assert told.splitlines()[1].startswith(
+        "  Every row is read again from the beginning: how many rows that is cannot be "
+    )
+    assert told.splitlines()[2] == "Rows delivered so far stay in the sink."
     reason = "this must be confirmed" if answer is None else "not confirmed"
     assert errors.startswith(f"error: {reason}")
     with closing(wiring.open_store(before)) as opened:

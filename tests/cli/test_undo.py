@@ -22,8 +22,8 @@ pipelines:
     sink: {type: files, directory: out, format: ndjson}
     streams: {orders: {}, items: {}}
 """
-STAYS = "What was delivered before stays in the sink.\n"
-TWICE = "The files sink adds: rows that come again are there twice, under a higher slice number.\n"
+STAYS = "Rows delivered so far stay in the sink.\n"
+TWICE = "The files sink appends: rows delivered again are duplicated, under a higher slice number.\n"
 ON = ", where it was at version"
 
 
@@ -78,7 +78,7 @@ def test_history_lists_every_change_newest_first_and_how_to_undo(rows: dict[str,
     first, *changes, last = done.stdout.splitlines()
     assert (first, last) == (
         "shop/orders:",
-        "To go back to where a mark was: penstock state undo shop.yaml --stream orders --to 2",
+        "To go back to an earlier mark: penstock state undo shop.yaml --stream orders --to 2",
     )
     told = [line.split("UTC")[1].split("; run")[0] for line in changes]
     assert told == [
@@ -103,7 +103,7 @@ def test_history_for_machines(rows: dict[str, Rows]) -> None:
 def test_history_of_what_is_not_there(rows: dict[str, Rows]) -> None:
     done = penstock("state", "history", "shop.yaml", "--stream", "order")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: no stream 'order' is known; did you mean 'orders'?")
+    assert done.stderr.startswith("error: there is no stream 'order'; did you mean 'orders'?")
     Path("other.yaml").write_text("store: elsewhere.db\n" + FILE)
     done = penstock("state", "history", "other.yaml")
     assert (done.exit_code, done.stdout.split(" at ")[0]) == (0, "There is no store")
@@ -113,7 +113,7 @@ def test_history_of_what_is_not_there(rows: dict[str, Rows]) -> None:
 def test_history_of_a_stream_that_has_not_begun(rows: dict[str, Rows]) -> None:
     Path("shop.yaml").write_text(FILE.replace("items: {}", "items: {}, notes: {}"))
     done = penstock("state", "history", "shop.yaml", "--stream", "notes")
-    assert done.stdout == "shop/notes: not changed yet\n"
+    assert done.stdout == "shop/notes: no changes yet\n"
 
 
 # ---------------------------------------------------------------- undo
@@ -123,8 +123,7 @@ def test_undo_says_how_many_rows_come_again_and_goes_there(rows: dict[str, Rows]
     done = undo("--yes")
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.startswith(
-        f"shop/orders: from 'place 5' to 'place 4'{ON} 2; the next run delivers again the 1 row that came since then\n"
-        f"{STAYS}{TWICE}"
+        f"shop/orders: from 'place 5' to 'place 4'{ON} 2; the next run delivers 1 row again\n{STAYS}{TWICE}"
     )
     assert penstock("run", "shop.yaml").exit_code == 0
     assert (delivered(), delivered("items")) == ([1, 2, 3, 4, 5, 5], [1, 2, 3])
@@ -134,8 +133,7 @@ def test_undo_to_a_version_counts_all_since_then(rows: dict[str, Rows]) -> None:
     done = undo("--to", "1")
     assert done.exit_code == 2
     assert done.stdout == (
-        f"shop/orders: from 'place 5' to 'place 2'{ON} 1; the next run delivers again the 3 rows that came since then\n"
-        f"{STAYS}{TWICE}"
+        f"shop/orders: from 'place 5' to 'place 2'{ON} 1; the next run delivers 3 rows again\n{STAYS}{TWICE}"
     )
     assert "there is no terminal to ask on" in done.stderr
     assert history("-s", "orders")["orders"][0]["version"] == 3
@@ -155,11 +153,11 @@ def test_undo_of_a_reset_says_that_nothing_is_read_again(rows: dict[str, Rows]) 
 def test_undo_of_a_rewind_and_of_an_undo(rows: dict[str, Rows]) -> None:
     penstock("rewind", "shop.yaml", "--to", "1", "--stream", "orders", "--yes")
     assert "nothing is read again" in undo("--yes").stdout
-    assert f"from 'place 5' to 'place 1'{ON} 4; the next run delivers again what lies after it" in undo("--yes").stdout
+    assert f"from 'place 5' to 'place 1'{ON} 4; the next run delivers the rows after it again" in undo("--yes").stdout
     assert "nothing is read again" in undo("--yes").stdout
     assert "from 'place 5' to 'place 4'" in undo("--to", "2", "--yes").stdout
     again = undo("--to", "2", "--yes")
-    assert again.stdout.startswith("shop/orders: it is where it was at version 2: place 4\n")
+    assert again.stdout.startswith("shop/orders: the mark is already that of version 2: place 4\n")
     assert "shop/orders: is at that place already\n" in again.stdout
 
 
@@ -181,7 +179,7 @@ def test_undo_where_something_is_open(rows: dict[str, Rows], monkeypatch: pytest
         assert penstock("state", "reset", "shop.yaml", "--stream", "orders", "--yes").exit_code == 1
     done = undo("--yes")
     assert done.stdout.startswith(
-        "shop/orders: slice 4 is open and is finished first; a reset is wanted and is carried out first; "
+        "shop/orders: slice 4 is open and is finished first; a reset was requested and is carried out first; "
         f"from 'the beginning' to 'place 6'{ON} 4; nothing is read again"
     )
     assert done.exit_code == 0
@@ -213,7 +211,7 @@ def test_undo_in_another_source_is_refused(rows: dict[str, Rows], monkeypatch: p
 def test_undo_of_a_stream_or_store_that_is_not_there(rows: dict[str, Rows]) -> None:
     done = penstock("state", "undo", "shop.yaml", "--stream", "order", "--yes")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: shop: no stream 'order' is known; did you mean 'orders'?")
+    assert done.stderr.startswith("error: shop: there is no stream 'order'; did you mean 'orders'?")
     done = penstock("state", "undo", "shop.yaml", "--stream", "orders", "--set", "store=no.db", "--yes")
     assert done.exit_code == 2
     assert "so there is nothing to undo" in done.stderr
@@ -242,9 +240,9 @@ def test_reset_says_what_is_read_again_and_what_the_sink_will_hold(rows: dict[st
     assert done.exit_code == 2
     assert done.stdout == (
         "shop/orders: 5 rows delivered so far; mark: place 5.\n"
-        "  All is read again from the beginning: 6 rows to read now.\n"
+        "  Every row is read again from the beginning: 6 rows to read now.\n"
         "shop/items: 3 rows delivered so far; mark: place 3.\n"
-        "  All is read again from the beginning: 3 rows to read now.\n"
+        "  Every row is read again from the beginning: 3 rows to read now.\n"
         f"{STAYS}{TWICE}"
     )
     assert len(history()["orders"]) == 3
@@ -262,6 +260,6 @@ def test_reset_tells_also_when_the_source_cannot_be_reached(
     assert done.exit_code == 2
     assert done.stdout == (
         "shop/orders: 5 rows delivered so far; mark: place 5.\n"
-        "  All is read again from the beginning: how many rows that is cannot be told now: no route.\n"
+        "  Every row is read again from the beginning: the row count is unknown: no route.\n"
         f"{STAYS}{TWICE}"
     )

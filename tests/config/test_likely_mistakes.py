@@ -67,10 +67,10 @@ SOURCE_KEYS = (
 SCHEMA = "schema: public"
 ADDRESS = '"${DATABASE_URL}"'
 SIZE = "expected a size such as 256MiB, 1.5GB or a number of bytes"
-VARIABLE = "write ${NAME}, ${NAME:-default} or ${file:PATH}; $${ stands for a plain ${"
-PERCENT = "write special characters of the user or password in percent form, for example @ as %40 and / as %2F"
-BEGIN = "must begin with postgresql://, for example postgresql://user:password@host:5432/database"
-HADOOP = "the hadoop catalog loses commits when two writers meet (5 of 298 in our test), so it is refused; "
+VARIABLE = "write ${NAME}, ${NAME:-default} or ${file:PATH}; $${ stands for a literal ${"
+PERCENT = "percent-encode special characters in the user name and password, for example @ as %40 and / as %2F"
+BEGIN = "must start with postgresql://, for example postgresql://user:password@host:5432/database"
+HADOOP = "the hadoop catalog is refused because it loses commits of concurrent writers (5 of 298 in our test); "
 
 LIKELY = [
     # ---- keys
@@ -353,7 +353,7 @@ LIKELY = [
         "directory: 2024",
         10,
         f"{SINK}.directory",
-        "expected text, not 2024; ",
+        "expected a string, not 2024; ",
         'put it in quotes: "2024"',
     ),
     Likely(
@@ -420,7 +420,7 @@ LIKELY = [
         "exclude: [*_tmp]",
         7,
         f"{SOURCE}.exclude",
-        "alias *_tmp has no anchor &_tmp that ends before it; ",
+        "alias *_tmp has no anchor &_tmp before it; ",
         "a text is put in quotes",
     ),
     Likely(
@@ -438,7 +438,7 @@ LIKELY = [
         "postgresql://ann:hunter2 #x@db/shop",
         6,
         f"{SOURCE}.url",
-        f"cannot be told apart into user, password, host and port; {PERCENT}; ",
+        f"cannot be split into user, password, host and port; {PERCENT}; ",
         "' #' begins a comment: put the value in quotes if it is a part of it",
     ),
     Likely(
@@ -447,7 +447,7 @@ LIKELY = [
         "schema: @sales",
         7,
         f"{SOURCE}.schema",
-        "a value cannot begin with '@'; ",
+        "a value cannot start with '@'; ",
         "put the value in quotes",
     ),
     Likely(
@@ -459,7 +459,9 @@ LIKELY = [
         "a backslash has a meaning in double quotes; ",
         "use single quotes",
     ),
-    Likely("nothing for a value", ADDRESS, "", 6, f"{SOURCE}.url", "expected text, not nothing; ", "give it a value"),
+    Likely(
+        "nothing for a value", ADDRESS, "", 6, f"{SOURCE}.url", "expected a string, not nothing; ", "give it a value"
+    ),
     # ---- variables and addresses
     Likely(
         "misspelt variable",
@@ -485,7 +487,7 @@ LIKELY = [
         '"${DATABASE_URL"',
         6,
         f"{SOURCE}.url",
-        "'${' has no '}' that ends it; ",
+        "'${' has no '}'; ",
         VARIABLE,
     ),
     Likely(
@@ -503,7 +505,7 @@ LIKELY = [
         "{cursor: ${CURSOR}",
         16,
         f"{STREAMS}.customers",
-        "a variable between brackets needs quotes: ",
+        "quote a variable between brackets: ",
         '"${NAME}"',
     ),
     Likely(
@@ -513,7 +515,7 @@ LIKELY = [
         6,
         f"{SOURCE}.url",
         "file /none/url does not exist; ",
-        "put the value into it, or write ${file:/none/url:-default}",
+        "put a value into the file, or write ${file:/none/url:-default}",
     ),
     Likely(
         "password with @",
@@ -521,7 +523,7 @@ LIKELY = [
         "postgresql://ann:hunter@2@db/shop",
         6,
         f"{SOURCE}.url",
-        "cannot be told apart into user, password, host and port; ",
+        "cannot be split into user, password, host and port; ",
         PERCENT,
     ),
     Likely("address of something else", ADDRESS, "jdbc:postgresql://db/shop", 6, f"{SOURCE}.url", BEGIN, ""),

@@ -139,7 +139,7 @@ def test_a_stream_or_pipeline_can_be_added_as_a_whole(tmp_path: Path) -> None:
 
 EXPECTED = "expected a key and a value; write KEY=VALUE, for example --set source.schema=sales"
 TOP = "history, lease_seconds, on_failure, on_success, pipelines, sink, slice_bytes, source, spark, store, streams"
-NOT_TEXT = "expected text, not a mapping (a name with dots needs quotes: "
+NOT_TEXT = "expected a string, not a mapping (a name with dots needs quotes: "
 EXCLUDE = 'pipelines."eu.west".source.exclude'
 ADD = "To add one: --set pipelines"
 WRONG = [
@@ -154,11 +154,11 @@ WRONG = [
     ("stroe=x", "stroe: unknown key; did you mean 'store'?"),
     ("sauce.schema=x", "sauce: unknown key; did you mean 'source'?"),
     ("zzz=x", f"zzz: unknown key; keys of a file and of a pipeline: {TOP}"),
-    ("store=", "store: expected text, not nothing; give it a value"),
+    ("store=", "store: expected a string, not nothing; give it a value"),
     ("store=${NONE}", "store: environment variable NONE is not set; set it, or write ${NONE:-default}"),
     (
         "store=${file:none}",
-        "store: file FOLDER/none does not exist; put the value into it, or write ${file:none:-default}",
+        "store: file FOLDER/none does not exist; put a value into the file, or write ${file:none:-default}",
     ),
     ("spark.memory.x=1", f'spark.memory: {NOT_TEXT}"memory.x")'),
     ("spark.config.spark.ui.enabled=false", f'spark.config.spark: {NOT_TEXT}"spark.ui.enabled")'),
@@ -170,7 +170,7 @@ WRONG = [
     ),
     (
         "streams.ordres.cursor=x",
-        "pipelines.shop.streams.ordres.cursor: the file has no stream 'ordres'; did you mean 'orders'? "
+        "pipelines.shop.streams.ordres.cursor: the file has there is no stream 'ordres'; did you mean 'orders'? "
         + ADD
         + ".shop.streams.ordres={…}",
     ),
@@ -186,7 +186,7 @@ def test_a_mistake_in_an_override_names_it_instead_of_a_line(tmp_path: Path, wri
 def test_a_value_that_is_not_valid_yaml(tmp_path: Path) -> None:
     assert refused(tmp_path, "pipelines.shop.source={type: postgres") == [
         "--set pipelines.shop.source=…: the '{' at column 1 is never closed: '}' is missing; "
-        "a value in quotes is taken as it stands"
+        "a quoted value is used as it is"
     ]
 
 
@@ -238,7 +238,7 @@ def test_secrets_are_not_shown(tmp_path: Path, written: str) -> None:
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
-    assert refused(tmp_path, "store=\udcff") == ["--set store=…: store: not valid Unicode text"]
+    assert refused(tmp_path, "store=\udcff") == ["--set store=…: store: not valid Unicode"]
     (line,) = refused(tmp_path, ".".join("a" * 500) + "=1")
     assert line.endswith("nested more than 20 levels deep")
     assert len(refused(tmp_path, "store=[" + "[" * 100_000)) == 1

@@ -93,16 +93,16 @@ def test_files_that_hold_no_secret(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"hunter2\xff")
     (tmp_path / "zero").write_bytes(b"hunter2\0")
     (tmp_path / "loop").symlink_to("loop")
-    how = "put the value into it, or write ${file:"
+    how = "put a value into the file, or write ${file:"
     assert wrong(tmp_path, "none") == f"file FOLDER/none does not exist; {how}none:-default}}"
     assert wrong(tmp_path, "empty") == f"file FOLDER/empty is empty; {how}empty:-default}}"
     assert wrong(tmp_path, "folder") == "FOLDER/folder is a folder, not a file"
-    assert wrong(tmp_path, "large") == "file FOLDER/large is larger than 64 KiB: hardly the value that is meant"
+    assert wrong(tmp_path, "large") == "file FOLDER/large is larger than 64 KiB, too large for a value"
     assert wrong(tmp_path, "binary") == "file FOLDER/binary is not UTF-8 text"
-    assert wrong(tmp_path, "zero") == "file FOLDER/zero is not text: it holds a zero byte"
+    assert wrong(tmp_path, "zero") == "file FOLDER/zero is not text: it contains a zero byte"
     assert wrong(tmp_path, "empty/x", ":-y") == "file FOLDER/empty/x cannot be read: Not a directory"
     assert wrong(tmp_path, "loop").startswith("file FOLDER/loop cannot be read: ")
-    assert wrong(tmp_path, "${HOME}/x") == "a variable cannot be part of another"
+    assert wrong(tmp_path, "${HOME}/x") == "variables cannot be nested"
 
 
 def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def test_a_choice_that_is_called_null_may_be_written_so_in_an_override(tmp_path:
         ("select: []", "shape.select: must not be empty"),
         ("select: [a, a]", "shape.select: names a twice"),
         ("select: a", "shape.select: expected a list, not 'a'; write a list: [\"a\"]"),
-        ("select: [a], drop: [a]", "shape: a is in `select` and in `drop`: take it out of one of them"),
+        ("select: [a], drop: [a]", "shape: a is in both `select` and `drop`: remove it from one of them"),
         ("cast: {a: varchar}", "shape.cast.a: there is no type 'varchar'; did you mean text?"),
         ("cast: {a: int65}", "shape.cast.a: there is no type 'int65'; did you mean int64?"),
         (
@@ -113,23 +113,23 @@ def test_a_choice_that_is_called_null_may_be_written_so_in_an_override(tmp_path:
         ("hash: [a, a], salt: '${SALT}'", "shape.hash: names a twice"),
         (
             "hash: [a]",
-            "shape: `hash` of a needs a secret: salt: ${SALT}; without one, short values can be guessed (if you want "
+            "shape: `hash` of a requires a secret, for example salt: ${SALT}; without one, short values can be guessed (if you want "
             "that: hash: {a: sha256})",
         ),
         ("hash: [a], salt: '${SHORT}'", "shape.salt: must have at least 16 characters"),
-        ("hash: {a: sha256}, salt: '${SALT}'", "shape: `salt` is given, but nothing is hashed with it"),
+        ("hash: {a: sha256}, salt: '${SALT}'", "shape: `salt` is set, but no column is hashed with it"),
         ("hash: {a: md5}", "shape.hash.a: expected 'hmac-sha256' or 'sha256', not 'md5'"),
         (
             "hash: {a: sha256}, mask: {a: redact}",
-            "shape: a cannot be hashed and masked: take it out of `hash` or out of `mask`",
+            "shape: a is in both `hash` and `mask`: remove it from one of them",
         ),
         (
             "mask: {a: last5}",
             "shape.mask.a: expected 'null', 'redact', 'last4' or 'email', not 'last5'; did you mean 'last4'?",
         ),
         ("rename: {a: c, b: c}", "shape.rename: gives two columns the name c"),
-        ("rename: {a: _change}", "shape.rename: a cannot be named _change: that is a column of penstock's own"),
-        ("rename: {a: ' '}", "shape.rename: a needs a name"),
+        ("rename: {a: _change}", "shape.rename: a cannot be renamed to _change: penstock uses that name itself"),
+        ("rename: {a: ' '}", "shape.rename: a needs a new name"),
         ("select: [a], cast: {b: text}", "shape: `cast` names b, which is not delivered: see `select` and `drop`"),
         ("drop: [b], rename: {b: c}", "shape: `rename` names b, which is not delivered: see `select` and `drop`"),
         ("where: ''", "shape.where: must not be empty"),

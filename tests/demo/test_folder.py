@@ -54,7 +54,7 @@ def test_a_folder_that_the_demo_has_not_made_is_refused_and_left_alone(tmp_path:
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     ended = demo("mine", *option, cwd=tmp_path)
     assert ended.returncode == 2
-    assert f"{tmp_path}/mine is not a folder that the demo has made" in ended.stderr
+    assert f"{tmp_path}/mine exists and was not created by the demo" in ended.stderr
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["letter.txt"]
 
 

@@ -51,14 +51,14 @@ def test_the_whole_demo_tells_and_proves_what_it_promises(shown: str, folder: Fo
     assert re.findall(r"^(\d)\. ", shown, re.MULTILINE) == list("12345678")
     told = [
         "archive: 2 streams can be synced",
-        "Meanwhile in the shop: ",
-        "the run is gone in the middle of slice ",
+        "Changes in the shop meanwhile: ",
+        "the run was killed in the middle of slice ",
         "    open: slice ",
         "Readers of the files see ",
         "archive/orders: finishing slice ",
         "report: nothing new in 2 streams",
         "no JVM was started, no file was touched.",
-        "They agree: every row is there, each version once.",
+        "They agree: every row is present, and each version exactly once.",
     ]
     places = [shown.find(text) for text in told]
     assert -1 not in places, told[places.index(-1)]
@@ -111,7 +111,7 @@ def test_what_is_proposed_to_try_next_works_as_it_stands(shown: str, folder: Fol
 
 
 def until(seen: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + SLICE_TIMEOUT_SECONDS
     while not seen():
         assert time.monotonic() < end, "never seen"
         time.sleep(0.05)

@@ -213,8 +213,8 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("url", "wrong"),
         [
-            (f"mysql://me:{SECRET}@host/db", "must begin with postgresql://"),
-            (f"host=x password={SECRET}", "must begin with postgresql://"),
+            (f"mysql://me:{SECRET}@host/db", "must start with postgresql://"),
+            (f"host=x password={SECRET}", "must start with postgresql://"),
             (f"postgresql://me:{SECRET}@x@host/db", "cannot be told apart"),
             (f"postgresql://me:{SECRET}/x@host/db", "cannot be told apart"),
             (f"postgresql://me:12/{SECRET}@host/db", "cannot be told apart"),

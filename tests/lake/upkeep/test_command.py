@@ -109,7 +109,7 @@ def test_json_ends_with_an_eof(shop: Rows) -> None:
     assert [each["type"] for each in said] == ["upkeep", "upkeep", "eof"]
     assert [each.get("step") for each in said] == ["expiry", "orphans", None]
     assert said[0]["facts"]["expired"] == 2
-    assert all("_ts" in each for each in said)
+    assert all("_ts" in each for each in setting)
     assert (said[-1]["status"], said[-1]["exit_code"]) == ("complete", 0)
 
 
@@ -145,7 +145,7 @@ def test_abandon(shop: Rows) -> None:
         (("--only", "compact"), "there is no step 'compact'; did you mean 'compaction'?"),
         (("--only", ","), "--only names no step"),
         (("--table", "ss"), "has landed in a table 'ss'; did you mean 's'?"),
-        (("out",), "no pipeline among out has landed in a lake"),
+        (("out",), "no pipeline among out has written to a lake yet"),
         (("nope",), "there is no pipeline 'nope'"),
     ],
 )

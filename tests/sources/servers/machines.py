@@ -14,7 +14,7 @@ from typing import Self
 import psycopg
 from tests.sources.tables import execute, rows
 
-from penstock.demo.server import PATIENCE, as_unprivileged, unprivileged_user, without_settings
+from penstock.demo.server import START_STOP_SECONDS, as_unprivileged, unprivileged_user, without_settings
 from penstock.testing.postgres import PASSWORD, PostgresServer, free_port
 
 POOLER = Path("/usr/sbin/pgbouncer")
@@ -95,7 +95,7 @@ class Pooler:
                 stderr=log,
                 start_new_session=True,
             )
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + START_STOP_SECONDS
         while True:
             try:
                 psycopg.connect(self.url("pgbouncer"), autocommit=True).close()
@@ -121,7 +121,7 @@ class Pooler:
 
 def until(url: str, question: str) -> None:
     """Wait until a question is answered by true."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + START_STOP_SECONDS
     while rows(url, question) != [(True,)]:
         if time.monotonic() > end:
             raise TimeoutError(question)
