@@ -30,7 +30,9 @@ UNTOUCHED = "Nothing was read or written."
 STOPPED_IMMEDIATELY = b"stopped immediately; run the same command again to resume\n"
 
 
-#: verbs that take pipelines as arguments; `status` takes none, and the other verbs have `--pipeline`
+#: verbs that take no pipeline
+_FILE_VERBS = ("status", "warm")
+#: verbs that take pipelines as arguments; all others have `--pipeline`
 _LIST_VERBS = ("run", "check", "plan", "discover", "upkeep", "quarantine list")
 _COMMAND = re.compile(r"penstock ((?:state |quarantine )?[a-z]+) FILE(?! --pipeline)")
 
@@ -44,7 +46,7 @@ def filled(next_step: str, file: str, pipeline: str | None = None, stream: str |
 
     def command(found: re.Match[str]) -> str:
         verb = found[1]
-        if pipeline is None or verb == "status":
+        if pipeline is None or verb in _FILE_VERBS:
             return f"penstock {verb} {path}"
         option = "" if verb in _LIST_VERBS else "--pipeline "
         return f"penstock {verb} {path} {option}{shlex.quote(pipeline)}"

@@ -271,7 +271,7 @@ def assemble(
 ) -> Engine:
     """A pipeline's engine. It closes its source, sink and mover; the caller closes the store.
 
-    With `shared_runtime` runtime several engines, one after the other, share one Spark; whoever keeps them ends them.
+    With `shared_runtime`, several engines share one Spark, which the caller ends.
     """
     from penstock.engine import Engine, Settings
 
@@ -313,7 +313,7 @@ def assemble(
             dropped={name: stream.dropped for name, stream in chosen.streams.items()},
         ),
     )
-    engine.mover()  # created here, so that the engine cancels it at a signal and closes it, whoever uses it first
+    engine.mover()  # created here, so that the engine cancels it at a signal and closes it, whichever part uses it first
     return engine
 
 

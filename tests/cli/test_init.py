@@ -185,7 +185,7 @@ class TestWhatIsRefused:
         (tmp_path / "penstock.yaml").write_text("mine")
         done = Looking(tmp_path, shop).run("init")
         assert done.code == 2
-        assert "penstock.yaml is there already" in done.err
+        assert "penstock.yaml already exists" in done.err
         assert (tmp_path / "penstock.yaml").read_text() == "mine"
         assert Looking(tmp_path, shop).run("init", "--force").code == 0
         assert "orders" in streams(tmp_path, shop)

@@ -55,7 +55,7 @@ def test_a_signal_ends_the_run_and_the_next_finishes_the_same_slice(one: Pipelin
     eof = one.open(mover=Stopping).run()
     assert (eof.status, eof.exit_code, eof.has_more) == ("interrupted", SIGNALS[number], True)
     assert eof.reason == f"stopped by signal {number}"
-    assert eof.next_step == "run the same command again; it resumes where it stood"
+    assert eof.next_step == "run the same command again to resume"
     assert one.statuses("a") == ["start"], "a move that was given up on request is no failure of the stream"
     assert one.delivered() == [1, 2]
     assert one.store.holder(PIPELINE) is None

@@ -133,7 +133,7 @@ def test_the_worker_is_killed(both: bool, warm: WarmShop) -> None:
     ended = halted.end()
     if not both:
         assert ended.code == 1
-        assert "the warm worker that ran this has ended" in ended.err
+        assert "the warm worker exited during the run" in ended.err
     warm.await_end()
     until(lambda: not Path(f"/proc/{pid}").exists() or "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text())
     warm.clear()
@@ -226,7 +226,7 @@ def test_a_second_interrupt_ends_at_once(warm: WarmShop) -> None:
         time.sleep(0.05)
     ended = halted.end()
     assert ended.code == 130
-    assert ended.err.count("ended at once; run the same command again, it resumes where it stood") == 1
+    assert ended.err.count("stopped immediately; run the same command again to resume") == 1
     until(lambda: not Path(f"/proc/{pid}").exists())
     warm.check_whole()
 
@@ -248,13 +248,13 @@ def test_a_worker_that_is_stopped_stops_its_run_cleanly_first(warm: WarmShop) ->
     halted = warm.halt("gate.intended", "--json", nth=2)
     stopping = warm.shop.command.start("warm", "shop.yaml", "--stop")
     # The run has been told once nobody else is let in any more.
-    until(lambda: "it is ending" in warm.run("--stream", "nothing").err)
+    until(lambda: "it is stopping" in warm.run("--stream", "nothing").err)
     halted.go()
     stopped = halted.end()
     assert stopped.code == 143
     assert stopped.messages[-1]["status"] == "interrupted"
     ended = stopping.end()
-    assert (ended.code, ended.out) == (0, f"The warm worker (pid {warm.pid}) has ended.\n")
+    assert (ended.code, ended.out) == (0, f"The warm worker (pid {warm.pid}) has stopped.\n")
     assert warm.await_end() == 0
     warm.check_whole()
     assert warm.left_behind() == []

@@ -79,7 +79,7 @@ def test_a_folder_of_another_user_is_refused(runtime: Path, monkeypatch: pytest.
         os.chown(runtime / "penstock", NOBODY, NOBODY)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
-    with pytest.raises(InputError, match="can be entered by other users"):
+    with pytest.raises(InputError, match="other users can access"):
         Place.make()
 
 

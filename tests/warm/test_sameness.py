@@ -77,7 +77,7 @@ def test_another_folder_mask_group_limit_or_namespace_makes_one(
     ):
         assert difference(here, {**here, part: other}) is not None, part
     monkeypatch.chdir(tmp_path)
-    assert difference(here, described()) == f"it works in the folder {here['folder'][0]}"
+    assert difference(here, described()) == f"the worker runs in the folder {here['folder'][0]}"
 
 
 def test_a_folder_that_was_replaced_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

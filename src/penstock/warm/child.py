@@ -85,7 +85,7 @@ class Handed:
             os._exit(0)
 
     def _listen(self) -> None:
-        """Turn what the command is told into signals of this process; its end is one too."""
+        """Turn the command's messages, and its end, into signals of this process."""
         passed_on = False
         while True:
             try:

@@ -135,7 +135,7 @@ class _Passing:
             self._send({"signal": number})
 
     def _send(self, message: dict[str, Any]) -> None:
-        with contextlib.suppress(wire.Gone):  # whoever waits sees the end by itself
+        with contextlib.suppress(wire.Gone):  # the waiting loop notices the end
             wire.send(self._connection, message)
 
 
@@ -154,7 +154,7 @@ def _wait(connection: socket.socket, handle: int, passing: _Passing, pid: int) -
             except wire.Gone:
                 if done is not None:
                     return done
-                raise _lost("the warm worker that ran this has ended") from None
+                raise _lost("the warm worker exited during the run") from None
             if "ended" in message:
                 return _exit_code(int(message["ended"]), pid, passing)
             done = message.get("done", done)
@@ -163,7 +163,7 @@ def _wait(connection: socket.socket, handle: int, passing: _Passing, pid: int) -
         elif process_ended:
             if done is not None:
                 return done
-            raise _lost(f"the process of the warm worker that ran this (pid {pid}) has ended")
+            raise _lost(f"the warm worker's process for this run (pid {pid}) exited")
         elif passing.at_once:
             os.write(2, STOPPED_IMMEDIATELY)
             return 128 + signal.SIGINT
@@ -174,8 +174,8 @@ def _exit_code(status: int, pid: int, passing: _Passing) -> int:
         return status
     if passing.number == -status:
         return 128 + passing.number  # it had come before the run could listen to signals
-    raise _lost(f"the process of the warm worker that ran this (pid {pid}) was ended by signal {-status}")
+    raise _lost(f"the warm worker's process for this run (pid {pid}) was ended by signal {-status}")
 
 
 def _lost(what: str) -> StreamFailed:
-    return StreamFailed(what, safe=SAFE, next_step="run the same command again, it resumes where it stood")
+    return StreamFailed(what, safe=SAFE, next_step="run the same command again to resume")

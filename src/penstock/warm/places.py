@@ -49,8 +49,8 @@ class Place:
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
             os.close(self._handle)
             raise InputError(
-                f"the folder of warm workers {path} can be entered by other users",
-                next_step=f"see who made it, then remove it or run `chmod 700 {path}`",
+                f"other users can access the folder of warm workers {path}",
+                next_step=f"check who created it, then delete it or run `chmod 700 {path}`",
             )
 
     @classmethod
@@ -65,7 +65,7 @@ class Place:
         except OSError as error:
             raise InputError(
                 f"the folder of warm workers {path} cannot be used: {error.strerror}",
-                next_step="see that it is a folder of this user, or name another place in XDG_CACHE_HOME",
+                next_step="make it a folder of this user, or set XDG_CACHE_HOME to another folder",
             ) from error
 
     @classmethod

@@ -55,20 +55,20 @@ def is_of_a_session(variable: str) -> bool:
 
 
 def difference(worker: Mapping[str, Any], command: Mapping[str, Any]) -> str | None:
-    """What differs, in words that name no value of a variable; None: nothing."""
+    """Describe the difference without the values of variables; None if there is none."""
     for part, words in (
-        ("version", "penstock has another version"),
-        ("code", "penstock's code or a package was changed since it was started"),
-        ("python", "it runs another Python"),
+        ("version", "penstock's version differs"),
+        ("code", "penstock or a package has changed since the worker started"),
+        ("python", "the worker runs another Python"),
         ("umask", "the umask differs"),
         ("groups", "the user's groups differ"),
-        ("limits", "the limits of the process (`ulimit`) differ"),
-        ("namespaces", "it runs in another container or namespace"),
+        ("limits", "the process limits (`ulimit`) differ"),
+        ("namespaces", "the worker runs in another container or namespace"),
     ):
         if worker.get(part) != command.get(part):
             return words
     if worker.get("folder") != command.get("folder"):
-        return f"it works in the folder {worker['folder'][0]}"
+        return f"the worker runs in the folder {worker['folder'][0]}"
     theirs, ours = worker["environment"], command.get("environment") or {}
     names = sorted(name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
     if names:

@@ -44,9 +44,9 @@ make_spark: Callable[[SparkOptions, Mapping[str, str], Sequence[str]], KeptSpark
 def must_be_linux() -> None:
     if sys.platform != "linux":
         raise InputError(
-            "a warm worker needs Linux, which tells who is at the other end of a socket",
+            "a warm worker requires Linux, where a socket identifies the user at its other end",
             safe=UNTOUCHED,
-            next_step="run without it: `penstock run FILE` starts a Spark of its own",
+            next_step="run without a worker: `penstock run FILE` starts its own Spark",
         )
 
 
@@ -113,9 +113,9 @@ def _await_end(name: str) -> None:
                     return
             if time.monotonic() > deadline:
                 raise StreamFailed(
-                    "the warm worker is ending and has not ended",
+                    "the warm worker is stopping but has not exited yet",
                     safe=UNTOUCHED,
-                    next_step="wait for it, or find it with `ps` and end it by its process id",
+                    next_step="wait, or find the process with `ps` and kill it",
                 )
             time.sleep(LOOK_SECONDS)
 
@@ -191,9 +191,9 @@ def serve(
     lock = place.lock(name)
     if lock is None:
         raise InputError(
-            "the store has a warm worker already",
+            "the store already has a warm worker",
             safe=UNTOUCHED,
-            next_step="use that one, or stop it first: `penstock warm FILE --stop`",
+            next_step="use that worker, or stop it first: `penstock warm FILE --stop`",
         )
     tell({"doing": "starting Spark"})
     options, needs = spark_needs(file)

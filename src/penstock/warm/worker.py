@@ -214,9 +214,9 @@ class Worker:
     def _refusal(self, hello: Mapping[str, Any]) -> str | None:
         if hello.get("protocol") != wire.PROTOCOL:
             self._look_at_code()
-            return "penstock has another version"
+            return "penstock's version differs"
         if self._why is not None:
-            return "it is ending"
+            return "it is stopping"
         if self._run is not None:
             return f"it is busy with another run (pid {self._run.pid})"
         differs = difference(self._description, hello["description"])
@@ -225,9 +225,9 @@ class Worker:
             return differs
         if self._store.is_gone():
             self._end_soon("its store is gone")
-            return "its store was removed or replaced"
+            return "its store was deleted or replaced"
         if self._spark.status() is not None:
-            return "its JVM has ended"
+            return "its JVM has exited"
         return None
 
     def _fork(self, connection: socket.socket, hello: Mapping[str, Any], files: list[int]) -> Handed | None:
@@ -254,7 +254,7 @@ class Worker:
             os.close(file)
 
         def unfit(why: str) -> None:
-            os.write(2, f"note: the warm worker's Spark is not used: {why}; this run starts its own\n".encode())
+            os.write(2, f"note: this run does not use the warm worker's Spark and starts its own: {why}\n".encode())
 
         return Handed(connection, hello, self._spark.offer(ended, unfit))
 

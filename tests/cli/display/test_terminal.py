@@ -199,7 +199,7 @@ def test_interrupted_twice(shop: Shop) -> None:
     assert terminal.end() == 130
     assert terminal.cursor_seen
     *picture, last = terminal.shown
-    assert last == "ended at once; run the same command again, it resumes where it stood"
+    assert last == "stopped immediately; run the same command again to resume"
     assert picture[-1].startswith("▸ orders")
     assert terminal.at == (len(terminal.shown), 0)
 
