@@ -88,7 +88,7 @@ def test_an_unknown_pipeline(tmp_path: Path) -> None:
     write(tmp_path, GOOD)
     assert refused("run", "shop.yaml", "shpo", folder=tmp_path, **ENVIRONMENT) == (
         "error: there is no pipeline 'shpo' in shop.yaml; did you mean 'shop'?\n"
-        f"{SAFE}\nNext: name one of the file's pipelines\n"
+        f"{SAFE}\nNext: use one of the file's pipelines\n"
     )
 
 
@@ -96,7 +96,7 @@ def test_a_stream_of_one_of_several_pipelines(tmp_path: Path) -> None:
     write(tmp_path, GOOD)
     assert refused("run", "shop.yaml", "--stream", "a", folder=tmp_path, **ENVIRONMENT) == (
         f"error: shop.yaml has 2 pipelines: shop, other\n{SAFE}\n"
-        "Next: name one of them, as in: penstock run shop.yaml shop --stream a\n"
+        "Next: name one of them, for example: penstock run shop.yaml shop --stream a\n"
     )
 
 
@@ -104,7 +104,7 @@ def test_nothing_to_reset(tmp_path: Path) -> None:
     write(tmp_path, GOOD)
     words = ("state", "reset", "shop.yaml", "--pipeline", "shop", "--stream", "a", "--yes")
     assert refused(*words, folder=tmp_path, **ENVIRONMENT) == (
-        f"error: there is no store at {tmp_path}/.penstock/store.db: nothing has run here yet, "
+        f"error: there is no store at {tmp_path}/.penstock/store.db: no pipeline of this file has run yet, "
         f"so there is nothing to reset\n{SAFE}\nNext: penstock run shop.yaml\n"
     )
 
@@ -114,10 +114,10 @@ def test_nothing_to_rewind(tmp_path: Path) -> None:
     words = ("rewind", "shop.yaml", "--to", "5", "--yes")
     assert refused(*words, folder=tmp_path, **ENVIRONMENT) == (
         f"error: shop.yaml has 2 pipelines: shop, other\n{SAFE}\n"
-        "Next: name one of them, as in: penstock rewind shop.yaml --pipeline shop --to 5\n"
+        "Next: name one of them, for example: penstock rewind shop.yaml --pipeline shop --to 5\n"
     )
     assert refused(*words, "--pipeline", "shop", folder=tmp_path, **ENVIRONMENT) == (
-        f"error: there is no store at {tmp_path}/.penstock/store.db: nothing has run here yet, "
+        f"error: there is no store at {tmp_path}/.penstock/store.db: no pipeline of this file has run yet, "
         f"so there is nothing to rewind\n{SAFE}\nNext: penstock run shop.yaml\n"
     )
     done = penstock("rewind", "shop.yaml", folder=tmp_path)
@@ -134,7 +134,7 @@ def test_without_a_terminal_recover_needs_yes(tmp_path: Path) -> None:
         "Slices that are incomplete in the sink are withdrawn, newest first.\n"
     )
     assert done.stderr == (
-        f"error: this must be confirmed, and there is no terminal to ask on\n{SAFE}\nNext: add --yes to the command\n"
+        f"error: this command needs a confirmation, and there is no terminal to ask on\n{SAFE}\nNext: add --yes to the command\n"
     )
 
 
@@ -234,7 +234,7 @@ main()
     assert done.returncode == 1
     assert undated(done.stderr) == (
         "error: unexpected RuntimeError: oops\nNothing was lost: a mark moves only after its slice is committed.\n"
-        "Next: this is a bug in penstock: please report it with the output of the same command under PENSTOCK_TRACEBACK=1\n"
+        "Next: this is a bug in penstock: please report it with the output under PENSTOCK_TRACEBACK=1\n"
     )
     assert json.loads(done.stdout.splitlines()[-1])["exit_code"] == 1
     assert "Traceback" in run(PENSTOCK_TRACEBACK="1").stderr

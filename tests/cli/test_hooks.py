@@ -91,7 +91,7 @@ def test_each_end_has_its_command_and_a_command_that_fails_changes_nothing(shop:
     eofs = [message for line in out.splitlines() if (message := json.loads(line))["type"] == "eof"]
     assert [eof["exit_code"] for eof in eofs] == [2, 3, 0]
     assert "to-stdout" in err
-    assert "warning: own: the `on_success` ended with exit code 7; the run and its exit code stay" in err
+    assert "warning: own: the `on_success` ended with exit code 7; the run's result is unchanged" in err
 
 
 def test_a_run_that_another_process_holds_has_no_command(shop: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_command_that_takes_too_long_is_ended_with_what_it_started(
     called.call("shop", Outcome("complete", 0))
     assert time.monotonic() - began < 200
     assert not (tmp_path / "late").exists()
-    assert "the command of `on_success` took longer than 0.3 s and was killed" in capsys.readouterr().err
+    assert "the `on_success` command took longer than 0.3 s and was killed" in capsys.readouterr().err
     stopped = Hooks(_file(tmp_path, on_success="sleep 300"), dict(os.environ), lambda: True)
     stopped.call("shop", Outcome("complete", 0))
     assert "ended by a signal" in capsys.readouterr().err

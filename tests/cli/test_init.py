@@ -165,7 +165,7 @@ class TestAdding:
             (
                 'pipelines: {p: {source: {type: postgres, url: "${DATABASE_URL}"}, sink: {type: files, directory: o}, '
                 "streams: {country: {}}}}",
-                "stand on one line in braces",
+                "are written in braces",
             ),
         ],
     )
@@ -196,9 +196,12 @@ class TestWhatIsRefused:
             ((), "there is no URL argument, and the environment variable DATABASE_URL is not set"),
             (("mysql://ann:hunter2@db/shop",), "url: must start with postgresql://"),
             (("postgresql://ann:hun@ter2@db/shop",), "percent form"),
-            (("postgresql://ann:hunter2@127.0.0.1:1/shop", "--url-env", "A B"), "no name of an environment variable"),
+            (
+                ("postgresql://ann:hunter2@127.0.0.1:1/shop", "--url-env", "A B"),
+                "not a valid name of an environment variable",
+            ),
             (("postgresql://ann:hunter2@127.0.0.1:1/shop", "--sink", "fils"), "did you mean 'files'?"),
-            (("postgresql://a@127.0.0.1:1/s", "--sink", "lake", "--directory", "x"), "--directory does not fit"),
+            (("postgresql://a@127.0.0.1:1/s", "--sink", "lake", "--directory", "x"), "--directory cannot be used with"),
         ],
     )
     def test_what_cannot_be_meant(self, tmp_path: Path, words: tuple[str, ...], said: str) -> None:

@@ -127,7 +127,7 @@ def test_no_time_is_lost_between_the_steps(gaps: list[int]) -> None:
         step = ("intend", "move", "commit")[number % 3]
         said.append(StepDone(ts=moment, stream="s", step=step, number=number))
         said.append(Log(ts=moment, level="info", text="x"))
-    assert sum(stretch.seconds for interval in intervals(said)) == sum(gaps[1:])
+    assert sum(interval.seconds for interval in intervals(said)) == sum(gaps[1:])
 
 
 def test_what_a_run_with_nothing_new_costs() -> None:
@@ -154,7 +154,7 @@ def test_a_file_cut_off_anywhere_is_read_as_far_as_it_goes(cut: int) -> None:
     assert len(book.problems) in (0, lost)
     assert sum(len(execution.messages) for execution in book.executions) == whole + lost - len(book.problems)
     if book.problems:
-        assert (book.problems[0].line, book.problems[0].what[:8]) == (whole + 1, "cut off:")
+        assert (book.problems[0].line, book.problems[0].what[:8]) == (whole + 1, "truncate")
 
 
 # ---------------------------------------------------------------- the command

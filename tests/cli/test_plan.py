@@ -77,7 +77,7 @@ def test_an_open_slice_comes_first_and_the_others_after_it(database: str, tmp_pa
     assert slices[0]["after"] == opened["upto"]
     done = sum(slice_["rows"] for slice_ in slices) + opened["rows"]
     assert 0 < done < 3000
-    assert "slice 2 is open and comes first" in Looking(tmp_path, database).run("plan", "shop.yaml").out
+    assert "slice 2 is open and is finished first" in Looking(tmp_path, database).run("plan", "shop.yaml").out
 
 
 def test_a_lost_sink_is_told_and_nothing_is_stopped_by_looking(database: str, tmp_path: Path) -> None:

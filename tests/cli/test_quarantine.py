@@ -108,7 +108,7 @@ def test_the_commands_of_the_page(url: str) -> None:
 
 def test_what_cannot_be_asked(url: str) -> None:
     none = penstock("quarantine", "list", "shop.yaml", "export")
-    assert (none.exit_code, "the sink of export puts no rows aside" in none.output) == (2, True)
+    assert (none.exit_code, "the sink of export has no quarantine" in none.output) == (2, True)
     assert penstock("quarantine", "list", "shop.yaml", "shop").stdout == "shop: no rows in quarantine\n"
     unknown = penstock("quarantine", "replay", "shop.yaml", "--pipeline", "shop", "--stream", "order")
     assert (unknown.exit_code, "stream 'order' is in quarantine" in unknown.output) == (2, True)

@@ -121,7 +121,7 @@ def test_a_limit() -> None:
     told = texts(catalog("orders"), moved(1), eof("limited", has_more=True, reason="stopped at max_rows 1000"))
     assert told[-1] == (
         "shop: stopped at max_rows 1000; 1,000 rows, 1.5 MiB in 1 slice, 4.0 s, 250 rows/s; "
-        "there is more: run the same command again"
+        "more to do: run the same command again"
     )
 
 

@@ -105,7 +105,7 @@ def test_without_a_terminal_it_needs_yes_and_changes_nothing(rows: dict[str, Row
     assert done.exit_code == 2
     assert done.stdout == f"shop/orders: from place 5 to place 2; the next run continues from there\n{STAYS}"
     assert done.stderr == (
-        "error: this must be confirmed, and there is no terminal to ask on\nNothing was read or written.\n"
+        "error: this command needs a confirmation, and there is no terminal to ask on\nNothing was read or written.\n"
         "Next: add --yes to the command\n"
     )
     assert standing()["orders"] == "place 5"
@@ -130,7 +130,7 @@ def test_a_stream_that_is_not_there(rows: dict[str, Rows], name: str) -> None:
     done = penstock("rewind", "shop.yaml", "--to", "1", "--stream", name, "--yes")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith(f"error: shop: there is no stream '{name}'; ")
-    assert done.stderr.endswith("Nothing was read or written.\nNext: `penstock status shop.yaml` lists them\n")
+    assert done.stderr.endswith("Nothing was read or written.\nNext: list the streams: `penstock status shop.yaml`\n")
 
 
 def test_for_machines(rows: dict[str, Rows]) -> None:

@@ -100,7 +100,7 @@ def test_what_became_of_rows(store: Store) -> None:
         assert text(store) == [
             "shop: process 77 on box has sent no heartbeat since 2026-11-15T12:00:00.000000Z; the next run takes over",
             "  orders: slice 2, 3,000 rows delivered (2.9 KiB), moved 2 min 5 s ago (2026-11-15 12:00:00 UTC)",
-            "    became: 990 created, 1 updated, 1,999 skipped as stale, 10 folded",
+            "    rows: 990 created, 1 updated, 1,999 skipped as stale, 10 folded",
             '    mark: <{"id":"2"}>',
             "  items: not started",
             "  last runs:",
@@ -118,7 +118,7 @@ def test_rows_that_were_delivered_before_it_was_kept(
         assert intent is not None
         store.advance(lease, intent, rows=5, bytes_=0, now=NOW, run="r1", outcome=Outcome(created=2, equal=3))
         before = "; not recorded for earlier rows"
-        assert text(store)[2] == f"    became: 2 created, 3 skipped as equal{before}"
+        assert text(store)[2] == f"    rows: 2 created, 3 skipped as equal{before}"
     (tmp_path / "shop.yaml").write_text(FILE)
     history(str(tmp_path / "shop.yaml"), stream=["orders"])
     newest, older = capsys.readouterr().out.splitlines()[1:3]
@@ -188,7 +188,7 @@ def test_the_commands_read_the_same_store(folder: Path) -> None:
         2,
         "",
         "error: there is no stream 'order'; did you mean 'orders'?\nNothing was read or written.\n"
-        "Next: `penstock status shop.yaml` lists them\n",
+        "Next: list the streams: `penstock status shop.yaml`\n",
     )
 
 
@@ -198,9 +198,7 @@ def test_a_reset_says_what_it_reads_again_and_asks(folder: Path, answer: str | N
     code, told, errors = command(folder, "state", "reset", "shop.yaml", "--stream", "orders", answer=answer)
     assert code == 2
     assert told.startswith("shop/orders: 2,000 rows delivered so far; mark: ")
-    assert told.splitlines()[1].startswith(
-        "  Every row is read again from the beginning: how many rows that is cannot be "
-    )
+    assert told.splitlines()[1].startswith("  Every row is read again from the beginning: the row count is unknown")
     assert told.splitlines()[2] == "Rows delivered so far stay in the sink."
     reason = "this must be confirmed" if answer is None else "not confirmed"
     assert errors.startswith(f"error: {reason}")

@@ -24,7 +24,7 @@ pipelines:
 """
 STAYS = "Rows delivered so far stay in the sink.\n"
 TWICE = "The files sink appends: rows delivered again are duplicated, under a higher slice number.\n"
-ON = ", where it was at version"
+ON = ", the mark at version"
 
 
 class Places(MemorySource):

@@ -38,7 +38,7 @@ def test_the_command_writes_all_three(tmp_path: Path) -> None:
     assert (tmp_path / generated.SCHEMA).read_text() == (TOP / generated.SCHEMA).read_text()
     assert (tmp_path / generated.EXAMPLE).read_text() == (TOP / generated.EXAMPLE).read_text()
     page = (tmp_path / generated.PAGE).read_text()
-    assert "| `memory` | `1g` | the JVM's heap" in page
+    assert "| `memory` | `1g` | heap size of the JVM" in page
     assert "old" not in page
     assert page.endswith("By hand.\n")
 

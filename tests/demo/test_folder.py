@@ -75,7 +75,7 @@ def test_a_folder_in_which_a_demo_is_at_work_is_refused(folder: Folder) -> None:
     with folder.lock():
         ended = demo(str(folder.path), "--clean", cwd=folder.path.parent)
     assert ended.returncode == 2
-    assert "a demo is at work in" in ended.stderr
+    assert "a demo is running in" in ended.stderr
     assert folder.is_ours
 
 

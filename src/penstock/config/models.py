@@ -58,7 +58,7 @@ class Spark(Keys):
     )
     config: dict[str, SparkText] = Field(
         default_factory=dict,
-        description="Spark settings by name",
+        description="settings of Spark by name",
         examples=[{"spark.ui.enabled": True}],
     )
     keep_warm: Duration | None = Field(

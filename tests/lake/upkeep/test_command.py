@@ -144,7 +144,7 @@ def test_abandon(shop: Rows) -> None:
     [
         (("--only", "compact"), "there is no step 'compact'; did you mean 'compaction'?"),
         (("--only", ","), "--only names no step"),
-        (("--table", "ss"), "has landed in a table 'ss'; did you mean 's'?"),
+        (("--table", "ss"), "writes to a table 'ss'; did you mean 's'?"),
         (("out",), "no pipeline among out has written to a lake yet"),
         (("nope",), "there is no pipeline 'nope'"),
     ],
