@@ -155,7 +155,7 @@ def test_an_idle_run_beside_a_writer_that_does_not_end_is_right_and_says_so(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run() == 0
-    monkeypatch.setattr(places, "QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(places, "PATIENCE", 0.1)
     with closing(sqlite3.connect(".penstock/store.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         done = penstock("run", "shop.yaml")
@@ -240,7 +240,7 @@ def test_days_with_a_bar_of_rows_failures_and_days_without_a_run() -> None:
         "  day         runs  idle  failed       rows",
         "  2026-11-12     1     0       0  3,000,000  ██████████████████████████████",
         "  2026-11-13     2     1       0         10  ▏",
-        "  2026-11-14     0     0       0          0  no run",
+        "  2026-11-14     0     0       0          0  no runs",
         "  2026-11-15     2     0       2  1,500,000  ✗✗ ███████████████",
         "  2026-11-16     1     1       0          0",
     ]
