@@ -313,7 +313,7 @@ def assemble(
             dropped={name: stream.dropped for name, stream in chosen.streams.items()},
         ),
     )
-    engine.mover()  # created here, so that the engine cancels it at a signal and closes it, whichever part uses it first
+    engine.mover()  # created here, so that the engine cancels it at a signal and closes it
     return engine
 
 

@@ -134,7 +134,8 @@ def test_without_a_terminal_recover_needs_yes(tmp_path: Path) -> None:
         "Slices that are incomplete in the sink are withdrawn, newest first.\n"
     )
     assert done.stderr == (
-        f"error: this command needs a confirmation, and there is no terminal to ask on\n{SAFE}\nNext: add --yes to the command\n"
+        f"error: this command needs a confirmation, and there is no terminal to ask on\n"
+        f"{SAFE}\nNext: add --yes to the command\n"
     )
 
 

@@ -113,7 +113,8 @@ def test_a_choice_that_is_called_null_may_be_written_so_in_an_override(tmp_path:
         ("hash: [a, a], salt: '${SALT}'", "shape.hash: names a twice"),
         (
             "hash: [a]",
-            "shape: `hash` of a requires a secret, for example salt: ${SALT}; without one, short values can be guessed (if you want "
+            "shape: `hash` of a requires a secret, for example salt: ${SALT}; without one, short values can be "
+            "guessed (to accept "
             "that: hash: {a: sha256})",
         ),
         ("hash: [a], salt: '${SHORT}'", "shape.salt: must have at least 16 characters"),

@@ -111,7 +111,7 @@ def test_what_is_proposed_to_try_next_works_as_it_stands(shown: str, folder: Fol
 
 
 def until(seen: Callable[[], bool]) -> None:
-    end = time.monotonic() + SLICE_TIMEOUT_SECONDS
+    end = time.monotonic() + PATIENCE
     while not seen():
         assert time.monotonic() < end, "never seen"
         time.sleep(0.05)

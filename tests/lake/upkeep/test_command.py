@@ -109,7 +109,7 @@ def test_json_ends_with_an_eof(shop: Rows) -> None:
     assert [each["type"] for each in said] == ["upkeep", "upkeep", "eof"]
     assert [each.get("step") for each in said] == ["expiry", "orphans", None]
     assert said[0]["facts"]["expired"] == 2
-    assert all("_ts" in each for each in setting)
+    assert all("_ts" in each for each in said)
     assert (said[-1]["status"], said[-1]["exit_code"]) == ("complete", 0)
 
 
