@@ -34,8 +34,7 @@ class Options(BaseModel):
     )
     compression: Literal["none", "gzip", "zstd", "snappy"] | None = Field(
         default=None,
-        description="`none`, `gzip` or `zstd`, or `snappy` for parquet; default: `zstd` for parquet, `none` for csv "
-        "and ndjson",
+        description="`none`, `gzip` or `zstd`, or `snappy` for parquet; default: parquet `zstd`, csv and ndjson `none`",
         examples=["zstd"],
     )
     target_file_size: Size = Field(

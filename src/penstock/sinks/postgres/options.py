@@ -41,7 +41,7 @@ class StreamOptions(BaseModel):
     mode: Literal["append", "upsert", "replace"] | None = Field(
         default=None,
         description="`append`: insert every row; `upsert`: one row per key; `replace`: each full refresh replaces all "
-        "rows (a full refresh does so in any mode); default: `upsert` if the stream has a key, otherwise `append`",
+        "rows (a full refresh does so in any mode); default: with a key `upsert`, otherwise `append`",
         examples=["upsert"],
     )
     key: tuple[str, ...] | None = Field(
