@@ -74,7 +74,7 @@ class Options(ServerOptions):
     replica: SecretStr | None = Field(
         default=None,
         description="URL of a replica from which rows are read once it has replayed the planned position; default: "
-        "`url`",
+        "the server of `url`",
         examples=["${REPLICA_URL}"],
     )
     replica_wait: float = Field(
