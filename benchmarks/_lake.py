@@ -24,6 +24,7 @@ from penstock.lake.place import Place
 from penstock.lake.writing import decode, last_number
 from penstock.ports import Context, NoProbe
 from penstock.sinks import lake
+from penstock.testing.contents import columns_of as columns_in
 
 SCHEMA = pa.schema(
     [
@@ -106,7 +107,7 @@ class Lander:
     def land(self, *parts: pa.RecordBatch) -> None:
         """One slice, a file for each batch. It is appended also in a keyed table, so its keys must be new there."""
         number = self._last.number + 1 if self._last else 1
-        columns = [{"name": field.name, "arrow": str(field.type)} for field in SCHEMA]
+        columns = columns_in(SCHEMA)
         slice_ = following(
             self._last,
             pipeline=self._pipeline,

@@ -55,7 +55,7 @@ class WideSource(MemorySource):
     """The source in memory, with the content of a wide table."""
 
     def content(self, stream: str) -> Document:
-        columns = [{"name": name, "arrow": "int64"} for name in ("place", "key", "version")]
+        columns = [{"name": name, "type": "int64"} for name in ("place", "key", "version")]
         return {**super().content(stream), "columns": columns, "changes": False, "wide": WIDE}
 
 

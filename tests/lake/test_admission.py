@@ -16,7 +16,7 @@ from penstock.errors import StreamRefused
 from penstock.ports import StreamInfo
 from penstock.sinks import lake as lake_sink
 
-CONTENT: Document = {"columns": [{"name": "id", "arrow": "int64"}, {"name": "note", "arrow": "string"}]}
+CONTENT: Document = {"columns": [{"name": "id", "type": "int64"}, {"name": "note", "type": "string"}]}
 
 
 def sink_for(lake: Lake, pipeline: str, namespace: str | None = None, **options: Any) -> lake_sink.LakeSink:
@@ -119,7 +119,7 @@ def test_a_first_slice_without_rows_makes_the_table(tmp_path: Path) -> None:
 def test_a_key_that_several_rows_share_is_compared_by_the_cursor(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     stream = info(order=("at", "id"))
-    content: Document = {"columns": [{"name": n, "arrow": "int64"} for n in ("id", "email", "at")]}
+    content: Document = {"columns": [{"name": n, "type": "int64"} for n in ("id", "email", "at")]}
     by_id, by_email = (sink_for(lake, "in", mode="merge", key=[key]) for key in ("id", "email"))
     for sink, wanted in ((by_id, None), (by_email, "at")):
         sink.begin_run([stream])
@@ -141,8 +141,8 @@ def test_a_key_that_several_rows_share_is_compared_by_the_cursor(tmp_path: Path)
     ],
 )
 def test_what_cannot_tell_the_newest_is_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
-    columns = [{"name": "id", "arrow": "int64"}, {"name": "note", "arrow": "string"}]
-    content: Document = {"columns": [*columns, {"name": "tags", "arrow": "list<item: string>"}]}
+    columns = [{"name": "id", "type": "int64"}, {"name": "note", "type": "string"}]
+    content: Document = {"columns": [*columns, {"name": "tags", "type": "list<string>"}]}
     assert said in refusal(sink_for(Lake(tmp_path), "in", **options), info(order=("at", "id")), content)
 
 

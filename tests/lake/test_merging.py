@@ -50,7 +50,7 @@ def test_it_is_said_that_a_merge_writes_whole_rows(tmp_path: Path) -> None:
     """So that a column which is gone at the source is NULL in the new version of a row."""
     context = Context(pipeline="shop", folder=str(tmp_path), probe=NoProbe())
     stream = StreamInfo("orders", Kind.ROWS, ("id",))
-    columns: list[Any] = [{"name": "id", "arrow": "int64"}, {"name": "note", "arrow": "string"}]
+    columns: list[Any] = [{"name": "id", "type": "int64"}, {"name": "note", "type": "string"}]
     content: Document = {"columns": columns, "drift": {"reads": columns[:1], "quarantined": []}}
     line = "note is gone at the source: a row that is updated from now on is NULL there, in its new version"
     for mode, expected in (("merge", True), ("append", False)):

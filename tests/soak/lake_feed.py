@@ -17,6 +17,7 @@ from penstock.core.documents import Document, canonical, parse
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Part, Slice
 from penstock.ports import Budget, DiscoveredStream, Planned, Reading, Remaining, Remark, StreamInfo
+from penstock.testing.contents import columns_of as columns_in
 
 #: columns of a log row and of a change, beside the place in its feed
 LOG = pa.schema([("writer", pa.int64()), ("place", pa.int64()), ("body", pa.string())])
@@ -109,7 +110,7 @@ class FeedSource:
         return [StreamInfo(self.stream, Kind.ROWS, self.key, ("place",))]
 
     def content(self, stream: str) -> Document:
-        columns: list[Document] = [{"name": field.name, "arrow": str(field.type)} for field in self.feed.schema]
+        columns = columns_in(self.feed.schema)
         return {"identity": self.feed.path.name, "columns": columns, "changes": self.feed.changes}
 
     def accept(self, stream: str, last: Position, content: Document) -> None:

@@ -16,7 +16,7 @@ from penstock.store import open_store
 from penstock.testing.contracts.store import NOW, deliver, take
 
 #: about 10 kB, as a table of 60 columns has it
-COLUMNS: Json = [{"name": f"column_{number}", "arrow": "string", "comment": "x" * 120} for number in range(60)]
+COLUMNS: Json = [{"name": f"column_{number}", "type": "string", "comment": "x" * 120} for number in range(60)]
 
 
 def move(store: Store, lease: Lease, at: Position | None, number: int, content: Json = COLUMNS) -> Position:

@@ -17,6 +17,7 @@ from penstock.config import File
 from penstock.config.choosing import only
 from penstock.config.mistakes import suggest
 from penstock.core.documents import Document, canonical
+from penstock.core.drift import columns_of, type_of
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Slice, following
 from penstock.errors import UNTOUCHED, PenstockError, StreamRefused
@@ -119,11 +120,10 @@ class _Stream:
     def _of(self, content: Document, readings: list[Reading]) -> DataFrame:
         import pyarrow as pa
 
-        from penstock.lake.arrow_types import arrow_type
+        from penstock.links.arrow_types import arrow_type
         from penstock.links.spark.frame import frame, frame_schema, job
 
-        columns: Any = content["columns"]
-        schema = pa.schema([pa.field(column["name"], arrow_type(column["arrow"])) for column in columns])
+        schema = pa.schema([pa.field(column["name"], arrow_type(type_of(column))) for column in columns_of(content)])
         wanted = frame_schema(schema, changes=self._changes)
         return frame(self._spark, job(readings, wanted, changes=self._changes))
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from penstock.core.documents import Document, canonical, parse
-from penstock.core.drift import columns_of
+from penstock.core.drift import columns_of, type_of
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Slice
 from penstock.errors import PenstockError, StreamRefused
@@ -60,7 +60,7 @@ class Shaped(Around):
             content = self.source.content(stream)
         except PenstockError:
             return {}  # a broken stream is listed too; `content` says what is wrong with it
-        types = {column["name"]: str(column.get("arrow")) for column in columns_of(content)}
+        types = {column["name"]: type_of(column) for column in columns_of(content)}
         return {name: name in types and tells_apart(types[name], shape.cast[name]) for name in cast}
 
     def content(self, stream: str) -> Document:

@@ -126,7 +126,7 @@ class MemorySource:
         return [DiscoveredStream(name, "list", columns, ("key",), rows.arrived) for name, rows in self.streams.items()]
 
     def content(self, stream: str) -> Document:
-        columns = [{"name": name, "arrow": "int64"} for name in ("place", "key", "version")]
+        columns = [{"name": name, "type": "int64"} for name in ("place", "key", "version")]
         return {"identity": self.identity, "columns": columns}
 
     def accept(self, stream: str, last: Position, content: Document) -> None:

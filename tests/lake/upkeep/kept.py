@@ -60,7 +60,7 @@ class Changes(MemorySource):
         super().__init__({"s": rows}, most=most)
 
     def content(self, stream: str) -> Document:
-        columns = [{"name": name, "arrow": "int64"} for name in ("place", "key", "version")]
+        columns = [{"name": name, "type": "int64"} for name in ("place", "key", "version")]
         return {**super().content(stream), "columns": columns, "changes": True}
 
     @contextmanager

@@ -12,8 +12,8 @@ from penstock.errors import StreamRefused
 from penstock.ports import Context, NoProbe, StreamInfo
 from penstock.sinks.files import FilesSink, Options, StreamOptions, build
 
-BEFORE = {"columns": [{"name": "id", "arrow": "int64"}, {"name": "at", "arrow": "date32[day]"}]}
-NOW = {"columns": [{"name": "id", "arrow": "int64"}, {"name": "day", "arrow": "date32[day]"}]}
+BEFORE = {"columns": [{"name": "id", "type": "int64"}, {"name": "at", "type": "date"}]}
+NOW = {"columns": [{"name": "id", "type": "int64"}, {"name": "day", "type": "date"}]}
 
 
 def sink(folder: Path, **stream: object) -> FilesSink:

@@ -17,6 +17,7 @@ from penstock.core.slices import Kind, following
 from penstock.ports import Context, NoProbe, Probe, StreamInfo
 from penstock.sinks.postgres import Options, PostgresSink, StreamOptions, build
 from penstock.sinks.postgres.fitting import CHANGE
+from penstock.testing.contents import columns_of as columns_in
 from penstock.testing.contracts.delivery import put_aside
 
 STREAM = "orders"
@@ -74,5 +75,5 @@ class Landed:
 
 def content_of(schema: pa.Schema) -> Document:
     """As the lake's source says it: the column that tells deletes from others is not listed."""
-    columns = [{"name": column.name, "arrow": str(column.type)} for column in schema if column.name != CHANGE]
+    columns = [column for column in columns_in(schema) if column["name"] != CHANGE]
     return {"columns": columns, "changes": CHANGE in schema.names}

@@ -27,6 +27,7 @@ from penstock.lake.tables import commit, load
 from penstock.ports import Budget, Context, NoProbe, NoSpark, Probe, Source, Spark
 from penstock.sinks import lake as lake_sink
 from penstock.sources import lake as lake_source
+from penstock.testing.contents import columns_of as columns_in
 from penstock.testing.doubles import LoopMover
 
 NAMESPACE = "shop"
@@ -78,7 +79,7 @@ class Lake:
         """One slice, as the sink lands it; each table is one part."""
         rows = parts[0].drop_columns(["_change"]) if changes else parts[0]
         content: Document = {
-            "columns": list(columns or [{"name": f.name, "arrow": str(f.type)} for f in rows.schema]),
+            "columns": list(columns or columns_in(rows.schema)),
             "changes": changes,
         }
         keyed = {"mode": "merge", "key": tuple(key)} if key else {}

@@ -7,8 +7,9 @@ from typing import Any
 
 from penstock.lake import names
 from penstock.lake.standing import Standing
+from penstock.lake.types import Unreadable, spelt, type_of
 from penstock.ports import DiscoveredStream, Remark
-from penstock.sources.lake.content import Content, arrow, spelt
+from penstock.sources.lake.content import Content
 
 
 def offered(name: str, standing: Standing) -> DiscoveredStream:
@@ -79,8 +80,8 @@ def remarks(content: Content, standing: Standing) -> Sequence[Remark]:
 
 def _readable(type_: Any) -> bool:
     try:
-        arrow(type_)
-    except KeyError:
+        type_of(type_)
+    except Unreadable:
         return False
     return True
 
