@@ -80,7 +80,8 @@ def archive(folder: Path, command: Command) -> Iterator[Archive]:
     kept = folder / "kept"
     os.link(found.file, kept)
     yield found
-    os.replace(kept, found.file)
+    found.file.unlink(missing_ok=True)  # a rename between two names of one file does nothing
+    kept.rename(found.file)
     found.attempts_file.unlink(missing_ok=True)
 
 

@@ -78,7 +78,8 @@ class Jvm:
             gateway.shutdown()
         if context is not None:
             context._jsc = None  # not to be asked any more
-            if (server := context._accumulatorServer) is not None:
+            server: Any = context._accumulatorServer
+            if server is not None:
                 server.shutdown = partial(_shut_down, server, server.shutdown)
             context.stop()
 
