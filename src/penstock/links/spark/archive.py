@@ -33,6 +33,8 @@ FORMAT = 1
 SUFFIX = ".jsa"
 #: archives that are kept; each is about 100 MB
 KEPT = 4
+#: the priority of training: a tenth of the usual share of a busy processor
+NICENESS = 10
 #: seconds after a failed attempt before the next one, and how many there are
 RETRY_SECONDS, MOST_ATTEMPTS = 24 * 3600.0, 5
 #: seconds after which a use is noted again
@@ -153,7 +155,8 @@ class Archive:
         if not self.is_wanted():
             return
         # A shell starts it and ends: so it is no child of ours, and none that we would have to wait for.
-        command = ["/bin/sh", "-c", '"$0" "$@" &', sys.executable, "-P", "-m", TRAINING, json.dumps(self.settings)]
+        background = f'nice -n {NICENESS} "$0" "$@" &'
+        command = ["/bin/sh", "-c", background, sys.executable, "-P", "-m", TRAINING, json.dumps(self.settings)]
         nothing = subprocess.DEVNULL
         with contextlib.suppress(OSError):  # no process to be had: the run itself is done
             subprocess.run(

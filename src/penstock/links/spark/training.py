@@ -182,18 +182,22 @@ def missing() -> Iterator[Archive]:
 
 def main(words: Sequence[str]) -> int:
     if words:
-        # In the background: nothing else is to wait for it.
-        os.nice(19)
         command = Command.plain(json.loads(words[0]), os.environ)
         archive = Archive.of(command) if command is not None else None
         return 0 if archive is not None and make(archive, wait=False) else 1
     wanted = list(missing())
     for archive in wanted:
         if not archive.file.exists():
-            archive.attempts_file.unlink(missing_ok=True)  # a user who calls this asks for another attempt
+            with contextlib.suppress(OSError):
+                archive.attempts_file.unlink()  # a user who calls this asks for another attempt
             print(f"training: making {archive.file}", file=sys.stderr)
-            if not make(archive, wait=True):
-                print("training: Java has made no archive that it takes", file=sys.stderr)
+            try:
+                made = make(archive, wait=True)
+            except OSError as error:
+                print(f"training: {error}", file=sys.stderr)
+                return 1
+            if not made:
+                print("training: Java has made no archive that it accepts", file=sys.stderr)
                 return 1
         print(archive.file)
     return 0
