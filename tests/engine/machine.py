@@ -31,10 +31,14 @@ GATE_POINTS = (
 )
 
 
+#: times the examples of `test_properties_hold`: `script/soak suite --search N`
+MORE_EXAMPLES = int(os.environ.get("PENSTOCK_SEARCH", "1"))
+
+
 def few(examples: int) -> settings:
     """Beside a real server or lake a slice takes a hundred times as long as in a folder: none is shrunk."""
     return settings(
-        max_examples=examples,
+        max_examples=examples * MORE_EXAMPLES,
         stateful_step_count=25,
         deadline=None,
         report_multiple_bugs=False,
