@@ -12,6 +12,7 @@ from penstock.config import File
 from penstock.core.drift import reads
 from penstock.core.exits import worst
 from penstock.errors import PenstockError, StreamRefused
+from penstock.ports import explain_sink, explain_source
 
 
 def checked(
@@ -71,8 +72,8 @@ def _stream(at: Look, seen: Seen, standing: Mapping[str, Any] | None) -> dict[st
     if content is not None:
         try:
             sides = (
-                ("source", at.source.explain(info.name, content)),
-                ("sink", at.sink.explain(info, content)),
+                ("source", explain_source(at.source, info.name, content)),
+                ("sink", explain_sink(at.sink, info, content)),
             )
             remarks = [{"side": side, "kind": each.kind, "text": each.text} for side, said in sides for each in said]
         except StreamRefused as refused:
