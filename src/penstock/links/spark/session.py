@@ -245,8 +245,8 @@ def _settings(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": options.memory,
-        # Rows never enter the JVM: one collector thread and the first compiler are enough, and start sooner. A heap that
-        # begins small takes 85 MiB less, and room for classes keeps Java from collecting garbage while it loads them.
+        # Rows never enter the JVM: one collector thread and the first compiler are enough, and start sooner. A heap
+        # that begins small takes 85 MiB less; room for classes keeps Java from collecting garbage while it loads them.
         _JAVA_OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms64m -XX:MetaspaceSize=160m",
         "spark.log.level": "ERROR",
         "spark.redaction.regex": SECRET,
