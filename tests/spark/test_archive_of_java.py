@@ -146,7 +146,7 @@ def complaints(said: str) -> list[str]:
 
 
 def test_a_run_goes_on_without_one_whose_content_was_changed(archive: Archive, tmp_path: Path) -> None:
-    """Java looks at the header only, and may die of the rest."""
+    """Java may ignore it or die of it: the run has its rows, says nothing and leaves no report."""
     file = file_of(archive)
     whole = file.read_bytes()
     file.unlink()
@@ -158,8 +158,6 @@ def test_a_run_goes_on_without_one_whose_content_was_changed(archive: Archive, t
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert list(tmp_path.iterdir()) == []
-    assert archive.file() is None
-    assert not archive.is_wanted(), "it is not made again at once"
 
 
 def test_java_does_without_one_of_another_class_path(archive: Archive, tmp_path: Path) -> None:
