@@ -54,6 +54,14 @@ def archive_of(jars: list[Path], **settings: str) -> Archive | None:
     return Archive.of(command)
 
 
+def there(archive: Archive) -> Path:
+    """Put something in the place of the archive."""
+    file = archive.folder / archive.name_for(len("classes"))
+    file.write_text("classes")
+    file.chmod(0o600)
+    return file
+
+
 def some_archive(jars: list[Path]) -> Archive:
     found = archive_of(jars)
     assert found is not None
@@ -67,7 +75,7 @@ def test_the_key_stays_while_nothing_changes_but_the_temporary_folder(folder: Pa
     once = some_archive(jars)
     again = archive_of(jars, **{OPTIONS: '-XX:+UseSerialGC "-Djava.io.tmpdir=/tmp/other"', "spark.app.name": "x"})
     assert again is not None
-    assert (once.key, once.file.parent) == (again.key, folder)
+    assert (once.key, once.folder) == (again.key, folder)
 
 
 def test_a_training_finds_the_same_key(folder: Path, jars: list[Path]) -> None:
@@ -146,38 +154,42 @@ def test_the_folder_is_among_the_caches_of_the_user(monkeypatch: pytest.MonkeyPa
 
 def test_it_is_used_once_it_is_there(folder: Path, jars: list[Path]) -> None:
     archive = some_archive(jars)
-    assert archive.options() == []
-    archive.file.write_text("classes")
-    assert f"-XX:SharedArchiveFile={folder / archive.key}.jsa" in archive.options()
+    assert archive.options(Path("/scratch")) == []
+    file = there(archive)
+    assert file.parent == folder
+    assert archive.options(Path("/scratch"))[0] == f"-XX:SharedArchiveFile={file}"
+    file.write_text("cut")
+    assert archive.options(Path("/scratch")) == [], "Java dies of one that was cut short"
+    assert archive.is_wanted()
 
 
 def test_one_that_others_could_have_written_is_not_used(
     folder: Path, jars: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = some_archive(jars)
-    archive.file.write_text("classes")
+    file = there(archive)
     for mode in (0o620, 0o602):
-        archive.file.chmod(mode)
-        assert archive.options() == []
-    archive.file.chmod(0o600)
-    assert archive.options() != []
+        file.chmod(mode)
+        assert archive.options(Path("/scratch")) == []
+    file.chmod(0o600)
+    assert archive.options(Path("/scratch")) != []
     for mode in (0o770, 0o707):
         folder.chmod(mode)
-        assert archive.options() == []
+        assert archive.options(Path("/scratch")) == []
         with pytest.raises(PermissionError):
             make_folder(folder)
     folder.chmod(0o700)
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda *_: False)
-        assert archive.options() == [], "unreadable"
-    archive.file.rename(folder / "elsewhere")
-    archive.file.symlink_to(folder / "elsewhere")
-    assert archive.options() == [], "a link may lead anywhere"
+        assert archive.options(Path("/scratch")) == [], "unreadable"
+    file.rename(folder / "elsewhere")
+    file.symlink_to(folder / "elsewhere")
+    assert archive.options(Path("/scratch")) == [], "a link may lead anywhere"
 
 
 def test_one_of_another_user_is_not_used(folder: Path, jars: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     archive = some_archive(jars)
-    archive.file.write_text("classes")
+    there(archive)
     real = Path.lstat
     for owner, used in ((os.geteuid() + 1, False), (0, True), (os.geteuid(), True)):
 
@@ -188,17 +200,17 @@ def test_one_of_another_user_is_not_used(folder: Path, jars: list[Path], monkeyp
 
         with monkeypatch.context() as patch:
             patch.setattr(Path, "lstat", owned)
-            assert bool(archive.options()) is used, owner
+            assert bool(archive.options(Path("/scratch"))) is used, owner
 
 
 def test_a_use_is_noted_once_a_day(folder: Path, jars: list[Path]) -> None:
     archive = some_archive(jars)
-    archive.file.write_text("classes")
+    file = there(archive)
     for age, noted in ((DAY / 2, False), (2 * DAY, True)):
         before = time.time() - age
-        os.utime(archive.file, (before, before))
-        archive.options()
-        assert (archive.file.stat().st_mtime > time.time() - 60) is noted
+        os.utime(file, (before, before))
+        archive.options(Path("/scratch"))
+        assert (file.stat().st_mtime > time.time() - 60) is noted
 
 
 # ---------------------------------------------------------------- when it is made
@@ -214,7 +226,7 @@ def test_failed_attempts_are_repeated_after_a_day_and_not_for_ever(folder: Path,
         os.utime(archive.attempts_file, (yesterday, yesterday))
         assert archive.is_wanted() is (count < archives.MOST_ATTEMPTS)
     archive.attempts_file.unlink()
-    archive.file.touch()
+    there(archive)
     assert not archive.is_wanted()
 
 
@@ -258,7 +270,7 @@ def test_a_folder_that_cannot_be_made_changes_nothing_for_the_run(
     (tmp_path / "file").touch()
     monkeypatch.setenv(archives.VARIABLE, str(tmp_path / "file" / "archives"))
     archive = some_archive(jars)
-    assert archive.options() == []
+    assert archive.options(Path("/scratch")) == []
     archive.make_in_background()
     done = subprocess.run(
         [sys.executable, "-m", archives.TRAINING, json.dumps(archive.settings)], capture_output=True, check=False

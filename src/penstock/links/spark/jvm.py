@@ -68,14 +68,11 @@ class Jvm:
             SparkSession._instantiatedSession = SparkSession._activeSession = None
             SparkContext._gateway = SparkContext._jvm = None
         gateway: Any = self._gateway
-        if not at_once:
-            gateway.shutdown()
+        gateway.shutdown()
         if self._process is not None:
             if at_once:
                 self._process.kill()
             end(self._process)
-        if at_once:
-            gateway.shutdown()
         if context is not None:
             context._jsc = None  # not to be asked any more
             server: Any = context._accumulatorServer
