@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -26,7 +26,7 @@ SEARCH = "PENSTOCK_SEARCH"
 
 def read_report(report: Path) -> tuple[dict[str, float], list[str], int]:
     """Seconds by folder, the tests that failed, and the number of tests, of pytest's JUnit file."""
-    seconds: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     failed, count = [], 0
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         place = (case.get("classname") or "").split(".")
@@ -35,7 +35,7 @@ def read_report(report: Path) -> tuple[dict[str, float], list[str], int]:
         count += 1
         if case.find("failure") is not None or case.find("error") is not None:
             failed.append(f"{'/'.join(place)}::{case.get('name')}")
-    return {name: round(value, 1) for name, value in seconds.most_common()}, failed, count
+    return {name: round(value, 1) for name, value in sorted(seconds.items(), key=lambda each: -each[1])}, failed, count
 
 
 def run_once(search: int, words: list[str]) -> dict[str, Any]:
