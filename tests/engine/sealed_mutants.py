@@ -11,7 +11,8 @@ from typing import Any
 
 from penstock.core.slices import Receipt, Seal, Slice
 from penstock.engine import sealing
-from penstock.engine.gate import Gate, new_attempt
+from penstock.engine.delivery import new_attempt
+from penstock.engine.gate import Gate
 from penstock.engine.run import Engine
 from penstock.links.spools import FolderSpools
 from penstock.testing.memory_store import MemoryStore

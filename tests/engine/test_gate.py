@@ -14,7 +14,7 @@ import pytest
 from penstock.core.marks import Mark
 from penstock.core.messages import StateChanged, StepDone
 from penstock.core.slices import Kind, Receipt
-from penstock.engine.gate import COMMIT_TRIES
+from penstock.engine.delivery import COMMIT_TRIES
 from penstock.errors import CommitUnclear, StreamFailed
 from penstock.ports import Budget, Owner, Planned, Remaining, StreamInfo
 from penstock.testing.doubles import LoopMover, MemorySource, Rows
