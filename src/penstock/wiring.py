@@ -21,15 +21,18 @@ from penstock.errors import PenstockError
 from penstock.ports import (
     Context,
     Mover,
+    NoProbe,
     NoSpark,
     Owner,
     Probe,
-    Quiet,
     Reader,
+    Report,
     Sink,
     Source,
     Store,
     Writer,
+    is_never_cancelled,
+    report_nothing,
     say_nothing,
 )
 
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from penstock.core.slices import Part, Receipt
     from penstock.engine import Engine
     from penstock.links.spark import Needs, SparkHouse
+    from penstock.links.spools import FolderSpools
 
 
 def _spark_mover(house: SparkHouse) -> Mover:
@@ -48,7 +52,7 @@ def _spark_mover(house: SparkHouse) -> Mover:
 
 
 #: receives crash points
-make_probe: Callable[[], Probe] = Quiet
+make_probe: Callable[[], Probe] = NoProbe
 #: builds the mover on the process's Spark session when the first rows must move
 make_mover: Callable[[SparkHouse], Mover] = _spark_mover
 
@@ -190,7 +194,7 @@ def needs_of(file: File, pipelines: Sequence[str]) -> Iterator[Needs]:
 
     for pipeline in pipelines:
         collected = _NeedsCollector()
-        context = Context(pipeline=pipeline, folder=file.folder, probe=Quiet(), spark=collected)
+        context = Context(pipeline=pipeline, folder=file.folder, probe=NoProbe(), spark=collected)
         with suppress(PenstockError):
             build_source(file, pipeline, context)
             build_sink(file, pipeline, context)
@@ -216,6 +220,8 @@ def context_for(
     mover: Callable[[], Mover] | None = None,
     probe: Probe | None = None,
     say: Callable[[str, str], None] = say_nothing,
+    report: Report = report_nothing,
+    is_cancelled: Callable[[], bool] = is_never_cancelled,
 ) -> Context:
     """The context of a pipeline's source and sink; without a runtime they get one of their own."""
     chosen = runtime or runtime_for(file)
@@ -226,7 +232,17 @@ def context_for(
         spark=chosen.spark,
         mover=mover or (lambda: chosen),
         say=say,
+        report=report,
+        is_cancelled=is_cancelled,
+        spools=spools_for(file, pipeline),
     )
+
+
+def spools_for(file: File, pipeline: str) -> FolderSpools:
+    """The pipeline's folder for spools; made when something is put there."""
+    from penstock.links.spools import FolderSpools
+
+    return FolderSpools(os.path.join(file.folder, file.pipelines[pipeline].spools), pipeline)
 
 
 def build_source(file: File, pipeline: str, context: Context | None = None) -> Source:
@@ -276,10 +292,10 @@ def assemble(
     from penstock.engine import Engine, Settings
 
     def begins() -> None:
-        engine.starting("Spark")
+        engine.report_mover_starting("Spark")
 
     def ready() -> None:
-        engine.started("Spark")
+        engine.report_mover_ready("Spark")
 
     runtime = (
         shared_runtime.lend(begins, ready)
@@ -291,10 +307,14 @@ def assemble(
         pipeline,
         runtime=runtime,
         mover=lambda: engine.mover(),
-        say=lambda stream, text: engine.note(stream, text),
+        say=lambda stream, text: engine.report_line(stream, text),
+        report=lambda stream, doing, *, done=None, total=None: engine.report_work(
+            stream, doing, done=done, total=total
+        ),
+        is_cancelled=lambda: engine.is_cancelled(),
     )
     chosen = file.pipelines[pipeline]
-    engine = Engine(
+    engine: Engine = Engine(
         pipeline,
         source=build_source(file, pipeline, context),
         sink=build_sink(file, pipeline, context),
@@ -305,12 +325,13 @@ def assemble(
         owner=this_process(),
         gone=gone,
         emit=emit,
+        spools=context.spools,
         settings=Settings(
             lease_seconds=chosen.lease_seconds,
             slice_bytes=chosen.slice_bytes,
             workers=lambda: runtime.workers,
             drift={name: stream.drift for name, stream in chosen.streams.items()},
-            dropped={name: stream.dropped for name, stream in chosen.streams.items()},
+            dropped_columns={name: stream.dropped for name, stream in chosen.streams.items()},
         ),
     )
     engine.mover()  # created here, so that the engine cancels it at a signal and closes it

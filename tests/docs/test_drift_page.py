@@ -12,6 +12,7 @@ from tests.docs.pages import TOP, blocks, section
 from tests.docs.test_pages import load
 
 from penstock.core.drift import ASIDE, POLICIES, Way
+from penstock.core.types import Plain
 from penstock.core.widening import widens
 
 PAGE = TOP / "docs" / "drift.md"
@@ -61,6 +62,6 @@ def test_every_policy_and_change_is_in_the_table() -> None:
 
 
 def test_the_examples_of_wider_are_wider() -> None:
-    assert widens("int32", "double")
-    assert not widens("int64", "double")
-    assert not widens("date32[day]", "timestamp[us]")
+    assert widens(Plain.INT32, Plain.FLOAT64)
+    assert not widens(Plain.INT64, Plain.FLOAT64)
+    assert not widens(Plain.DATE, Plain.TIMESTAMP)

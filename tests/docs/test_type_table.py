@@ -10,7 +10,8 @@ import pytest
 from tests.docs.pages import TOP
 
 from penstock.lake.forms import described, iceberg_type
-from penstock.links.postgres.types import FORMS, arrow_type, form
+from penstock.links.arrow_types import arrow_type
+from penstock.links.postgres.types import FORMS, form
 
 PAGE = TOP / "docs" / "sources" / "postgres-types.md"
 _ROW = re.compile(r"^\| (`[^|]+`) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| (.*?)\|$", re.MULTILINE)
@@ -43,8 +44,8 @@ def test_every_type_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("type_", sorted(rows()))
 def test_a_row_says_what_the_code_does(type_: str) -> None:
-    arrow = arrow_type(form(type_).arrow)
-    assert rows()[type_] == (str(arrow), described(iceberg_type(arrow)), in_parquet(arrow))
+    found = form(type_).type
+    assert rows()[type_] == (str(found), described(iceberg_type(found)), in_parquet(arrow_type(found)))
 
 
 def test_no_row_is_about_a_type_that_does_not_exist() -> None:

@@ -14,12 +14,15 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+from penstock.core.outcome import Delivered
 from penstock.core.slices import Kind, Verdict
+from penstock.engine import delivery as delivery_module
 from penstock.engine import gate as gate_module
 from penstock.engine import undoing
 from penstock.engine.gate import Gate
 from penstock.engine.run import Engine
 from penstock.errors import CommitUnclear
+from penstock.ports import find_mark
 from penstock.sinks.files import chain as chain_module
 from penstock.sinks.files import writer as writer_module
 from penstock.sinks.files.chain import Chain
@@ -194,9 +197,9 @@ def _() -> Iterator[None]:
 # ---------------------------------------------------------------- the gate
 
 
-@mutant("less 'greet': a run does not ask the sink first")
+@mutant("less 'compare with sink': a run does not ask the sink first")
 def _() -> Iterator[None]:
-    with patched((Gate, "greet", lambda self, state: None)):
+    with patched((Gate, "compare_with_sink", lambda self, state: None)):
         yield
 
 
@@ -213,7 +216,7 @@ def _() -> Iterator[None]:
             planned = self.next_slice(replace(state, intent=None))
             if planned is None:
                 return gate_module.Turn.NOTHING
-            self.pass_through(state, planned)
+            self.deliver(state, planned)
             return gate_module.Turn.MOVED
         return turn(self)
 
@@ -226,8 +229,8 @@ def _() -> Iterator[None]:
     def in_the_store(self: Gate, to: str) -> Any:
         store: Any = self.store
         state = store.state(self.pipeline, self.stream)
-        self.greet(state)
-        mark = self.source.rewound(self.stream, self.source.content(self.stream), state.last, to)
+        self.compare_with_sink(state)
+        mark = find_mark(self.source, self.stream, self.source.content(self.stream), state.last, to)
         store._put(self.lease, self.stream, replace(state, last=replace(state.last, mark=mark)))
         return gate_module.Turn.MOVED
 
@@ -243,7 +246,7 @@ def _() -> Iterator[None]:
         store._put(gate.lease, gate.stream, replace(state, intent=None))
         return True
 
-    with patched((Engine, "_finished", forgotten)):
+    with patched((Engine, "_finish_open", forgotten)):
         yield
 
 
@@ -252,9 +255,9 @@ def _() -> Iterator[None]:
     def in_the_store(self: Gate, version: int) -> Any:
         store: Any = self.store
         state = store.state(self.pipeline, self.stream)
-        self.greet(state)
+        self.compare_with_sink(state)
         changes = undoing.changes_to(store, self.pipeline, self.stream, version, state)
-        to = undoing.place(changes, version, self.stream)
+        to = undoing.find_position(changes, version, self.stream)
         store._put(self.lease, self.stream, replace(state, last=to))
         return gate_module.Turn.MOVED
 
@@ -264,16 +267,18 @@ def _() -> Iterator[None]:
 
 @mutant("an undo sets the number of the slice back too")
 def _() -> Iterator[None]:
-    lead = Gate.lead
+    move_mark = Gate.move_mark
 
-    def renumbered(self: Gate, state: Any, mark: Any, content: Any, kind: Kind, *, settle: bool = True) -> Any:
+    def renumbered(
+        self: Gate, state: Any, mark: Any, content: Any, kind: Kind, plan: Any = None, *, prepare: bool = True
+    ) -> Any:
         if kind is Kind.UNDO:
             history = self.store.history(self.pipeline, self.stream)
             then = next(c.position for c in history if c.position and c.position.mark == mark)
             state = replace(state, last=replace(state.last, number=then.number))
-        return lead(self, state, mark, content, kind, settle=settle)
+        return move_mark(self, state, mark, content, kind, plan, prepare=prepare)
 
-    with patched((Gate, "lead", renumbered)):
+    with patched((Gate, "move_mark", renumbered)):
         yield
 
 
@@ -284,13 +289,13 @@ def _() -> Iterator[None]:
             return Verdict.IN
         return Verdict.NEXT if (held.id if held else "") == slice_.previous else Verdict.OTHER
 
-    with patched((gate_module, "verdict", generous)):
+    with patched((delivery_module, "verdict", generous)):
         yield
 
 
 @mutant("the chain is not asked")
 def _() -> Iterator[None]:
-    with patched((gate_module, "verdict", lambda held, slice_: Verdict.NEXT)):
+    with patched((delivery_module, "verdict", lambda held, slice_: Verdict.NEXT)):
         yield
 
 
@@ -346,16 +351,17 @@ def _() -> Iterator[None]:
     def heed(self: Engine, lease: Any = None) -> None:
         return None
 
-    with patched((Gate, "stop", stop), (Engine, "_heed", heed)):
+    with patched((Gate, "stop", stop), (Engine, "_check_interrupts", heed)):
         yield
 
 
 @mutant("advance without compare-and-set")
 def _() -> Iterator[None]:
-    def blindly(self: Any, lease: Any, slice_: Any, *, rows: int, bytes_: int, now: Any, run: str) -> int:
+    def blindly(self: Any, lease: Any, slice_: Any, *, rows: int, bytes_: int, now: Any, run: str, **_: Any) -> int:
         with self._lock:
             state = self.state(lease.pipeline, slice_.stream)
-            return int(self._move(lease, slice_.stream, state, slice_.position, now, "advance", rows, run))
+            delivered = Delivered(rows, bytes_)
+            return int(self._move(lease, slice_.stream, state, slice_.position, now, "advance", run, delivered))
 
     with patched((MemoryStore, "advance", blindly)):
         yield

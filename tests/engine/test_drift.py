@@ -53,7 +53,7 @@ class Shifting(MemorySource):
         self.changed: list[str] = []
 
     def content(self, stream: str) -> Document:
-        columns = [{"name": name, "arrow": type_} for name, type_ in self.columns.items()]
+        columns = [{"name": name, "type": type_} for name, type_ in self.columns.items()]
         return {"identity": self.identity, "columns": columns}
 
     def accept(self, stream: str, last: Position, content: Document) -> None:
@@ -65,7 +65,7 @@ class Shifting(MemorySource):
     def reading(self, slice_: Slice) -> Iterator[Reading]:
         content = parse(slice_.content)
         assert "drift" not in content
-        columns = tuple((column["name"], column["arrow"]) for column in content["columns"])
+        columns = tuple((column["name"], column["type"]) for column in content["columns"])
         with super().reading(slice_) as found:
             yield replace(found, reader=Wider(found.reader, columns), changed=self.changed)
 

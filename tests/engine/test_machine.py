@@ -4,11 +4,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.engine.machine import FilesMachine
+from tests.engine.machine import MORE_EXAMPLES, FilesMachine
 from tests.engine.mutants import MUTANTS
 
 LONG_ENOUGH = settings(
-    max_examples=150,
+    max_examples=150 * MORE_EXAMPLES,
     stateful_step_count=40,
     deadline=None,
     report_multiple_bugs=False,
@@ -20,7 +20,7 @@ SEARCH = settings(LONG_ENOUGH, max_examples=2000, database=None, phases=[Phase.g
 
 #: where a mutant takes long to be caught by the usual seed, one that is quicker
 SEEDS = {
-    "less 'greet': a run does not ask the sink first": 3,
+    "less 'compare with sink': a run does not ask the sink first": 3,
     "holds n or more means already in": 6,
     "less 'void': recover withdraws nothing": 2,
     "manifest named by slice id, not number": 33,

@@ -23,7 +23,7 @@ from penstock.lake.foreign import accept
 from penstock.lake.landing import current_files
 from penstock.lake.readers import tell
 from penstock.lake.upkeep.run import keep
-from penstock.ports import Quiet, StreamInfo
+from penstock.ports import NoProbe, StreamInfo, explain_sink
 from penstock.testing.doubles import LoopMover
 
 
@@ -80,7 +80,7 @@ def stopped(lake: Kept, why: str) -> str:
 
 
 def accepted(lake: Kept, **options: Any) -> list[str]:
-    return accept(lake.place, "s", LoopMover, Quiet(), **options)
+    return accept(lake.place, "s", LoopMover, NoProbe(), **options)
 
 
 def test_everybody_stops_and_the_command_that_is_named_leads_out(stuck: Kept) -> None:
@@ -167,7 +167,7 @@ def warnings_of(lake: Kept) -> list[str]:
 def checked(lake: Kept) -> list[str]:
     """What `check` says of the sink that is not so good."""
     content = Changes(lake.rows, 2).content("s")
-    return [each.text for each in lake.sink().explain(StreamInfo("s", Kind.ROWS), content) if each.kind == "gap"]
+    return [each.text for each in explain_sink(lake.sink(), StreamInfo("s", Kind.ROWS), content) if each.kind == "gap"]
 
 
 def test_writers_learn_that_no_reader_can_go_on(stuck: Kept) -> None:

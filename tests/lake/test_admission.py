@@ -16,7 +16,7 @@ from penstock.errors import StreamRefused
 from penstock.ports import StreamInfo
 from penstock.sinks import lake as lake_sink
 
-CONTENT: Document = {"columns": [{"name": "id", "arrow": "int64"}, {"name": "note", "arrow": "string"}]}
+CONTENT: Document = {"columns": [{"name": "id", "type": "int64"}, {"name": "note", "type": "string"}]}
 
 
 def sink_for(lake: Lake, pipeline: str, namespace: str | None = None, **options: Any) -> lake_sink.LakeSink:
@@ -119,15 +119,15 @@ def test_a_first_slice_without_rows_makes_the_table(tmp_path: Path) -> None:
 def test_a_key_that_several_rows_share_is_compared_by_the_cursor(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     stream = info(order=("at", "id"))
-    content: Document = {"columns": [{"name": n, "arrow": "int64"} for n in ("id", "email", "at")]}
+    content: Document = {"columns": [{"name": n, "type": "int64"} for n in ("id", "email", "at")]}
     by_id, by_email = (sink_for(lake, "in", mode="merge", key=[key]) for key in ("id", "email"))
     for sink, wanted in ((by_id, None), (by_email, "at")):
-        sink.expect([stream])
+        sink.begin_run([stream])
         sink.check(stream, content)
         assert sink.newer_than("orders") == wanted
         assert any("the highest at" in remark.text for remark in sink.explain(stream, content)) == bool(wanted)
     named = sink_for(lake, "in", mode="merge", key=["email"], newer_than="id")
-    named.expect([stream])
+    named.begin_run([stream])
     assert named.newer_than("orders") == "id"
 
 
@@ -141,8 +141,8 @@ def test_a_key_that_several_rows_share_is_compared_by_the_cursor(tmp_path: Path)
     ],
 )
 def test_what_cannot_tell_the_newest_is_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
-    columns = [{"name": "id", "arrow": "int64"}, {"name": "note", "arrow": "string"}]
-    content: Document = {"columns": [*columns, {"name": "tags", "arrow": "list<item: string>"}]}
+    columns = [{"name": "id", "type": "int64"}, {"name": "note", "type": "string"}]
+    content: Document = {"columns": [*columns, {"name": "tags", "type": "list<string>"}]}
     assert said in refusal(sink_for(Lake(tmp_path), "in", **options), info(order=("at", "id")), content)
 
 
@@ -151,7 +151,7 @@ def test_a_source_in_order_needs_no_column(tmp_path: Path) -> None:
     lake.land(orders(1, 3))
     (stream,) = lake.source("copy").catalog()
     sink = sink_for(lake, "copy", mode="merge", key=["note"])
-    sink.expect([stream])
+    sink.begin_run([stream])
     assert sink.newer_than("orders") is None
 
 

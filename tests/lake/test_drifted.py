@@ -19,12 +19,12 @@ from penstock.ports import StreamInfo
 from penstock.sinks import lake as lake_sink
 
 BEFORE: dict[str, Any] = {
-    "columns": [{"name": "id", "arrow": "int64"}, {"name": "note", "arrow": "string"}, {"name": "n", "arrow": "int32"}]
+    "columns": [{"name": "id", "type": "int64"}, {"name": "note", "type": "string"}, {"name": "n", "type": "int32"}]
 }
 
 
 def given(*columns: tuple[str, str]) -> dict[str, Any]:
-    return {"columns": [{"name": name, "arrow": arrow} for name, arrow in columns]}
+    return {"columns": [{"name": name, "type": type_} for name, type_ in columns]}
 
 
 def check(folder: Path, now: dict[str, Any], policy: str = "evolve", **options: Any) -> None:
@@ -66,8 +66,8 @@ def test_a_column_that_the_table_requires_cannot_go(tmp_path: Path) -> None:
 def test_a_widening_that_iceberg_does_not_know_is_refused_with_the_way_out(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.land(orders(1, 1, n=pa.array([1], pa.int32())))
-    for arrow in ("double", "decimal128(12, 0)"):
-        now = given(("id", "int64"), ("note", "string"), ("n", arrow))
+    for type_ in ("float64", "decimal(12,0)"):
+        now = given(("id", "int64"), ("note", "string"), ("n", type_))
         with pytest.raises(StreamRefused, match="column 'n' is int in the table") as caught:
             check(tmp_path, now)
         assert "shape: {cast" in caught.value.next_step

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from penstock.core.messages import Eof, Log, Message
 from penstock.engine import Engine, Settings
 from penstock.lake import names
 from penstock.links.spark import SparkHouse
-from penstock.ports import Context, Owner, Quiet
+from penstock.ports import Context, NoProbe, Owner
 from penstock.sinks import files
 from penstock.sources import lake
 from penstock.testing.doubles import Clock, LoopMover
@@ -32,7 +31,7 @@ class Export:
 
     def run(self) -> Eof:
         self.runs += 1
-        context = Context("export", str(self.lane.folder), Quiet(), mover=LoopMover)
+        context = Context("export", str(self.lane.folder), NoProbe(), mover=LoopMover)
 
         def hear(message: Message) -> None:
             if isinstance(message, Log):
@@ -45,7 +44,7 @@ class Export:
             store=self.store,
             mover=LoopMover,
             clock=self.clock,
-            probe=Quiet(),
+            probe=NoProbe(),
             owner=Owner(f"run {self.runs}", "here", 1),
             gone=lambda _: True,
             emit=hear,
@@ -56,13 +55,6 @@ class Export:
         assert self.run().exit_code == 0
         found = (self.lane.folder / f"out-{self.lane.namespace}" / STREAM).glob("*.ndjson*")
         return sorted(json.loads(line)["id"] for path in found for line in path.read_text().splitlines())
-
-
-@pytest.fixture(scope="module")
-def house() -> Iterator[SparkHouse]:
-    house = SparkHouse()
-    yield house
-    house.close()
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from penstock.lake.landing import Landed, Landing
 from penstock.lake.merging import Merging
 from penstock.lake.tables import LostRace
 from penstock.links.spark.house import SparkHouse
-from penstock.ports import Context, NoSpark, Quiet, StreamInfo
+from penstock.ports import Context, NoProbe, NoSpark, StreamInfo
 from penstock.sinks.lake import Options, StreamOptions, build
 
 
@@ -36,7 +36,7 @@ def test_a_race_that_spark_lost_is_a_lost_race(tmp_path: Path, said: str, meant:
     lake = Lake(tmp_path)
     lake.land(orders(1, 3))
     slice_ = following(None, pipeline="another", stream="s", upto=Mark.of({"n": 1}), content={"columns": []})
-    merging = Merging(Landing(lake.place, "orders", slice_, "a1", Quiet()), ("id",), NoSpark())
+    merging = Merging(Landing(lake.place, "orders", slice_, "a1", NoProbe()), ("id",), NoSpark())
     table = lake.catalog().load_table("shop.orders")
     snapshot = table.current_snapshot()
     assert snapshot
@@ -48,9 +48,9 @@ def test_a_race_that_spark_lost_is_a_lost_race(tmp_path: Path, said: str, meant:
 
 def test_it_is_said_that_a_merge_writes_whole_rows(tmp_path: Path) -> None:
     """So that a column which is gone at the source is NULL in the new version of a row."""
-    context = Context(pipeline="shop", folder=str(tmp_path), probe=Quiet())
+    context = Context(pipeline="shop", folder=str(tmp_path), probe=NoProbe())
     stream = StreamInfo("orders", Kind.ROWS, ("id",))
-    columns: list[Any] = [{"name": "id", "arrow": "int64"}, {"name": "note", "arrow": "string"}]
+    columns: list[Any] = [{"name": "id", "type": "int64"}, {"name": "note", "type": "string"}]
     content: Document = {"columns": columns, "drift": {"reads": columns[:1], "quarantined": []}}
     line = "note is gone at the source: a row that is updated from now on is NULL there, in its new version"
     for mode, expected in (("merge", True), ("append", False)):
@@ -65,11 +65,10 @@ Lakes = Callable[[], Lake]
 
 
 @pytest.fixture(scope="module")
-def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakes]:
+def lakes(tmp_path_factory: pytest.TempPathFactory, house: SparkHouse) -> Lakes:
     """Namespaces of one lake; one Spark for all."""
-    folder, house, numbers = tmp_path_factory.mktemp("merged"), SparkHouse(), count(1)
-    yield lambda: Lake(folder, namespace=f"n{next(numbers)}", spark=house)
-    house.close()
+    folder, numbers = tmp_path_factory.mktemp("merged"), count(1)
+    return lambda: Lake(folder, namespace=f"n{next(numbers)}", spark=house)
 
 
 def noted(*ids: int, note: str, **more: Any) -> pa.Table:

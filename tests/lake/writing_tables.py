@@ -21,6 +21,7 @@ from penstock.lake.parquet import Shape
 from penstock.lake.partitions import partition_spec
 from penstock.lake.schema import METRICS, iceberg_schema
 from penstock.lake.writing import BLOCK, LakeWriter, decode
+from penstock.testing.contents import types_of
 
 STAMP = "_ingest_seq"
 
@@ -97,7 +98,7 @@ def table_for(
     deletes: bool = False,
     partitions: Sequence[str] = (),
 ) -> Table:
-    schema = iceberg_schema(arrow, key=key, deletes=deletes)
+    schema = iceberg_schema(types_of(arrow), key=key, deletes=deletes)
     return lake.create_table(
         f"shop.{name}", schema, partition_spec=partition_spec(partitions, schema), properties={**METRICS}
     )

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.core.documents import Document, canonical
 from penstock.core.slices import Part
+from penstock.links.arrow_types import type_of
 from penstock.ports import Reader
 from penstock.shaping.options import Shape
 from penstock.shaping.reader import ShapedReader
@@ -34,7 +35,7 @@ PEOPLE = pa.table(
 
 def content_of(schema: pa.Schema) -> dict[str, Any]:
     """What a source would say of these columns."""
-    columns = [{"name": each.name, "type": f"my {each.type}", "arrow": str(each.type)} for each in schema]
+    columns = [{"name": each.name, "origin": f"my {each.type}", "type": str(type_of(each.type))} for each in schema]
     return {"identity": "here", "columns": [column for column in columns if column["name"] != "_change"]}
 
 
@@ -73,6 +74,6 @@ def shaped(table: pa.Table = PEOPLE, *, most: int = 1000, **rules: Any) -> pa.Ta
     found = reader(table, shape, most).open(Part(0, "{}")).read_all()
     found.validate(full=True)
     said: Any = shaped_content(table, shape)["columns"]
-    told = [(each.name, str(each.type)) for each in found.schema if each.name != "_change"]
-    assert [(column["name"], column["arrow"]) for column in said] == told
+    told = [(each.name, str(type_of(each.type))) for each in found.schema if each.name != "_change"]
+    assert [(column["name"], column["type"]) for column in said] == told
     return found

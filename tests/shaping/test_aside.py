@@ -28,7 +28,6 @@ PAIRS: list[tuple[pa.DataType, pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.int32(), pa.decimal128(20, 4), DECIMALS),
     (pa.decimal128(6, 2), pa.decimal128(20, 4), DECIMALS),
     (pa.decimal128(8, 4), pa.decimal128(20, 4), DECIMALS),
-    (pa.string(), pa.large_string(), st.text(max_size=3)),
 ]
 
 

@@ -14,12 +14,35 @@ import pytest
 from tests.shaping.shapes import PEOPLE, SALT, Given, content_of
 
 from penstock.core.documents import Document, canonical, parse
+from penstock.core.drift import type_of
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Part, Slice, following
-from penstock.errors import StreamRefused
-from penstock.lake.arrow_types import arrow_type
+from penstock.errors import InputError, StreamRefused
+from penstock.links.arrow_types import arrow_type
 from penstock.links.spark.frame import frame_schema, job, read_parts
-from penstock.ports import Budget, Left, Offered, Planned, Reading, Remark, StreamInfo
+from penstock.ports import (
+    Budget,
+    DiscoveredStream,
+    Discovering,
+    Estimating,
+    ExplainingSource,
+    Gathering,
+    Planned,
+    Preparing,
+    Reading,
+    Releasing,
+    Remaining,
+    Remark,
+    Rewinding,
+    StreamInfo,
+    capability,
+    discover,
+    estimate,
+    explain_source,
+    find_mark,
+    has_capability,
+)
+from penstock.shaping.drifting import Drifting
 from penstock.shaping.options import Shape
 from penstock.shaping.rules import own
 from penstock.shaping.source import Shaped
@@ -44,7 +67,7 @@ class People:
     def catalog(self) -> Sequence[StreamInfo]:
         return [StreamInfo(name, Kind.ROWS, self.key, ("born", "id")) for name in ("people", "others")]
 
-    def offers(self) -> Sequence[Offered]:
+    def discover(self) -> Sequence[DiscoveredStream]:
         return []
 
     def content(self, stream: str) -> Document:
@@ -54,14 +77,14 @@ class People:
         self.same("accept", content)
         self.same("accept", parse(last.content))
 
-    def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
-        self.same("settle", content)
+    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+        self.same("prepare", content)
         if last:
-            self.same("settle", parse(last.content))
-        return ["settled"]
+            self.same("prepare", parse(last.content))
+        return ["prepared"]
 
-    def reached(self, stream: str, last: Position) -> None:
-        self.same("reached", parse(last.content))
+    def advanced(self, stream: str, position: Position) -> None:
+        self.same("advanced", parse(position.content))
 
     def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
         self.same("ceiling", content)
@@ -73,9 +96,9 @@ class People:
         self.same("plan", content)
         return Planned(Mark.of({"all": True}), rows=self.table.num_rows) if after is None else None
 
-    def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
-        self.same("left", content)
-        return Left(self.table.num_rows if after is None else 0, exact=True)
+    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
+        self.same("remaining", content)
+        return Remaining(self.table.num_rows if after is None else 0, exact=True)
 
     def explain(self, stream: str, content: Document) -> Sequence[Remark]:
         self.same("explain", content)
@@ -86,10 +109,10 @@ class People:
         self.same("reading", parse(slice_.content))
         yield Reading(Given(self.table.to_batches(), self.table.schema), [Part(0, "{}")], changed=["a line"])
 
-    def rewound(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
-        self.same("rewound", content)
+    def mark_at(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+        self.same("mark_at", content)
         if last:
-            self.same("rewound", parse(last.content))
+            self.same("mark_at", parse(last.content))
         return None
 
     def describe(self, mark: Mark | None) -> str:
@@ -125,8 +148,8 @@ def test_a_content_lists_what_is_delivered_and_keeps_what_is_read() -> None:
     source = shaped(select=["total", "email"], rename={"email": "mail"}, hash=["email"], salt=SALT)
     content: Any = source.content("people")
     assert content["columns"] == [
-        {"name": "total", "type": "my decimal128(12, 2)", "arrow": "decimal128(12, 2)"},
-        {"name": "mail", "type": "text", "arrow": "string"},
+        {"name": "total", "origin": "my decimal128(12, 2)", "type": "decimal(12,2)"},
+        {"name": "mail", "type": "string"},
     ]
     assert content["identity"] == "here"
     assert own(content) == content_of(PEOPLE.schema)
@@ -136,10 +159,10 @@ def test_a_content_lists_what_is_delivered_and_keeps_what_is_read() -> None:
 def test_a_cast_and_a_mask_say_their_type() -> None:
     source = shaped(cast={"paid": "decimal(12,2)"}, mask={"born": "null", "tags": "redact"})
     columns: Any = source.content("people")["columns"]
-    types = {column["name"]: (column["type"], column["arrow"]) for column in columns}
-    assert types["paid"] == ("decimal(12,2)", "decimal128(12, 2)")
-    assert types["born"] == ("my date32[day]", "date32[day]")
-    assert types["tags"] == ("text", "string")
+    types = {column["name"]: (column.get("origin"), column["type"]) for column in columns}
+    assert types["paid"] == (None, "decimal(12,2)")
+    assert types["born"] == ("my date32[day]", "date")
+    assert types["tags"] == (None, "string")
 
 
 def test_a_stream_without_a_shape_is_as_it_was() -> None:
@@ -155,18 +178,29 @@ def test_the_source_inside_gets_back_its_own_content_everywhere() -> None:
     content, last = source.content("people"), slice_.position
     source.connect()
     source.accept("people", last, content)
-    assert source.settle("people", content, last) == ["settled"]
+    assert source.prepare("people", content, last) == ["prepared"]
     ceiling = source.ceiling("people", content, "run", last.mark)
     assert ceiling is not None
     source.plan("people", content, None, ceiling, ALL)
-    source.left("people", content, None, ceiling)
+    source.remaining("people", content, None, ceiling)
     source.explain("people", content)
-    source.rewound("people", content, last, "0")
-    source.reached("people", last)
+    source.mark_at("people", content, last, "0")
+    source.advanced("people", last)
     assert rows(source, slice_).column_names == ["n", "email", "phone", "paid", "total", "born"]
     assert source.describe(None) == "described"
     source.close()
-    methods = {"accept", "settle", "ceiling", "plan", "left", "explain", "rewound", "reached", "reading", "close"}
+    methods = {
+        "accept",
+        "prepare",
+        "ceiling",
+        "plan",
+        "remaining",
+        "explain",
+        "mark_at",
+        "advanced",
+        "reading",
+        "close",
+    }
     assert set(inside.seen) == methods
 
 
@@ -186,7 +220,7 @@ def test_a_frame_for_the_user_s_own_job_has_the_shape(changes: bool) -> None:
     source = shaped(where="id < 3", select=["id", "email"], hash=["email"], salt=SALT, rename={"id": "n"})
     slice_ = slice_of(source)
     described: Any = source.content("people")["columns"]
-    schema = pa.schema([(column["name"], arrow_type(column["arrow"])) for column in described])
+    schema = pa.schema([(column["name"], arrow_type(type_of(column))) for column in described])
     with source.reading(slice_) as reading:
         work = job([reading], frame_schema(schema, changes=changes), changes=changes)
     batches = read_parts(pickle.dumps(work), [pa.RecordBatch.from_pydict({"id": [0]})])
@@ -214,11 +248,11 @@ def test_another_salt_is_another_content_and_is_told_until_a_slice_has_it() -> N
     last = slice_of(one).position
     content = two.content("people")
     assert canonical(content) != last.content
-    [_, told] = two.settle("people", content, last)
+    [_, told] = two.prepare("people", content, last)
     assert "the salt has changed" in told
-    assert one.settle("people", one.content("people"), last) == ["settled"]
-    assert two.settle("people", content, slice_of(two).position) == ["settled"]
-    assert two.settle("people", content, slice_of(shaped()).position) == ["settled"]
+    assert one.prepare("people", one.content("people"), last) == ["prepared"]
+    assert two.prepare("people", content, slice_of(two).position) == ["prepared"]
+    assert two.prepare("people", content, slice_of(shaped()).position) == ["prepared"]
 
 
 # ---------------------------------------------------------------- mistakes
@@ -259,14 +293,14 @@ def test_another_salt_is_another_content_and_is_told_until_a_slice_has_it() -> N
         ),
         (
             {"cast": {"born": "int32"}},
-            "born cannot be cast to int32: it is date32[day]",
+            "born cannot be cast to int32: it is date",
             "cast it to date, timestamp, timestamptz, text",
         ),
         ({"cast": {"tags": "text"}}, "tags cannot be cast to text: it is list<", "deliver it as it is, or `drop` it"),
         ({"hash": {"tags": "sha256"}}, "tags cannot be hashed: it is list<", "mask: {tags: redact}"),
         (
             {"mask": {"total": "last4"}},
-            "total cannot be masked by `last4`: it is decimal128(12, 2), and `last4` is for text",
+            "total cannot be masked by `last4`: it is decimal(12,2), and `last4` is for text",
             "use `redact` or `null`, or cast it first: cast: {total: text}",
         ),
         ({"drop": PEOPLE.column_names}, "no column is delivered", "take one out of `drop`"),
@@ -289,7 +323,7 @@ def test_a_filter_that_cannot_be_used_is_refused_where_there_is_something_to_rea
     content = source.content("people")
     for ask in (
         lambda: source.plan("people", content, None, {"rows": 4}, ALL),
-        lambda: source.settle("people", content, None),
+        lambda: source.prepare("people", content, None),
         lambda: source.explain("people", content),
     ):
         with pytest.raises(StreamRefused, match="emial") as refused:
@@ -367,14 +401,15 @@ def test_how_many_rows_a_filter_lets_through_is_not_known_before() -> None:
     planned = source.plan("people", content, None, {"rows": 4}, ALL)
     assert planned is not None
     assert planned.rows is None
-    assert source.left("people", content, None, {"rows": 4}) == Left(4, exact=False)
-    assert source.left("people", content, Mark.of({"all": True}), {"rows": 4}) == Left(0, exact=True)
+    assert source.remaining("people", content, None, {"rows": 4}) == Remaining(4, exact=False)
+    assert source.remaining("people", content, Mark.of({"all": True}), {"rows": 4}) == Remaining(0, exact=True)
 
 
 LOOK = """
 import sys
 from penstock.core.marks import Mark
 from penstock.ports import Budget
+from penstock.shaping.drifting import Drifting
 from penstock.shaping.options import Shape
 from penstock.shaping.source import Shaped
 from penstock.testing.doubles import MemorySource, Rows
@@ -395,3 +430,47 @@ print(sorted({"pyarrow", "pyiceberg", "numpy"} & set(sys.modules)))
 def test_a_look_that_finds_nothing_new_does_not_load_what_only_rows_need() -> None:
     done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# ---------------------------------------------------------------- capabilities
+
+EVERY = (Discovering, Estimating, ExplainingSource, Gathering, Preparing, Releasing, Rewinding)
+
+
+class Narrow:
+    """A source with the methods of its port and no others."""
+
+    def __init__(self) -> None:
+        self.people = People()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("connect", "catalog", "content", "accept", "ceiling", "plan", "reading", "describe", "close"):
+            return getattr(self.people, name)
+        raise AttributeError(name)
+
+
+def test_a_wrapped_source_can_do_what_the_one_inside_can() -> None:
+    for inside, able in ((People(), set(EVERY) - {Gathering}), (Narrow(), set())):
+        for wrapped in (Drifting(inside), Shaped(inside, {}), Drifting(Shaped(inside, {}))):
+            assert {each for each in EVERY if has_capability(wrapped, each)} == able
+            assert {each for each in EVERY if capability(wrapped, each) is wrapped} == able
+
+
+def test_a_shape_has_something_to_explain_and_to_check_around_any_source() -> None:
+    source = Drifting(Shaped(Narrow(), {"people": Shape.model_validate({"where": "id > 1"})}))
+    assert {each for each in EVERY if has_capability(source, each)} == {ExplainingSource, Preparing}
+    content = source.content("people")
+    assert list(source.prepare("people", content, None)) == []
+    assert explain_source(source, "people", content)
+
+
+def test_what_a_source_cannot_do_is_refused_with_the_way_out() -> None:
+    source = Drifting(Narrow())
+    content = source.content("people")
+    with pytest.raises(InputError, match="cannot list"):
+        discover(source)
+    with pytest.raises(StreamRefused, match="cannot go back") as refused:
+        find_mark(source, "people", content, None, "1")
+    assert "state reset" in refused.value.next_step
+    assert estimate(source, "people", content, None, {}) == Remaining(None)
+    assert list(explain_source(source, "people", content)) == []

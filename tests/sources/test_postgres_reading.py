@@ -16,7 +16,6 @@ from tests.sources.test_postgres_keyset import WIDE, read, slices
 
 from penstock.core.slices import Slice
 from penstock.errors import ConnectionFailed, PenstockError, StreamFailed, StreamRefused
-from penstock.links.postgres.types import FORMS, arrow_type, form
 from penstock.ports import Budget, Reading
 from penstock.sources.postgres import PostgresSource
 from penstock.sources.postgres.reader import BATCH_BYTES, PostgresReader
@@ -96,13 +95,6 @@ class TestTypes:
             "cash": "$12.50",
         }
         assert {name: first[name] for name in COLUMNS} == wanted
-
-    def test_pyarrow_prints_types_as_the_map_names_them(self) -> None:
-        types = [*FORMS, "numeric(12,2)", "whatever"]
-        for name in {form(type_).arrow for type_ in (*types, *(f"{type_}[]" for type_ in types))}:
-            assert str(arrow_type(name)) == name
-        with pytest.raises(ValueError, match="no Arrow type"):
-            arrow_type("large_string")
 
     def test_no_rows_have_a_schema_too(self, database: str) -> None:
         execute(database, "CREATE TABLE t (id int PRIMARY KEY, at timestamptz, price numeric(5,2))")

@@ -118,8 +118,8 @@ def test_the_content_says_how_it_is_read(misfits: str) -> None:
     origin = tables.source(misfits, streams)
     contents = {unfit: json.loads(json.dumps(origin.content(unfit))) for unfit in streams}
     assert {unfit: content["unfit"] for unfit, content in contents.items()} == {unfit: unfit for unfit in streams}
-    types = {unfit: content["columns"][1]["arrow"] for unfit, content in contents.items()}
-    assert types == {"fail": "date32[day]", "null": "date32[day]", "text": "string"}
+    types = {unfit: content["columns"][1]["type"] for unfit, content in contents.items()}
+    assert types == {"fail": "date", "null": "date", "text": "string"}
 
 
 @pytest.mark.parametrize("unfit", ["null", "text"])

@@ -385,11 +385,11 @@ class TestTheDocument:
             "kind": "keyset",
             "table": "public.orders",
             "columns": [
-                {"name": "id", "type": "bigint", "arrow": "int64"},
-                {"name": "updated_at", "type": "timestamp with time zone", "arrow": "timestamp[us, tz=UTC]"},
-                {"name": "status", "type": "text", "arrow": "string"},
-                {"name": "amount", "type": "numeric(12,2)", "arrow": "decimal128(12, 2)"},
-                {"name": "payload", "type": "json", "arrow": "string"},
+                {"name": "id", "origin": "bigint", "type": "int64"},
+                {"name": "updated_at", "origin": "timestamp with time zone", "type": "timestamptz"},
+                {"name": "status", "origin": "text", "type": "string"},
+                {"name": "amount", "origin": "numeric(12,2)", "type": "decimal(12,2)"},
+                {"name": "payload", "origin": "json", "type": "string"},
             ],
             "key": [
                 {"column": "updated_at", "type": "timestamp with time zone"},

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.lake.writing_tables import catalog, table_for, writer_for
 from tests.sinks.files.folder import open_sink
@@ -17,7 +18,7 @@ from tests.sources.test_postgres_keyset import slices
 
 from penstock.core.documents import parse
 from penstock.core.slices import Slice
-from penstock.lake.schema import arrow_schema
+from penstock.links.arrow_types import arrow_type
 from penstock.ports import Budget, Writer
 from penstock.sources.postgres.content import Content
 from penstock.sources.postgres.reader import BATCH_BYTES
@@ -54,7 +55,7 @@ def into_files(folder: Path, slice_: Slice) -> Writer:
 
 
 def into_the_lake(folder: Path, slice_: Slice) -> Writer:
-    columns = arrow_schema({"columns": [c.document() for c in Content.read(parse(slice_.content)).columns]})
+    columns = pa.schema([(c.name, arrow_type(c.type)) for c in Content.read(parse(slice_.content)).columns])
     return writer_for(table_for(catalog(folder), columns))
 
 

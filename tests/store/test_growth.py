@@ -16,7 +16,7 @@ from penstock.store import open_store
 from penstock.testing.contracts.store import NOW, deliver, take
 
 #: about 10 kB, as a table of 60 columns has it
-COLUMNS: Json = [{"name": f"column_{number}", "arrow": "string", "comment": "x" * 120} for number in range(60)]
+COLUMNS: Json = [{"name": f"column_{number}", "type": "string", "comment": "x" * 120} for number in range(60)]
 
 
 def move(store: Store, lease: Lease, at: Position | None, number: int, content: Json = COLUMNS) -> Position:
@@ -75,7 +75,7 @@ def test_runs_and_changes_at_their_limits_take_no_more_space(tmp_path: Path) -> 
             run = f"r{number}"
             store.start_run(lease, run, now=NOW)
             at = move(store, lease, at, number)
-            store.note_run(lease, run, totals="{}", streams={"orders": "{}"})
+            store.save_progress(lease, run, totals="{}", streams={"orders": "{}"})
             store.end_run(lease, run, now=NOW, status="complete", has_more=False, totals="{}", streams={})
             if number in (149, 299):
                 with closing(sqlite3.connect(path)) as connection:

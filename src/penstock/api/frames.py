@@ -16,11 +16,12 @@ from penstock.api.files import load_file, load_mapping
 from penstock.config import File
 from penstock.config.pipeline_choice import choose_pipeline
 from penstock.core.documents import Document, canonical
+from penstock.core.drift import columns_of, type_of
 from penstock.core.marks import Mark, Position
 from penstock.core.names import suggest
 from penstock.core.slices import Kind, Slice, following
 from penstock.errors import UNTOUCHED, PenstockError, StreamRefused
-from penstock.ports import Budget, Context, Mover, Quiet, Reading, Source
+from penstock.ports import Budget, Context, Mover, NoProbe, Reading, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,7 +67,7 @@ class _Stream:
         self._changes = changes
 
     def frame(self, after: Mark | None, spool: str | os.PathLike[str] | None) -> DataFrame:
-        context = Context(self._pipeline, self._file.folder, Quiet(), mover=_refuse_rewriting)
+        context = Context(self._pipeline, self._file.folder, NoProbe(), mover=_refuse_rewriting)
         with closing(wiring.build_source(self._file, self._pipeline, context)) as source:
             source.connect()
             self._require_stream(source)
@@ -119,11 +120,10 @@ class _Stream:
     def _frame_of(self, content: Document, readings: list[Reading]) -> DataFrame:
         import pyarrow as pa
 
-        from penstock.lake.arrow_types import arrow_type
+        from penstock.links.arrow_types import arrow_type
         from penstock.links.spark.frame import frame, frame_schema, job
 
-        columns: Any = content["columns"]
-        schema = pa.schema([pa.field(column["name"], arrow_type(column["arrow"])) for column in columns])
+        schema = pa.schema([pa.field(column["name"], arrow_type(type_of(column))) for column in columns_of(content)])
         wanted = frame_schema(schema, changes=self._changes)
         return frame(self._spark, job(readings, wanted, changes=self._changes))
 

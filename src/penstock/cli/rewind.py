@@ -113,6 +113,8 @@ def _chosen(source: Source, streams: Sequence[str] | None, pipeline: str) -> lis
 
 def _preview(source: Source, stream: str, state: StreamState, to: str) -> str:
     """What a rewind does to a stream, as far as is known without the lease; raises what the rewind would raise."""
+    from penstock.ports import find_mark
+
     # The mark after the open slice is finished.
     last = state.intent.position if state.intent else state.last
     first = f"slice {state.intent.number} is open and is finished first; " if state.intent else ""
@@ -122,7 +124,7 @@ def _preview(source: Source, stream: str, state: StreamState, to: str) -> str:
         return f"{first}the stream is at its beginning: there is nothing to rewind"
     content = source.content(stream)
     source.accept(stream, last, content)
-    mark = source.rewound(stream, content, last, to)
+    mark = find_mark(source, stream, content, last, to)
     if mark == last.mark:
         return f"{first}the mark is already there: {source.describe(mark)}"
     return f"{first}from {source.describe(last.mark)} to {source.describe(mark)}; the next run continues from there"

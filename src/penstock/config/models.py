@@ -128,6 +128,12 @@ class FileKeys(Keys):
     )
     history: History = Field(default=History(), description="how much history the store keeps; default: all defaults")
     spark: Spark = Field(default=Spark(), description="settings of Spark; default: all defaults")
+    spools: str = Field(
+        default=".penstock/spools",
+        min_length=1,
+        description="folder for rows that a source has read ahead or a sink has staged, until they are delivered; "
+        "several machines that run the pipeline need a shared one",
+    )
     on_failure: str | None = Field(
         default=None,
         min_length=1,
@@ -169,6 +175,12 @@ class PipelineKeys(Keys):
         gt=0,
         allow_inf_nan=False,
         description="seconds without a heartbeat after which another run may take over",
+    )
+    spools: str = Field(
+        default=".penstock/spools",
+        min_length=1,
+        description="folder for rows that a source has read ahead or a sink has staged, until they are delivered; "
+        "several machines that run the pipeline need a shared one",
     )
     on_failure: str | None = Field(
         default=None,
@@ -230,6 +242,8 @@ class Pipeline:
     sink_streams: Mapping[str, BaseModel]
     slice_bytes: int
     lease_seconds: float
+    #: the folder for spools, as the file has it
+    spools: str = ".penstock/spools"
     #: shell commands after a run; None if those of the file apply
     on_failure: str | None = field(default=None, repr=False)
     on_success: str | None = field(default=None, repr=False)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.core.documents import Document
+from penstock.core.types import Plain, Type, parse_type
 from penstock.core.widening import widens
 from penstock.errors import UNTOUCHED, StreamRefused
 
@@ -73,15 +74,15 @@ def changes(before: Columns, now: Columns) -> tuple[Change, ...]:
 def _change(name: str, old: Column, new: Column | None) -> Change | None:
     if new is None:
         return Change(Way.DROPPED, name, was=described(old))
-    if arrow(old) == arrow(new):
+    if type_of(old) == type_of(new):
         return None
     was, now = described(old), described(new)
     if was == now:
-        was, now = f"{was} as {arrow(old)}", f"{now} as {arrow(new)}"
-    return Change(way(arrow(old), arrow(new)), name, was, now)
+        was, now = f"{was} as {type_of(old)}", f"{now} as {type_of(new)}"
+    return Change(way(type_of(old), type_of(new)), name, was, now)
 
 
-def way(was: str, now: str) -> Way:
+def way(was: Type, now: Type) -> Way:
     """How one type follows another."""
     if widens(was, now):
         return Way.WIDENED
@@ -142,13 +143,14 @@ def own(content: Document) -> Document:
     return given | {"columns": [dict(column) for column in reads(content)]}
 
 
-def arrow(column: Column) -> str:
-    return str(column.get("arrow"))
+def type_of(column: Column) -> Type:
+    """A column's type; ValueError if it has none."""
+    return parse_type(str(column.get("type")))
 
 
 def described(column: Column) -> str:
     """A column's type, in the source's own words where it has any."""
-    return str(column.get("type") or column.get("arrow"))
+    return str(column.get("origin") or column["type"])
 
 
 # ---------------------------------------------------------------- what the sink's columns become
@@ -210,8 +212,8 @@ def _landed(before: Columns, now: Columns, *, evolve: bool) -> list[Column]:
     landed = []
     for column in before:
         given = new.get(column["name"])
-        same = given is not None and arrow(given) == arrow(column)
-        wider = given is not None and widens(arrow(column), arrow(given))
+        same = given is not None and type_of(given) == type_of(column)
+        wider = given is not None and widens(type_of(column), type_of(given))
         landed.append(given if given is not None and (same or (wider and evolve)) else column)
     return landed
 
@@ -233,7 +235,7 @@ def _quarantined(before: Mapping[str, Any], now: Document) -> Document:
     return _content(now, landed, aside)
 
 
-_ASIDE_COLUMN: Column = {"name": ASIDE, "arrow": "string"}
+_ASIDE_COLUMN: Column = {"name": ASIDE, "type": str(Plain.STRING)}
 
 
 def _content(now: Document, landed: Columns, aside: Sequence[str]) -> Document:

@@ -109,7 +109,7 @@ class StepDone(Message):
 
     type: ClassVar[str] = "progress"
     stream: str
-    #: intend, move or commit
+    #: gather, intend, move, seal or commit
     step: str
     number: int
     #: rows moved; for `intend` those expected, if known
@@ -123,7 +123,7 @@ class StepDone(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Remaining(Message):
+class RowsRemaining(Message):
     """What a stream has before it at this moment, the slice at hand included."""
 
     type: ClassVar[str] = "remaining"
@@ -140,6 +140,20 @@ class Remaining(Message):
     horizon: str | None = None
     #: that nothing below can still appear: proven, or assumed
     proven: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkProgress(Message):
+    """How far a source or sink is with something that takes long: a gather, a commit."""
+
+    type: ClassVar[str] = "work"
+    stream: str
+    #: what it does, in words
+    doing: str
+    #: how much of it is done, in whatever it counts; None: not counted
+    done: int | None = None
+    #: how much there is; None: not known
+    total: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +219,8 @@ TYPES: dict[str, type[Message]] = {
         ConnectionStatus,
         MoverStatus,
         StepDone,
-        Remaining,
+        RowsRemaining,
+        WorkProgress,
         StateChanged,
         Log,
         Eof,

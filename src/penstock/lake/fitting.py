@@ -12,8 +12,9 @@ from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.types import NestedField
 
 from penstock.errors import StreamFailed
-from penstock.lake.forms import NoForm, arrow_columns, described, fits, iceberg_type
+from penstock.lake.forms import NO_FORM_CHOICE, NoForm, arrow_columns, described, fits, iceberg_type
 from penstock.lake.names import DELETED, INTERNAL, SEQ
+from penstock.links.arrow_types import NoType, type_of
 
 #: the column in which batches carry whether a row is an upsert or a delete
 CHANGE = "_change"
@@ -141,12 +142,14 @@ def _refuse_lossy(field: NestedField, given: pa.DataType) -> None:
     if pa.types.is_null(given):
         return
     try:
-        form = iceberg_type(given)
+        form = iceberg_type(type_of(given))
     except NoForm as none:
         raise StreamFailed(f"column {field.name!r}: {none}", next_step=none.choice) from none
+    except NoType as none:
+        raise StreamFailed(f"column {field.name!r}: {none}", next_step=NO_FORM_CHOICE) from none
     if not fits(form, field.field_type):
         raise StreamFailed(
-            f"column {field.name!r} comes as {given} and is {described(field.field_type)} in the table; "
+            f"column {field.name!r} comes as {type_of(given)} and is {described(field.field_type)} in the table; "
             "a value could be lost between them",
             next_step="cast the column at the source, or land in a new table with `into`",
         )

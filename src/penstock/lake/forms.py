@@ -1,28 +1,25 @@
-"""Which Iceberg type each Arrow type becomes, which types a column can grow into, and how files spell them.
+"""Which Iceberg type each type of the vocabulary becomes, which types a column can grow into, and how files spell them.
 
-    Arrow                                   Iceberg (format v2)
-    bool                                    boolean
-    int8, int16, int32, uint8, uint16       int
-    int64, uint32                           long
-    uint64                                  decimal(20, 0)
-    halffloat, float                        float
-    double                                  double
-    decimal32/64/128/256, up to 38 digits   decimal
-    string, large_string, string_view       string
-    arrow.json                              string
-    null                                    string
-    binary, large_binary, binary_view       binary
-    fixed_size_binary[n]                    fixed[n]
-    arrow.uuid                              uuid
-    date32, date64                          date
-    time32, time64                          string, as 23:59:59.999999: Spark cannot open a table with a time column
-    timestamp[s, ms, us]                    timestamp
-    timestamp[s, ms, us, tz]                timestamptz (the instant; the zone's name is not kept)
-    list, large_list, fixed_size_list       list
-    struct                                  struct
-    map                                     map
-    dictionary                              the type of its values
-    everything else                         refused: there is no exact form
+    vocabulary                            Iceberg (format v2)
+    bool                                  boolean
+    int8, int16, int32, uint8, uint16     int
+    int64, uint32                         long
+    uint64                                decimal(20, 0)
+    float16, float32                      float
+    float64                               double
+    decimal, up to 38 digits              decimal
+    string, json, null                    string
+    binary                                binary
+    fixed(n)                              fixed[n]
+    uuid                                  uuid
+    date                                  date
+    time, time_ns                         string, as 23:59:59.999999: Spark cannot open a table with a time column
+    timestamp                             timestamp
+    timestamptz                           timestamptz (the instant; the zone's name is not kept)
+    list                                  list
+    struct, with at least one field       struct
+    map                                   map
+    everything else                       refused: there is no exact form
 
 A form never depends on the values, so that no slice fails where the one before passed.
 """
@@ -30,7 +27,7 @@ A form never depends on the values, so that no slice fails where the one before 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -56,68 +53,68 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from penstock.core.types import Decimal, Fixed, List, Map, Plain, Struct, Type
+
 #: the most digits that an Iceberg decimal holds
 MOST_DIGITS = 38
+#: what to do about a type without an exact form
+NO_FORM_CHOICE = "cast it at the source to a type that has one, for instance text, or leave the column out"
 
-_PLAIN: dict[pa.DataType, IcebergType] = {
-    pa.null(): StringType(),
-    pa.bool_(): BooleanType(),
-    **dict.fromkeys((pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16()), IntegerType()),
-    **dict.fromkeys((pa.int64(), pa.uint32()), LongType()),
-    pa.uint64(): DecimalType(20, 0),
-    **dict.fromkeys((pa.float16(), pa.float32()), FloatType()),
-    pa.float64(): DoubleType(),
-    **dict.fromkeys((pa.string(), pa.large_string(), pa.string_view(), pa.json_()), StringType()),
-    **dict.fromkeys((pa.binary(), pa.large_binary(), pa.binary_view()), BinaryType()),
-    pa.uuid(): UUIDType(),
-    **dict.fromkeys((pa.date32(), pa.date64()), DateType()),
-    **dict.fromkeys((pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")), StringType()),
+_PLAIN: Mapping[Type, IcebergType] = {
+    Plain.BOOL: BooleanType(),
+    **dict.fromkeys((Plain.INT8, Plain.INT16, Plain.INT32, Plain.UINT8, Plain.UINT16), IntegerType()),
+    **dict.fromkeys((Plain.INT64, Plain.UINT32), LongType()),
+    Plain.UINT64: DecimalType(20, 0),
+    **dict.fromkeys((Plain.FLOAT16, Plain.FLOAT32), FloatType()),
+    Plain.FLOAT64: DoubleType(),
+    **dict.fromkeys((Plain.STRING, Plain.JSON, Plain.NULL, Plain.TIME, Plain.TIME_NS), StringType()),
+    Plain.BINARY: BinaryType(),
+    Plain.UUID: UUIDType(),
+    Plain.DATE: DateType(),
+    Plain.TIMESTAMP: TimestampType(),
+    Plain.TIMESTAMPTZ: TimestamptzType(),
 }
 
 
 class NoForm(Exception):
-    """An Arrow type that Iceberg v2 cannot hold exactly, with the choice to make."""
+    """A type that Iceberg v2 cannot hold exactly, with the choice to make."""
 
-    def __init__(self, type_: pa.DataType, choice: str) -> None:
+    def __init__(self, type_: Type, choice: str) -> None:
         super().__init__(f"{type_} has no exact form in an Iceberg table")
         self.choice = choice
 
 
-def iceberg_type(type_: pa.DataType, ids: Iterator[int] | None = None) -> IcebergType:
-    """The Iceberg type of an Arrow type; nested fields are optional and take their ids from `ids`."""
+def iceberg_type(type_: Type, ids: Iterator[int] | None = None) -> IcebergType:
+    """The Iceberg type of a type; nested fields are optional and take their ids from `ids`."""
     ids = ids if ids is not None else itertools.count(1)
-    if type_ in _PLAIN:
-        return _PLAIN[type_]
-    if pa.types.is_timestamp(type_) and type_.unit != "ns":
-        return TimestamptzType() if type_.tz else TimestampType()
-    if pa.types.is_decimal(type_):
-        return _decimal(type_)
-    if pa.types.is_fixed_size_binary(type_):
-        return FixedType(type_.byte_width)
-    if pa.types.is_dictionary(type_):
-        return iceberg_type(type_.value_type, ids)
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
-        return ListType(next(ids), iceberg_type(type_.value_type, ids), element_required=False)
-    if pa.types.is_map(type_):
-        key, value = iceberg_type(type_.key_type, ids), iceberg_type(type_.item_type, ids)
-        return MapType(next(ids), key, next(ids), value, value_required=False)
-    if pa.types.is_struct(type_) and type_.num_fields:  # Parquet has no struct without fields
-        fields = (NestedField(next(ids), f.name, iceberg_type(f.type, ids), required=False) for f in type_)
-        return StructType(*fields)
-    raise NoForm(type_, _choice(type_))
+    match type_:
+        case Decimal():
+            return _decimal(type_)
+        case Fixed():
+            return FixedType(type_.length)
+        case List():
+            return ListType(next(ids), iceberg_type(type_.item, ids), element_required=False)
+        case Map():
+            key, value = iceberg_type(type_.key, ids), iceberg_type(type_.value, ids)
+            return MapType(next(ids), key, next(ids), value, value_required=False)
+        case Struct() if type_.fields:  # Parquet has no struct without fields
+            fields = (
+                NestedField(next(ids), name, iceberg_type(inner, ids), required=False) for name, inner in type_.fields
+            )
+            return StructType(*fields)
+        case _ if type_ in _PLAIN:
+            return _PLAIN[type_]
+        case Plain.TIMESTAMP_NS | Plain.TIMESTAMPTZ_NS:
+            raise NoForm(type_, "round it to microseconds at the source, or cast it to a bigint of nanoseconds")
+        case _:
+            raise NoForm(type_, NO_FORM_CHOICE)
 
 
-def _decimal(type_: pa.DataType) -> DecimalType:
-    digits = max(type_.precision, type_.scale)  # Arrow allows a scale above the precision
+def _decimal(type_: Decimal) -> DecimalType:
+    digits = max(type_.precision, type_.scale)  # the scale may be above the precision
     if type_.scale < 0 or digits > MOST_DIGITS:
         raise NoForm(type_, f"cast it at the source to a decimal of at most {MOST_DIGITS} digits, or to text")
     return DecimalType(digits, type_.scale)
-
-
-def _choice(type_: pa.DataType) -> str:
-    if pa.types.is_timestamp(type_):
-        return "round it to microseconds at the source, or cast it to a bigint of nanoseconds"
-    return "cast it at the source to a type that has one, for instance text, or leave the column out"
 
 
 def same(one: IcebergType, other: IcebergType) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import singledispatch
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,81 +19,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.conversions import from_json
 from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
     IcebergType,
-    IntegerType,
     ListType,
-    LongType,
     MapType,
     NestedField,
     PrimitiveType,
-    StringType,
     StructType,
-    TimestampType,
-    TimestamptzType,
-    TimeType,
     UUIDType,
 )
 
 from penstock.errors import StreamFailed, StreamRefused
+from penstock.lake.types import Unreadable, type_of
+from penstock.links import arrow_types
 
 _FIELD_ID = b"PARQUET:field_id"
-_PLAIN: Mapping[type[IcebergType], pa.DataType] = {
-    BooleanType: pa.bool_(),
-    IntegerType: pa.int32(),
-    LongType: pa.int64(),
-    FloatType: pa.float32(),
-    DoubleType: pa.float64(),
-    DateType: pa.date32(),
-    TimeType: pa.time64("us"),
-    TimestampType: pa.timestamp("us"),
-    TimestamptzType: pa.timestamp("us", "UTC"),
-    StringType: pa.string(),
-    BinaryType: pa.binary(),
-    FixedType: pa.binary(),
-    UUIDType: pa.string(),
-}
-
 #: names that a file without field ids may use for each field id
 Names = Mapping[int, frozenset[str]]
 
 
-@singledispatch
+@lru_cache(maxsize=1024)
 def arrow_type(type_: IcebergType) -> pa.DataType:
     """What a column of a type travels as; StreamRefused for a type that has no exact form here."""
-    found = _PLAIN.get(type(type_))
-    if found is None:
-        raise StreamRefused(
-            f"columns of type {type_} cannot be read from the lake",
-            next_step="list the other columns in `columns`",
-        )
-    return found
+    try:
+        return arrow_types.arrow_type(type_of(_spelling(type_)))
+    except Unreadable as unreadable:
+        raise StreamRefused(str(unreadable), next_step="list the other columns in `columns`") from None
 
 
-@arrow_type.register
-def _(type_: DecimalType) -> pa.DataType:
-    return pa.decimal128(type_.precision, type_.scale)
-
-
-@arrow_type.register
-def _(type_: StructType) -> pa.DataType:
-    return pa.struct([pa.field(field.name, arrow_type(field.field_type)) for field in type_.fields])
-
-
-@arrow_type.register
-def _(type_: ListType) -> pa.DataType:
-    return pa.list_(pa.field("element", arrow_type(type_.element_type)))
-
-
-@arrow_type.register
-def _(type_: MapType) -> pa.DataType:
-    return pa.map_(arrow_type(type_.key_type), arrow_type(type_.value_type))
+def _spelling(type_: IcebergType) -> Any:
+    """A type as a table's metadata spells it."""
+    return str(type_) if isinstance(type_, PrimitiveType) else type_.model_dump()
 
 
 def names_of(mapping: str | None) -> Names | None:

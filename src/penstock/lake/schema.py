@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.types import BooleanType, IcebergType, LongType, NestedField
 
-from penstock.core.documents import Document
+from penstock.core.types import Type
 from penstock.errors import StreamFailed, StreamRefused
-from penstock.lake.arrow_types import arrow_type
 from penstock.lake.forms import NoForm, described, fits, iceberg_type, widens
 from penstock.lake.names import DELETED, INTERNAL, SEQ
 
@@ -34,29 +32,18 @@ RESERVED = (*INTERNAL, "_change", "_file", "_pos", "_deleted", "_spec_id", "_par
 TRIES = 10
 
 
-def arrow_schema(content: Document) -> pa.Schema:
-    """The Arrow schema of a stream's batches, from its content document."""
-    columns = content["columns"]
-    assert isinstance(columns, Sequence)
-    fields = []
-    for column in columns:
-        if not isinstance(column, dict) or not isinstance(column.get("arrow"), str):
-            raise TypeError(f"a source must name the Arrow type of each column in its content; got {column!r}")
-        fields.append(pa.field(column["name"], arrow_type(column["arrow"])))
-    return pa.schema(fields)
-
-
-def iceberg_schema(arrow: pa.Schema, *, key: Sequence[str] = (), deletes: bool = False) -> Schema:
-    """The table for a stream, with fresh ids. `key`: it is keyed; `deletes`: the stream carries them."""
-    _refuse_names(arrow.names)
+def iceberg_schema(columns: Sequence[tuple[str, Type]], *, key: Sequence[str] = (), deletes: bool = False) -> Schema:
+    """The table for a stream's columns, with fresh ids. `key`: it is keyed; `deletes`: the stream carries them."""
+    names = [name for name, _ in columns]
+    _refuse_names(names)
     for name in key:
-        if name not in arrow.names:
+        if name not in names:
             raise StreamRefused(
                 f"the key column {name!r} is not among the columns of the stream",
-                next_step=f"choose the key among: {', '.join(arrow.names)}",
+                next_step=f"choose the key among: {', '.join(names)}",
             )
     ids = itertools.count(1)
-    fields = [NestedField(next(ids), f.name, _form(f, ids), required=f.name in key) for f in arrow]
+    fields = [NestedField(next(ids), name, _form(name, type_, ids), required=name in key) for name, type_ in columns]
     identifiers = [field.field_id for field in fields if field.name in key]
     if key or deletes:
         fields.append(NestedField(next(ids), DELETED, BooleanType(), required=False))
@@ -82,11 +69,11 @@ def _refuse_names(names: Sequence[str]) -> None:
         seen[name.lower()] = name
 
 
-def _form(field: pa.Field, ids: itertools.count[int]) -> IcebergType:
+def _form(name: str, type_: Type, ids: itertools.count[int]) -> IcebergType:
     try:
-        return iceberg_type(field.type, ids)
+        return iceberg_type(type_, ids)
     except NoForm as none:
-        raise StreamRefused(f"column {field.name!r}: {none}", next_step=none.choice) from none
+        raise StreamRefused(f"column {name!r}: {none}", next_step=none.choice) from none
 
 
 @dataclass(frozen=True, slots=True)

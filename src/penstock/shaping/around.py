@@ -8,11 +8,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from penstock.core.documents import Document, canonical, parse
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Slice
-from penstock.ports import Budget, Left, Offered, Planned, Reading, Remark, Source, StreamInfo
+from penstock.ports import (
+    Budget,
+    DiscoveredStream,
+    Discovering,
+    Estimating,
+    ExplainingSource,
+    Gathering,
+    Planned,
+    Preparing,
+    Reading,
+    Releasing,
+    Remaining,
+    Remark,
+    Rewinding,
+    Source,
+    Spool,
+    StreamInfo,
+    capability,
+    has_capability,
+)
+
+Capability = TypeVar("Capability")
 
 
 class Around:
@@ -20,6 +42,17 @@ class Around:
 
     def __init__(self, source: Source) -> None:
         self.source = source
+
+    def has_capability(self, wanted: type[Any]) -> bool:
+        """A wrapper can do exactly what the source inside can: its own methods only hand on."""
+        return has_capability(self.source, wanted)
+
+    def inside(self, wanted: type[Capability]) -> Capability:
+        """The source inside, as something with a capability that `has_capability` has promised."""
+        found = capability(self.source, wanted)
+        if found is None:
+            raise RuntimeError(f"the source inside is not {wanted.__name__}: ask with `capability` first")
+        return found
 
     def own(self, content: Document) -> Document:
         """A content as the source inside gave it."""
@@ -36,8 +69,8 @@ class Around:
     def catalog(self) -> Sequence[StreamInfo]:
         return self.source.catalog()
 
-    def offers(self) -> Sequence[Offered]:
-        return self.source.offers()
+    def discover(self) -> Sequence[DiscoveredStream]:
+        return self.inside(Discovering).discover()
 
     def content(self, stream: str) -> Document:
         return self.source.content(stream)
@@ -45,11 +78,11 @@ class Around:
     def accept(self, stream: str, last: Position, content: Document) -> None:
         self.source.accept(stream, self.own_position(last), self.own(content))
 
-    def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
-        return self.source.settle(stream, self.own(content), self.own_position(last) if last else None)
+    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+        return self.inside(Preparing).prepare(stream, self.own(content), self.own_position(last) if last else None)
 
-    def reached(self, stream: str, last: Position) -> None:
-        self.source.reached(stream, self.own_position(last))
+    def advanced(self, stream: str, position: Position) -> None:
+        self.inside(Releasing).advanced(stream, self.own_position(position))
 
     def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
         return self.source.ceiling(stream, self.own(content), run, after)
@@ -59,19 +92,24 @@ class Around:
     ) -> Planned | None:
         return self.source.plan(stream, self.own(content), after, ceiling, budget)
 
-    def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
-        return self.source.left(stream, self.own(content), after, ceiling)
+    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
+        return self.inside(Estimating).remaining(stream, self.own(content), after, ceiling)
 
     def explain(self, stream: str, content: Document) -> Sequence[Remark]:
-        return self.source.explain(stream, self.own(content))
+        return self.inside(ExplainingSource).explain(stream, self.own(content))
+
+    def gather(
+        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget, spool: Spool
+    ) -> Planned | None:
+        return self.inside(Gathering).gather(stream, self.own(content), after, ceiling, budget, spool)
 
     def reading(self, slice_: Slice) -> AbstractContextManager[Reading]:
         content = parse(slice_.content)
         own = self.own(content)
         return self.source.reading(slice_ if own is content else replace(slice_, content=canonical(own)))
 
-    def rewound(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
-        return self.source.rewound(stream, self.own(content), self.own_position(last) if last else None, to)
+    def mark_at(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+        return self.inside(Rewinding).mark_at(stream, self.own(content), self.own_position(last) if last else None, to)
 
     def describe(self, mark: Mark | None) -> str:
         return self.source.describe(mark)

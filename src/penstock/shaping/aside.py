@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.widening import widens
+from penstock.links.arrow_types import type_of
 from penstock.shaping.spelling import text
 
 #: what JSON wants escaped; the rest of the control characters follow below
@@ -26,7 +27,7 @@ def parted(array: pa.Array, narrow: pa.DataType) -> tuple[pa.Array, pa.Array]:
 
     Between types of which neither is the wider one no value fits, whatever a cast would make of it.
     """
-    if not widens(str(narrow), str(array.type)) or pa.types.is_null(narrow):
+    if not widens(type_of(narrow), type_of(array.type)) or pa.types.is_null(narrow):
         return pa.nulls(len(array), narrow), array
     fits = _fits(array, narrow)
     nothing = pa.scalar(None, array.type)

@@ -6,19 +6,22 @@ take 2 for true; and where they refuse, they do not say how many values it was.
 
 from __future__ import annotations
 
-from decimal import Decimal
+import decimal
 from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.types import Decimal, Plain, Type
+from penstock.links import arrow_types
+from penstock.links.arrow_types import arrow_type
 from penstock.shaping.spelling import plain, text, without_zone
-from penstock.shaping.types import digits_of, family
+from penstock.shaping.types import family
 
 #: digits of a decimal of 128 bits
 MOST = 38
-_INTEGERS = {"int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64()}
-_FLOATS = {"float": pa.float32(), "double": pa.float64()}
+_INTEGERS = (Plain.INT16, Plain.INT32, Plain.INT64)
+_FLOATS = (Plain.FLOAT32, Plain.FLOAT64)
 _US, _UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
 
 _YEAR = r"(000[1-9]|00[1-9]\d|0[1-9]\d\d|[1-9]\d{3})"
@@ -32,13 +35,13 @@ _NO_NUMBER = r"(?i:[+-]?(nan|inf|infinity))"
 _TRUE, _FALSE = ["true", "t", "1"], ["false", "f", "0"]
 
 
-def cast(array: pa.Array, type_: str) -> pa.Array:
-    """A column as one of the plain types; NULL where it was, and where a value has no exact form."""
+def cast(array: pa.Array, type_: Type) -> pa.Array:
+    """A column as one of the types of `cast`; NULL where it was, and where a value has no exact form."""
     array = plain(array)
-    kind = family(str(array.type))
+    kind = family(arrow_types.type_of(array.type))
     if kind == "nothing":
-        return pa.nulls(len(array), arrow_type_of(type_))
-    if type_ == "text":
+        return pa.nulls(len(array), arrow_type(type_))
+    if type_ is Plain.STRING:
         return text(array)
     if kind == "text":
         return _from_text(array.cast(pa.string()), type_)
@@ -50,15 +53,12 @@ def cast(array: pa.Array, type_: str) -> pa.Array:
         return _from_float(array, type_)
     if kind in ("date", "timestamp"):
         return _from_time(array, type_)
-    return array.cast(arrow_type_of(type_))  # truth values and bytes, which always have one
+    return array.cast(arrow_type(type_))  # truth values and bytes, which always have one
 
 
-def arrow_type_of(type_: str) -> pa.DataType:
-    """The Arrow type of a plain one."""
-    digits = digits_of(type_)
-    others = {"bool": pa.bool_(), "text": pa.string(), "binary": pa.binary(), "date": pa.date32()}
-    named = _INTEGERS | _FLOATS | others | {"timestamp": _US, "timestamptz": _UTC}
-    return pa.decimal128(*digits) if digits else named[type_]
+def _digits(type_: Type, most: int) -> tuple[int, int]:
+    """The precision and scale of a decimal; of a whole number as many digits as it may have."""
+    return (type_.precision, type_.scale) if isinstance(type_, Decimal) else (most, 0)
 
 
 def _only(array: pa.Array, *fits: pa.Array) -> pa.Array:
@@ -69,26 +69,26 @@ def _only(array: pa.Array, *fits: pa.Array) -> pa.Array:
 # ---------------------------------------------------------------- from text
 
 
-def _from_text(array: pa.Array, type_: str) -> pa.Array:
+def _from_text(array: pa.Array, type_: Type) -> pa.Array:
     if type_ in _INTEGERS:
         # With the zeros and the sign that mean nothing taken away, so that what is left is as long as the number.
         short = pc.replace_substring_regex(array, r"^\+?(-?)0*(\d+)$", r"\1\2")
         return _from_decimal(_matching(short, r"-?\d{1,38}").cast(pa.decimal128(38, 0)), type_)
     if type_ in _FLOATS:
-        return _float_of(array, _FLOATS[type_])
-    if type_ == "bool":
+        return _float_of(array, arrow_type(type_))
+    if type_ is Plain.BOOL:
         lower = pc.utf8_lower(array)
         true, false = (pc.is_in(lower, value_set=pa.array(words)) for words in (_TRUE, _FALSE))
         return _only(true, pc.or_(true, false))
-    if type_ == "date":
+    if type_ is Plain.DATE:
         return _matching(array, _DATE).cast(pa.date32())
-    if type_ == "timestamp":
+    if type_ is Plain.TIMESTAMP:
         return _matching(array, rf"{_DATE}([ T]{_CLOCK})?").cast(_US)
-    if type_ == "timestamptz":
+    if type_ is Plain.TIMESTAMPTZ:
         return _matching(array, rf"{_DATE}[ T]{_CLOCK}{_ZONE}").cast(_UTC)
-    if type_ == "binary":
+    if type_ is Plain.BINARY:
         return array.cast(pa.binary())
-    return _decimal_of(array, arrow_type_of(type_))
+    return _decimal_of(array, arrow_type(type_))
 
 
 def _matching(array: pa.Array, pattern: str) -> pa.Array:
@@ -120,20 +120,20 @@ def _significant(numbers: pa.Array) -> pa.Array:
 # ---------------------------------------------------------------- from numbers
 
 
-def _from_decimal(array: pa.Array, type_: str) -> pa.Array:
+def _from_decimal(array: pa.Array, type_: Type) -> pa.Array:
     if array.type.bit_width < 128:
         array = array.cast(pa.decimal128(array.type.precision, array.type.scale))  # Arrow has few kernels for less
     if type_ in _INTEGERS:
-        return _ranged(_rescaled(array, MOST, 0), type_).cast(_INTEGERS[type_])
+        return _ranged(_rescaled(array, MOST, 0), type_).cast(arrow_type(type_))
     if type_ in _FLOATS:
-        return _float_of(text(array), _FLOATS[type_])
-    return _rescaled(array, *(digits_of(type_) or (MOST, 0)))
+        return _float_of(text(array), arrow_type(type_))
+    return _rescaled(array, *_digits(type_, MOST))
 
 
 def _rescaled(array: pa.Array, precision: int, scale: int) -> pa.Array:
     """A decimal with other digits; NULL where one of them would be lost."""
     if array.type.precision - array.type.scale > precision - scale:
-        limit = pa.scalar(Decimal(10) ** (precision - scale), array.type)
+        limit = pa.scalar(decimal.Decimal(10) ** (precision - scale), array.type)
         array = _only(array, pc.less(pc.abs(array), limit))
     # Room for every digit that is added behind the dot, and for the way back.
     wide = array.cast(pa.decimal256(76 - max(scale - array.type.scale, 0), array.type.scale))
@@ -143,31 +143,31 @@ def _rescaled(array: pa.Array, precision: int, scale: int) -> pa.Array:
     return there.cast(pa.decimal128(precision, scale))
 
 
-def _ranged(array: pa.Array, type_: str) -> pa.Array:
-    bits = _INTEGERS[type_].bit_width - 1
-    low, high = (pa.scalar(Decimal(bound), pa.decimal128(20, 0)) for bound in (-(1 << bits), (1 << bits) - 1))
+def _ranged(array: pa.Array, type_: Type) -> pa.Array:
+    bits = arrow_type(type_).bit_width - 1
+    low, high = (pa.scalar(decimal.Decimal(bound), pa.decimal128(20, 0)) for bound in (-(1 << bits), (1 << bits) - 1))
     return _only(array, pc.greater_equal(array, low), pc.less_equal(array, high))
 
 
-def _from_integer(array: pa.Array, type_: str) -> pa.Array:
-    if type_ == "bool":
+def _from_integer(array: pa.Array, type_: Type) -> pa.Array:
+    if type_ is Plain.BOOL:
         return _only(array, pc.is_in(array, value_set=pa.array([0, 1], array.type))).cast(pa.bool_())
     if type_ in _FLOATS:
         # All whole numbers up to here are floats.
-        most = pa.scalar(Decimal(2) ** (53 if type_ == "double" else 24), pa.decimal128(20, 0))
+        most = pa.scalar(decimal.Decimal(2) ** (53 if type_ is Plain.FLOAT64 else 24), pa.decimal128(20, 0))
         known = pc.abs(array.cast(pa.decimal128(20, 0)))
-        return _only(array, pc.less_equal(known, most)).cast(_FLOATS[type_])
-    if type_ in _INTEGERS and _INTEGERS[type_] == array.type:
+        return _only(array, pc.less_equal(known, most)).cast(arrow_type(type_))
+    if type_ in _INTEGERS and arrow_type(type_) == array.type:
         return array
     return _from_decimal(array.cast(pa.decimal128(20, 0)), type_)
 
 
-def _from_float(array: pa.Array, type_: str) -> pa.Array:
+def _from_float(array: pa.Array, type_: Type) -> pa.Array:
     array = array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
     if type_ in _FLOATS:
-        found = array.cast(_FLOATS[type_], safe=False)
+        found = array.cast(arrow_type(type_), safe=False)
         return _only(found, pc.or_(pc.equal(found.cast(array.type), array), pc.is_nan(array)))
-    precision, scale = digits_of(type_) or (19, 0)
+    precision, scale = _digits(type_, 19)
     # Strictly within, so that rounding does not lead out again; what is rounded does not come back as it was.
     within = _only(array, pc.less(pc.abs(array), float(10 ** (precision - scale))))
     found = within.cast(pa.decimal256(precision + 1, scale))
@@ -178,13 +178,13 @@ def _from_float(array: pa.Array, type_: str) -> pa.Array:
 # ---------------------------------------------------------------- from times
 
 
-def _from_time(array: pa.Array, type_: str) -> pa.Array:
+def _from_time(array: pa.Array, type_: Type) -> pa.Array:
     """A time with a zone and one without are taken for each other as UTC."""
     array = without_zone(array) if pa.types.is_timestamp(array.type) else array
-    if type_ == "date":
+    if type_ is Plain.DATE:
         days = array.cast(pa.date32())
         return _only(days, pc.equal(days.cast(array.type), array)) if pa.types.is_timestamp(array.type) else days
     found = array.cast(_US, safe=False)
     if pa.types.is_timestamp(array.type) and array.type.unit == "ns":
         found = _only(found, pc.equal(found.cast(array.type, safe=False), array))
-    return found.cast(_UTC) if type_ == "timestamptz" else found
+    return found.cast(_UTC) if type_ is Plain.TIMESTAMPTZ else found

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.core.drift import reads
+from penstock.core.drift import reads, type_of
 from penstock.ports import Remark
 from penstock.shaping.rules import Rules
 from penstock.shaping.types import family
@@ -20,14 +20,14 @@ _STRINGS = frozenset(
 def become_strings(content: Mapping[str, Any], also: Sequence[str] = ()) -> list[Remark]:
     """Say which columns are strings in the sink and something else at the source.
 
-    `also`: families of Arrow types that this sink holds as strings.
+    `also`: families of types that this sink holds as strings.
     """
     found = [
-        f"{column['name']} ({column['type']})"
+        f"{column['name']} ({column['origin']})"
         for column in reads(content)
-        if column.get("type")
-        and family(str(column.get("arrow"))) in ("text", *also)
-        and re.sub(r"\(.*\)", "", str(column["type"])) not in _STRINGS
+        if column.get("origin")
+        and family(type_of(column)) in ("text", *also)
+        and re.sub(r"\(.*\)", "", str(column["origin"])) not in _STRINGS
     ]
     return [Remark("gap", f"strings here, of another type at the source: {', '.join(found)}")] if found else []
 

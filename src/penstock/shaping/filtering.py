@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
-from penstock.lake.arrow_types import arrow_type
+from penstock.core.drift import type_of
+from penstock.core.types import Plain
 from penstock.lake.filtering import Filter, read_filter
 from penstock.lake.forms import NoForm, iceberg_type
 from penstock.lake.projection import arrow_type as travelling
@@ -46,11 +47,11 @@ def bound(where: str, columns: Sequence[Mapping[str, Any]]) -> Where:
     ids = count(1)
     fields = []
     for column in columns:
-        if column["arrow"] == str(pa.uuid()):
+        if type_of(column) is Plain.UUID:
             continue  # sixteen bytes, which nobody writes
         try:
-            form = iceberg_type(arrow_type(column["arrow"]), ids)
-        except (NoForm, ValueError):
+            form = iceberg_type(type_of(column), ids)
+        except NoForm:
             continue  # a type that nothing can be compared with
         fields.append(NestedField(next(ids), column["name"], form, required=False))
     schema = Schema(*fields)

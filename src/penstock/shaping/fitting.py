@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.drift import ASIDE, columns_of, quarantined
+from penstock.core.drift import ASIDE, columns_of, quarantined, type_of
 from penstock.core.slices import Part
+from penstock.core.types import Type, is_nested
 from penstock.core.widening import widens
 from penstock.errors import StreamFailed
 from penstock.links.pipe import as_absent, is_absent
@@ -29,14 +30,14 @@ class Fitted:
     """A reader whose batches have the sink's columns. Small and picklable."""
 
     reader: Reader
-    #: the sink's columns and their Arrow types, as pyarrow prints them
-    columns: tuple[tuple[str, str], ...] = field(repr=False)
+    #: the sink's columns and their types
+    columns: tuple[tuple[str, Type], ...] = field(repr=False)
     #: columns whose values may have to be put aside
     aside: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, reader: Reader, content: Mapping[str, Any]) -> Fitted:
-        columns = tuple((column["name"], column["arrow"]) for column in columns_of(content))
+        columns = tuple((column["name"], type_of(column)) for column in columns_of(content))
         return cls(reader, columns, quarantined(content))
 
     def open(self, part: Part) -> pa.RecordBatchReader:
@@ -57,18 +58,23 @@ def _fitted(given: pa.RecordBatchReader, fit: _Fit) -> Iterator[pa.RecordBatch]:
 class _Fit:
     """How batches of one schema become batches of the sink's columns."""
 
-    def __init__(self, given: pa.Schema, columns: Sequence[tuple[str, str]], aside: Sequence[str]) -> None:
+    def __init__(self, given: pa.Schema, columns: Sequence[tuple[str, Type]], aside: Sequence[str]) -> None:
         import pyarrow as pa
 
-        from penstock.lake.arrow_types import arrow_type
+        from penstock.links import arrow_types
 
         types = {each.name: each.type for each in given}
         self._aside = [name for name in aside if name in types]
         self._kept = {name for name, _ in columns}
         fields = [
-            # As it comes, where the types are spelt alike: not every print can be read back.
-            pa.field(name, types[name] if name in types and str(types[name]) == arrow else arrow_type(arrow))
-            for name, arrow in columns
+            # As it comes, where it already has the type: several Arrow types may.
+            pa.field(
+                name,
+                types[name]
+                if name in types and arrow_types.type_of(types[name]) == type_
+                else arrow_types.arrow_type(type_),
+            )
+            for name, type_ in columns
         ]
         made = {ASIDE} if self._aside else set()
         fields = [
@@ -106,12 +112,14 @@ def _cast(array: pa.Array, wanted: pa.Field) -> pa.Array:
     """The column in the sink's type; StreamFailed if a value would not be the same there."""
     import pyarrow as pa
 
-    given, type_ = str(array.type), str(wanted.type)
+    from penstock.links import arrow_types
+
+    given, type_ = arrow_types.type_of(array.type), arrow_types.type_of(wanted.type)
     if array.type == wanted.type:
         return array
     if widens(type_, given):
         return _narrowed(array, wanted)
-    if widens(given, type_) or pa.types.is_nested(array.type):
+    if widens(given, type_) or is_nested(given):
         try:
             return array.cast(wanted.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -125,12 +133,14 @@ def _cast(array: pa.Array, wanted: pa.Field) -> pa.Array:
 def _narrowed(array: pa.Array, wanted: pa.Field) -> pa.Array:
     import pyarrow.compute as pc
 
+    from penstock.links import arrow_types
     from penstock.shaping.aside import parted
 
     fits, rest = parted(array, wanted.type)
     if rest.null_count < len(rest):
+        given, type_ = arrow_types.type_of(array.type), arrow_types.type_of(wanted.type)
         raise StreamFailed(
-            f"column {wanted.name} became {array.type} while a slice was open that has it as {wanted.type}, and "
+            f"column {wanted.name} became {given} while a slice was open that has it as {type_}, and "
             f"{len(rest) - rest.null_count} of its values do not fit, such as {pc.drop_null(rest)[0]}",
             next_step="let go of the open slice by `penstock state recover FILE`; the next one has the new type",
         )

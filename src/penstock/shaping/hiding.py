@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.links.arrow_types import type_of
 from penstock.shaping.spelling import plain, text
 from penstock.shaping.types import family
 
@@ -23,7 +24,7 @@ _BLOCK = 64
 def hashed(array: pa.Array, how: str, salt: bytes) -> pa.Array:
     """The digest of each value's text, or of its bytes, in hexadecimal; NULL stays NULL."""
     array = plain(array)
-    values = array if family(str(array.type)) == "binary" else text(array)
+    values = array if family(type_of(array.type)) == "binary" else text(array)
     once = values.cast(pa.binary()).dictionary_encode()
     digests = (_keyed(salt) if how == "hmac-sha256" else _unkeyed)(once.dictionary.to_pylist())
     return _hexadecimal(digests).take(once.indices)

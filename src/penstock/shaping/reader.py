@@ -86,10 +86,11 @@ class Shaping:
     def _column(self, name: str, array: pa.Array) -> pa.Array:
         from penstock.shaping.casting import cast
         from penstock.shaping.hiding import hashed, masked
+        from penstock.shaping.types import type_of
 
         rules = self._rules
         if name in rules.cast:
-            found = cast(array, rules.cast[name])
+            found = cast(array, type_of(rules.cast[name]))
             lost = found.null_count - array.null_count
             if lost and rules.on_error == "fail":
                 raise self._unfit(name, rules.cast[name], lost, len(array))

@@ -12,14 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.documents import Document
+from penstock.core.drift import type_of
 from penstock.core.names import did_you_mean
+from penstock.core.types import Plain, Type
 from penstock.errors import StreamRefused
 from penstock.shaping.options import RESERVED, Shape
-from penstock.shaping.types import CASTS, arrow_name, castable, family
+from penstock.shaping.types import CASTS, castable, family
+from penstock.shaping.types import type_of as named
 
 #: the key of a content under which it says what its columns were made by
 KEY = "shape"
-_TEXT = {"type": "text", "arrow": "string"}
+#: what says at a column where it comes from: of no meaning once its values are others
+_ORIGIN = ("origin", "base")
 
 Column = Mapping[str, Any]
 
@@ -43,13 +47,17 @@ class Rules:
     def columns(self) -> list[dict[str, Any]]:
         """What is delivered, as a content lists it."""
         known = {column["name"]: column for column in self.reads}
-        return [{**known[old], **self._type(old), "name": new} for old, new in self.names]
+        return [{**self._column(known[old]), "name": new} for old, new in self.names]
 
-    def _type(self, column: str) -> dict[str, str]:
-        if column in self.hash or self.mask.get(column, "null") != "null":
-            return _TEXT
-        type_ = self.cast.get(column)
-        return {"type": type_, "arrow": arrow_name(type_)} if type_ else {}
+    def _column(self, column: Column) -> Column:
+        name = column["name"]
+        if name in self.hash or self.mask.get(name, "null") != "null":
+            type_: Type = Plain.STRING
+        elif name in self.cast:
+            type_ = named(self.cast[name])
+        else:
+            return column
+        return {key: value for key, value in column.items() if key not in _ORIGIN} | {"type": str(type_)}
 
     def around(self, content: Document) -> Document:
         """The source's content with these rules."""
@@ -102,7 +110,7 @@ def salt_digest(salt: str) -> str:
 def resolved(stream: str, shape: Shape, content: Mapping[str, Any]) -> Rules:
     """A shape for a source's content; StreamRefused if it does not fit its columns."""
     columns = [column for column in content["columns"] if column["name"] not in RESERVED]
-    check = _Check(stream, shape, {column["name"]: str(column.get("arrow")) for column in columns})
+    check = _Check(stream, shape, {column["name"]: type_of(column) for column in columns})
     check.names_are_known()
     check.types_fit()
     names = check.delivered()
@@ -122,8 +130,8 @@ def resolved(stream: str, shape: Shape, content: Mapping[str, Any]) -> Rules:
 class _Check:
     stream: str
     shape: Shape
-    #: the source's columns, with their Arrow types as pyarrow prints them
-    types: Mapping[str, str]
+    #: the source's columns, with their types
+    types: Mapping[str, Type]
 
     def refuse(self, what: str, step: str) -> StreamRefused:
         return StreamRefused(what, next_step=step, stream=self.stream)
@@ -168,7 +176,7 @@ class _Check:
     def _after_cast(self, name: str) -> str | None:
         """The family of what a column is when it is hashed or masked."""
         type_ = self.shape.cast.get(name)
-        return family(arrow_name(type_) if type_ else self.types[name])
+        return family(named(type_) if type_ else self.types[name])
 
     def delivered(self) -> tuple[tuple[str, str], ...]:
         shape = self.shape

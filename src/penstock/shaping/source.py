@@ -9,13 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from penstock.core.documents import Document, canonical, parse
-from penstock.core.drift import columns_of
+from penstock.core.drift import columns_of, type_of
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Slice
 from penstock.errors import PenstockError, StreamRefused
-from penstock.ports import Budget, Left, Planned, Reader, Reading, Remark, Source, StreamInfo
+from penstock.ports import (
+    Budget,
+    ExplainingSource,
+    Planned,
+    Preparing,
+    Reader,
+    Reading,
+    Remaining,
+    Remark,
+    Source,
+    Spool,
+    StreamInfo,
+)
 from penstock.shaping.around import Around
 from penstock.shaping.options import Shape
 from penstock.shaping.reader import ShapedReader
@@ -33,6 +46,10 @@ class Shaped(Around):
         self._keys: dict[str, tuple[str, ...]] = {}
         #: filters that were found to be fine
         self._fine: set[str] = set()
+
+    def has_capability(self, wanted: type[Any]) -> bool:
+        """Shapes have something to explain and to check, whatever the source inside can do."""
+        return (bool(self._shapes) and wanted in (ExplainingSource, Preparing)) or super().has_capability(wanted)
 
     def own(self, content: Document) -> Document:
         return own(content)
@@ -60,7 +77,7 @@ class Shaped(Around):
             content = self.source.content(stream)
         except PenstockError:
             return {}  # a broken stream is listed too; `content` says what is wrong with it
-        types = {column["name"]: str(column.get("arrow")) for column in columns_of(content)}
+        types = {column["name"]: type_of(column) for column in columns_of(content)}
         return {name: name in types and tells_apart(types[name], shape.cast[name]) for name in cast}
 
     def content(self, stream: str) -> Document:
@@ -69,7 +86,8 @@ class Shaped(Around):
         return content if shape is None else resolved(stream, shape, content).around(content)
 
     def explain(self, stream: str, content: Document) -> Sequence[Remark]:
-        said = list(super().explain(stream, content))
+        inside = super().has_capability(ExplainingSource)
+        said = list(super().explain(stream, content)) if inside else []
         rules = Rules.of(content)
         if rules is None:
             return said
@@ -84,12 +102,13 @@ class Shaped(Around):
 
     # ------------------------------------------------------------ planning
 
-    def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
         rules = Rules.of(content)
         if rules is not None:
             # Before anything is written: what is refused later would leave it behind.
             self._check_filter(stream, rules)
-        return [*super().settle(stream, content, last), *_salt_changed(rules, last)]
+        done = super().prepare(stream, content, last) if super().has_capability(Preparing) else ()
+        return [*done, *_salt_changed(rules, last)]
 
     def plan(
         self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
@@ -102,9 +121,16 @@ class Shaped(Around):
         self._check_filter(stream, rules)
         return replace(planned, rows=None)
 
-    def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
+    def gather(
+        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget, spool: Spool
+    ) -> Planned | None:
+        planned = super().gather(stream, content, after, ceiling, budget, spool)
+        rules = Rules.of(content)
+        return planned if planned is None or rules is None or rules.where is None else replace(planned, rows=None)
+
+    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
         """Rows to read: how many of them the filter lets through is not known before."""
-        left = super().left(stream, content, after, ceiling)
+        left = super().remaining(stream, content, after, ceiling)
         rules = Rules.of(content)
         return left if rules is None or rules.where is None else replace(left, exact=left.exact and left.rows == 0)
 

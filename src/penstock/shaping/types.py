@@ -1,28 +1,30 @@
-"""Types by plain names: what a column may be cast to, and from what. Knows no pyarrow: planning need not load it."""
+"""What a column may be cast to, by the names that `cast` has for types, and from what. Does not import pyarrow."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from penstock.core.names import nearest
+from penstock.core.types import FLOATS, INTEGERS, TIMESTAMPS, Decimal, Fixed, Plain, Type
 
-#: the types of `cast`, and Arrow's as pyarrow prints them
-PLAIN = {
-    "bool": "bool",
-    "int16": "int16",
-    "int32": "int32",
-    "int64": "int64",
-    "float": "float",
-    "double": "double",
-    "text": "string",
-    "binary": "binary",
-    "date": "date32[day]",
-    "timestamp": "timestamp[us]",
-    "timestamptz": "timestamp[us, tz=UTC]",
+#: the names that `cast` has for types
+PLAIN: Mapping[str, Type] = {
+    "bool": Plain.BOOL,
+    "int16": Plain.INT16,
+    "int32": Plain.INT32,
+    "int64": Plain.INT64,
+    "float": Plain.FLOAT32,
+    "double": Plain.FLOAT64,
+    "text": Plain.STRING,
+    "binary": Plain.BINARY,
+    "date": Plain.DATE,
+    "timestamp": Plain.TIMESTAMP,
+    "timestamptz": Plain.TIMESTAMPTZ,
 }
 DECIMAL = "decimal(p,s)"
 TYPES = (*PLAIN, DECIMAL)
-#: digits that an Arrow decimal of 128 bits holds
+#: digits that a decimal of 128 bits holds
 MOST_DIGITS = 38
 
 _INTEGERS = ("int16", "int32", "int64")
@@ -43,19 +45,17 @@ CASTS: dict[str, tuple[str, ...]] = {
 }
 
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)")
-_FAMILIES = {
-    "nothing": re.compile(r"null"),
-    "bool": re.compile(r"bool"),
-    "integer": re.compile(r"u?int(8|16|32|64)"),
-    "float": re.compile(r"halffloat|float|double"),
-    "decimal": re.compile(r"decimal(32|64|128|256)\(.*"),
-    "text": re.compile(r"(large_)?string|string_view|extension<arrow\.json>"),
-    "binary": re.compile(r"(large_)?binary|binary_view|fixed_size_binary\[\d+\]"),
-    "date": re.compile(r"date(32|64)\[.*"),
-    "time": re.compile(r"time(32|64)\[.*"),
-    "timestamp": re.compile(r"timestamp\[.*"),
+_FAMILIES: Mapping[Type, str] = {
+    Plain.NULL: "nothing",
+    Plain.BOOL: "bool",
+    **dict.fromkeys(INTEGERS, "integer"),
+    **dict.fromkeys(FLOATS, "float"),
+    **dict.fromkeys((Plain.STRING, Plain.JSON), "text"),
+    Plain.BINARY: "binary",
+    Plain.DATE: "date",
+    **dict.fromkeys((Plain.TIME, Plain.TIME_NS), "time"),
+    **dict.fromkeys(TIMESTAMPS, "timestamp"),
 }
-_DICTIONARY = re.compile(r"dictionary<values=(.*), indices=.*")
 #: what other systems call the same thing
 _ALSO = {
     "text": ("string", "str", "varchar", "char", "utf8"),
@@ -85,34 +85,28 @@ def plain_type(text: str) -> str:
     return f"decimal({precision},{scale})"
 
 
-def arrow_name(type_: str) -> str:
-    """The Arrow type of a plain one, as pyarrow prints it."""
-    digits = digits_of(type_)
-    return f"decimal128({digits[0]}, {digits[1]})" if digits else PLAIN[type_]
+def type_of(name: str) -> Type:
+    """The type that `cast` has a name for."""
+    found = _DECIMAL.fullmatch(name)
+    return Decimal(int(found[1]), int(found[2])) if found else PLAIN[name]
 
 
-def digits_of(type_: str) -> tuple[int, int] | None:
-    """A decimal's digits, and those of them that are behind the dot; None: it is no decimal."""
-    found = _DECIMAL.fullmatch(type_)
-    return (int(found[1]), int(found[2])) if found else None
+def family(type_: Type) -> str | None:
+    """What kind of values a type has; None: lists, uuids and others that have no text here."""
+    if isinstance(type_, Decimal):
+        return "decimal"
+    return "binary" if isinstance(type_, Fixed) else _FAMILIES.get(type_)
 
 
-def family(arrow: str) -> str | None:
-    """What kind of values an Arrow type has, by its print; None: lists, intervals and others that have no text here."""
-    inner = _DICTIONARY.fullmatch(arrow)
-    name = inner[1] if inner else arrow
-    return next((family for family, pattern in _FAMILIES.items() if pattern.fullmatch(name)), None)
+def castable(given: Type, name: str) -> bool:
+    """Whether values of a type can be cast to the one of that name at all."""
+    wanted = DECIMAL if isinstance(type_of(name), Decimal) else name
+    return wanted in CASTS.get(family(given) or "", ())
 
 
-def castable(arrow: str, type_: str) -> bool:
-    """Whether values of an Arrow type can be cast to a plain type at all."""
-    wanted = DECIMAL if digits_of(type_) else type_
-    return wanted in CASTS.get(family(arrow) or "", ())
-
-
-def tells_apart(arrow: str, type_: str) -> bool:
+def tells_apart(given: Type, name: str) -> bool:
     """Whether two values that differ still differ once they are cast: a text may spell one number in two ways."""
-    return family(arrow) not in ("text", None) or type_ in ("text", "binary")
+    return family(given) not in ("text", None) or name in ("text", "binary")
 
 
 def _meant(text: str) -> str:

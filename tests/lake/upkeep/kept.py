@@ -24,7 +24,7 @@ from penstock.lake.standing import Standing
 from penstock.lake.upkeep.options import UpkeepOptions
 from penstock.lake.upkeep.work import Work
 from penstock.links.spark import SparkHouse
-from penstock.ports import Context, NoSpark, Owner, Probe, Quiet, Reading, Sink, Source, Spark
+from penstock.ports import Context, NoProbe, NoSpark, Owner, Probe, Reading, Sink, Source, Spark
 from penstock.sinks import files as files_sink
 from penstock.sinks import lake as lake_sink
 from penstock.sources import lake as lake_source
@@ -60,7 +60,7 @@ class Changes(MemorySource):
         super().__init__({"s": rows}, most=most)
 
     def content(self, stream: str) -> Document:
-        columns = [{"name": name, "arrow": "int64"} for name in ("place", "key", "version")]
+        columns = [{"name": name, "type": "int64"} for name in ("place", "key", "version")]
         return {**super().content(stream), "columns": columns, "changes": True}
 
     @contextmanager
@@ -94,7 +94,7 @@ class Kept:
         return Place.of(LakeOptions(), folder=str(self.folder), pipeline=self.name)
 
     def context(self, pipeline: str, probe: Probe | None = None) -> Context:
-        return Context(pipeline, str(self.folder), probe or Quiet(), spark=self.spark, mover=LoopMover)
+        return Context(pipeline, str(self.folder), probe or NoProbe(), spark=self.spark, mover=LoopMover)
 
     def sink(self, probe: Probe | None = None) -> Sink:
         options = lake_sink.Options.model_validate({"upkeep": {"snapshots": self.states}})
@@ -135,7 +135,7 @@ class Kept:
             store=self.store,
             mover=LoopMover,
             clock=Clock(),
-            probe=probe or Quiet(),
+            probe=probe or NoProbe(),
             owner=Owner(f"{name}-{self.runs}", "here", 1),
             gone=lambda _: True,
             emit=said.append,
@@ -179,7 +179,7 @@ class Kept:
             options=UpkeepOptions(**options),
             spark=spark or self.spark,
             mover=LoopMover,
-            probe=chosen.pop("probe", Quiet()),
+            probe=chosen.pop("probe", NoProbe()),
             now=now or datetime.now(UTC),
             **chosen,
         )
@@ -190,9 +190,9 @@ class Kept:
         return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def house_for(folder: Path) -> SparkHouse:
-    """Spark for every namespace of the lake in a folder."""
-    house = SparkHouse()
+def house_for(folder: Path, house: SparkHouse | None = None) -> SparkHouse:
+    """Spark for every namespace of the lake in a folder: this one, or one of its own."""
+    house = house or SparkHouse()
     place = Place.of(LakeOptions(), folder=str(folder), pipeline="any")
     house.needs(place.spark_settings(), place.spark_packages())
     return house

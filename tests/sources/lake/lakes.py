@@ -24,9 +24,11 @@ from penstock.lake.peek import peek
 from penstock.lake.place import Place
 from penstock.lake.standing import Standing
 from penstock.lake.tables import commit, load
-from penstock.ports import Budget, Context, NoSpark, Probe, Quiet, Source, Spark
+from penstock.ports import Budget, Context, NoProbe, NoSpark, Probe, Source, Spark
 from penstock.sinks import lake as lake_sink
 from penstock.sources import lake as lake_source
+from penstock.testing.contents import columns_of as columns_in
+from penstock.testing.contracts.source import prepare
 from penstock.testing.doubles import LoopMover
 
 NAMESPACE = "shop"
@@ -61,7 +63,7 @@ class Lake:
         def say(stream: str, text: str) -> None:
             self.said.append(f"{stream}: {text}")
 
-        return Context(pipeline, str(self.folder), probe or Quiet(), spark=self.spark, mover=LoopMover, say=say)
+        return Context(pipeline, str(self.folder), probe or NoProbe(), spark=self.spark, mover=LoopMover, say=say)
 
     # ------------------------------------------------------------ rows come in
 
@@ -78,7 +80,7 @@ class Lake:
         """One slice, as the sink lands it; each table is one part."""
         rows = parts[0].drop_columns(["_change"]) if changes else parts[0]
         content: Document = {
-            "columns": list(columns or [{"name": f.name, "arrow": str(f.type)} for f in rows.schema]),
+            "columns": list(columns or columns_in(rows.schema)),
             "changes": changes,
         }
         keyed = {"mode": "merge", "key": tuple(key)} if key else {}
@@ -204,7 +206,7 @@ class Reader:
         content = source.content(self.stream)
         if self.last and self.last.mark:
             source.accept(self.stream, self.last, content)
-        self.said += source.settle(self.stream, content, self.last)
+        self.said += prepare(source, self.stream, content, self.last)
         content = source.content(self.stream)
         return content, source.ceiling(self.stream, content, "run")
 

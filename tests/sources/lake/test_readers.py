@@ -81,14 +81,34 @@ def test_registering_and_going_back_add_a_snapshot(lake: Lake) -> None:
     reader.run()
     source = reader.source()
     content = source.content("orders")
-    mark = source.rewound("orders", content, reader.last, "4")
+    mark = source.mark_at("orders", content, reader.last, "4")
     from penstock.core.slices import Kind, following
 
     back = following(reader.last, pipeline="out", stream="orders", upto=mark, content=content, kind=Kind.REWIND)
-    source.settle("orders", content, back.position)
+    source.prepare("orders", content, back.position)
     lowered = lake.standing().main
     assert lowered
     assert (lowered.parent, lowered.kind) == (registered.id, "reader")
+    assert marks(lake) == {"out": 4}
+
+
+def test_a_late_advance_does_not_raise_the_mark_of_a_reader_that_went_back(lake: Lake) -> None:
+    """A process that was frozen after its advance wakes up once another has rewound the stream."""
+    from penstock.core.slices import Kind, following
+
+    reader = lake.reader()
+    reader.run()
+    source, late = reader.source(), reader.last
+    assert late is not None
+    source.advanced("orders", late)
+    assert marks(lake) == {"out": 10}
+    content = source.content("orders")
+    mark = source.mark_at("orders", content, late, "4")
+    back = following(late, pipeline="out", stream="orders", upto=mark, content=content, kind=Kind.REWIND)
+    source.prepare("orders", content, back.position)
+    source.advanced("orders", late)
+    assert marks(lake) == {"out": 4}
+    source.advanced("orders", back.position)
     assert marks(lake) == {"out": 4}
 
 

@@ -20,6 +20,7 @@ from penstock.config import File
 from penstock.core.drift import reads
 from penstock.core.exits import worst
 from penstock.errors import PenstockError, StreamRefused
+from penstock.ports import explain_sink, explain_source
 
 
 def print_check(
@@ -79,8 +80,8 @@ def _stream(at: PipelineInspection, seen: StreamInspection, status: Mapping[str,
     if content is not None:
         try:
             sides = (
-                ("source", at.source.explain(info.name, content)),
-                ("sink", at.sink.explain(info, content)),
+                ("source", explain_source(at.source, info.name, content)),
+                ("sink", explain_sink(at.sink, info, content)),
             )
             remarks = [{"side": side, "kind": each.kind, "text": each.text} for side, found in sides for each in found]
         except StreamRefused as refused:

@@ -20,7 +20,7 @@ from penstock.config import File
 from penstock.config.pipeline_choice import choose_pipeline
 from penstock.errors import UNTOUCHED, InputError
 from penstock.links.postgres.literals import TableName
-from penstock.ports import Offered
+from penstock.ports import DiscoveredStream, discover
 from penstock.sources.postgres.options import Options, StreamOptions
 from penstock.sources.postgres.validate import table_name
 
@@ -35,7 +35,7 @@ def add(wanted: InitOptions) -> None:
     text = path.read_text(encoding="utf-8")
     place = _InsertionPoint.of(text, name, wanted.output)
     with closing(wiring.build_source(file, name)) as source:
-        offers = filter_tables(source.offers(), wanted.include, wanted.exclude)
+        offers = filter_tables(discover(source), wanted.include, wanted.exclude)
     streams = _missing_streams(file, name, offers, views=wanted.views)
     streams = _check_streams(path, name, text, place, streams)
     added = [stream for stream in streams if stream.left_out is None]
@@ -106,7 +106,7 @@ def _last_line(text: str, node: yaml.Node) -> int:
     return number
 
 
-def _missing_streams(file: File, pipeline: str, offers: Sequence[Offered], *, views: bool) -> list[Stream]:
+def _missing_streams(file: File, pipeline: str, offers: Sequence[DiscoveredStream], *, views: bool) -> list[Stream]:
     """Streams for tables that no stream reads, under unused names."""
     chosen = file.pipelines[pipeline]
     if not isinstance(chosen.source, Options):
@@ -125,11 +125,11 @@ def _missing_streams(file: File, pipeline: str, offers: Sequence[Offered], *, vi
     return streams_for(missing, chosen.sink_type, views=views, tables=into)
 
 
-def _table(offered: Offered, schema: str) -> TableName:
+def _table(offered: DiscoveredStream, schema: str) -> TableName:
     return table_name(offered.name, StreamOptions.model_validate(dict(offered.options)), schema)
 
 
-def _rename(offered: Offered, taken: Collection[str]) -> Offered:
+def _rename(offered: DiscoveredStream, taken: Collection[str]) -> DiscoveredStream:
     """The table under another stream name if its own name is taken by a stream that reads another table."""
     name, number = offered.name, 1
     while name in taken:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.cli.shared.render import count, size
-from penstock.ports import Offered
+from penstock.ports import DiscoveredStream
 
 #: maximum characters of a comment line
 WIDTH = 110
@@ -31,7 +31,7 @@ class Variable:
 class Stream:
     """A stream for the file."""
 
-    offered: Offered
+    offered: DiscoveredStream
     #: the options in the file: the proposal and those that the sink needs
     options: Mapping[str, Any]
     #: why the stream is commented out; None if it is synced
@@ -71,7 +71,7 @@ def stream_lines(streams: Sequence[Stream], indent: str) -> list[str]:
     return lines
 
 
-def _about(offered: Offered) -> str:
+def _about(offered: DiscoveredStream) -> str:
     facts = [offered.what]
     if offered.rows is not None:
         facts.append(f"~{count(offered.rows, 'row')}")

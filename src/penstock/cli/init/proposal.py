@@ -17,7 +17,7 @@ from penstock.cli.init.file_text import Stream, Variable, file_text
 from penstock.cli.shared.render import count
 from penstock.core.names import suggest
 from penstock.errors import UNTOUCHED, InputError, StreamRefused
-from penstock.ports import Context, Offered, Quiet, Sink, Source
+from penstock.ports import Context, DiscoveredStream, NoProbe, Sink, Source, discover
 
 #: relations that store rows, unlike views
 _TABLES = ("table", "partitioned table")
@@ -66,11 +66,11 @@ def propose(wanted: InitOptions) -> None:
     if sink_options["type"] == "postgres":
         sink_options |= _sink_database(wanted, url)
     name = wanted.pipeline or _pipeline_name(url)
-    context = Context(pipeline=name, folder=os.path.dirname(os.path.abspath(wanted.output)), probe=Quiet())
+    context = Context(pipeline=name, folder=os.path.dirname(os.path.abspath(wanted.output)), probe=NoProbe())
     source_options = {"type": "postgres", "url": url, "schema": wanted.schema}
     source = _build(sources, source_options, {}, context)
     try:
-        offers = filter_tables(source.offers(), wanted.include, wanted.exclude)
+        offers = filter_tables(discover(source), wanted.include, wanted.exclude)
     finally:
         source.close()
     streams = _check_streams(
@@ -178,7 +178,7 @@ def check_streams(streams: Sequence[Stream], source: Source, sink: Sink) -> list
     try:
         sink.connect()
         infos = {info.name: info for info in source.catalog()}
-        sink.expect(list(infos.values()))
+        sink.begin_run(list(infos.values()))
         checked = []
         for stream in streams:
             refused = stream.left_out
@@ -197,16 +197,20 @@ def check_streams(streams: Sequence[Stream], source: Source, sink: Sink) -> list
 # ---------------------------------------------------------------- the streams
 
 
-def filter_tables(offers: Sequence[Offered], include: Sequence[str], exclude: Sequence[str]) -> list[Offered]:
+def filter_tables(
+    offers: Sequence[DiscoveredStream], include: Sequence[str], exclude: Sequence[str]
+) -> list[DiscoveredStream]:
     """The tables that match the patterns."""
 
-    def matches(offered: Offered, patterns: Sequence[str]) -> bool:
+    def matches(offered: DiscoveredStream, patterns: Sequence[str]) -> bool:
         return any(fnmatchcase(offered.name, pattern) for pattern in patterns)
 
     return [o for o in offers if (not include or matches(o, include)) and not matches(o, exclude)]
 
 
-def streams_for(offers: Sequence[Offered], sink: str, *, views: bool, tables: Iterable[str] = ()) -> list[Stream]:
+def streams_for(
+    offers: Sequence[DiscoveredStream], sink: str, *, views: bool, tables: Iterable[str] = ()
+) -> list[Stream]:
     """Streams for the file, with the options that the sink needs. `tables` are lake tables that are already taken."""
     found = []
     taken = {table.lower() for table in tables}

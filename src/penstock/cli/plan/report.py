@@ -26,7 +26,7 @@ from penstock.core.exits import worst
 from penstock.core.marks import Mark
 from penstock.core.slices import Kind
 from penstock.errors import ConnectionFailed, PenstockError
-from penstock.ports import Budget, Planned
+from penstock.ports import Budget, Planned, estimate
 
 
 def print_plan(file: File, names: Sequence[str], only: Sequence[str] | None, slices: int, *, as_json: bool) -> int:
@@ -134,7 +134,7 @@ def _plan_slices(
     else:
         found["more"] = at.source.plan(name, content, after, ceiling, PROBE_BUDGET) is not None
     if found["slices"] or ceiling.get("held"):
-        left = at.source.left(name, content, start, ceiling)
+        left = estimate(at.source, name, content, start, ceiling)
         found["left"] = {
             "rows": left.rows,
             "exact": left.exact,

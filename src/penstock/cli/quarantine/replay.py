@@ -66,7 +66,7 @@ def _replay(
     with closing(sink), closing(wiring.build_source(file, name)) as source:
         require_streams(file, name, quarantine, streams)
         source.connect()
-        sink.expect([info for info in source.catalog() if info.skipped is None])
+        sink.begin_run([info for info in source.catalog() if info.skipped is None])
         for stream in streams or list(quarantine.quarantined([], limit=0)[0]):
             outcome = quarantine.replay(stream, ids, overwrite=overwrite)
             stay += outcome.quarantined

@@ -105,7 +105,7 @@ class PipelineInspection:
                     pipeline=self.pipeline,
                 )
         try:
-            self.sink.expect([info for info in infos if info.skipped is None])
+            self.sink.begin_run([info for info in infos if info.skipped is None])
         except InputError as error:
             self.refused = error
         self.streams = [self._inspect_stream(info) for info in infos if not only or info.name in only]
@@ -163,7 +163,7 @@ class PipelineInspection:
     def _follow_drift(self, stream: StreamInspection, content: Document) -> Document:
         """The content of the next slice under the stream's drift policy."""
         intent = stream.state.intent
-        last = parse(intent.content) if intent else drifting.before(stream.state)
+        last = parse(intent.content) if intent else drifting.last_content(stream.state)
         keys = self.file.pipelines[self.pipeline].streams.get(stream.info.name)
         whole = stream.info.kind is Kind.REFRESH
         dropped = keys.dropped if keys else ()

@@ -69,7 +69,7 @@ def _undo(
     require_store(file, "undo")
     with closing(wiring.open_store(file)) as store:
         state = require_stream(file, store, name, stream)
-        version = undoing.before(state) if to is None else to
+        version = undoing.default_version(state) if to is None else to
         with closing(wiring.build_source(file, name)) as source:
             rows_again, what = _preview(store, source, name, stream, state, version)
             info = SourcePreview(source).info(stream) if rows_again else None
@@ -103,15 +103,15 @@ def _preview(
             False,
             f"an earlier undo is still open and is finished: it moves the mark to {source.describe(state.intent.upto)}",
         )
-    changes = undoing.foreseen(undoing.changes_to(store, pipeline, stream, version, state), state)
+    changes = undoing.foresee(undoing.changes_to(store, pipeline, stream, version, state), state)
     try:
-        to = undoing.place(changes, version, stream)
+        to = undoing.find_position(changes, version, stream)
         source.connect()
         source.accept(stream, to, source.content(stream))
     except StreamRefused as error:
         raise error.at(pipeline=pipeline, stream=stream) from None
     here, there = (source.describe(position.mark if position else None) for position in (changes[0].position, to))
-    way = undoing.way(changes, to)
+    way = undoing.find_route(changes, to)
     move = f"{_pending(state)}from {here!r} to {there!r}, the mark at version {version}"
     if way.back and way.rows == 0 and here == there:
         return False, f"{_pending(state)}the mark is already that of version {version}: {there}"

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 
 from psycopg import sql
 
+from penstock.core.types import Plain, Type
 from penstock.links.postgres.literals import typed
 from penstock.links.postgres.types import NO_NUMBERS, Form, bare
 
-#: bytes that a value of each Arrow type takes; strings, binaries and lists are measured
-_WIDTHS: Mapping[str, int] = {
-    "bool": 1,
-    "int16": 2,
-    **dict.fromkeys(("int32", "float", "date32[day]"), 4),
-    **dict.fromkeys(("int64", "double", "time64[us]", "timestamp[us]", "timestamp[us, tz=UTC]"), 8),
+#: bytes that a value of each type takes as Arrow; strings, binaries and lists are measured
+_WIDTHS: Mapping[Type, int] = {
+    Plain.BOOL: 1,
+    Plain.INT16: 2,
+    **dict.fromkeys((Plain.INT32, Plain.FLOAT32, Plain.DATE), 4),
+    **dict.fromkeys((Plain.INT64, Plain.FLOAT64, Plain.TIME, Plain.TIMESTAMP, Plain.TIMESTAMPTZ), 8),
 }
 #: bytes of the offset that each string, binary or list also takes
 _OFFSET = 4
@@ -49,7 +50,7 @@ def misshapen(name: str) -> sql.Composed:
 
 
 def unfit(name: str, base: str, form: Form) -> sql.Composed | None:
-    """Whether a row's value does not fit its Arrow type, as SQL; None: every value does. NULL fits. Never NULL."""
+    """Whether a row's value does not fit its type, as SQL; None: every value does. NULL fits. Never NULL."""
     column = sql.Identifier(name)
     if form.element is not None:
         inner = _unfit(column, base.removesuffix("[]"), form.element, array=True)
@@ -72,10 +73,10 @@ def _unfit(column: sql.Identifier, base: str, form: Form, *, array: bool) -> sql
 
 def size(name: str, form: Form) -> sql.Composed:
     """About how many bytes a row's value takes as Arrow, as SQL."""
-    if form.arrow not in ("string", "binary") and form.element is None:
-        return sql.SQL("{}").format(sql.Literal(_WIDTHS.get(form.arrow, 16)))
+    if form.type not in (Plain.STRING, Plain.BINARY) and form.element is None:
+        return sql.SQL("{}").format(sql.Literal(_WIDTHS.get(form.type, 16)))
     # Not pg_column_size: it would give the compressed size of a large value.
-    value = sql.SQL("{}" if form.arrow == "binary" else "{}::text").format(sql.Identifier(name))
+    value = sql.SQL("{}" if form.type is Plain.BINARY else "{}::text").format(sql.Identifier(name))
     return sql.SQL("coalesce(octet_length({}), 0) + {}").format(value, sql.Literal(_OFFSET))
 
 

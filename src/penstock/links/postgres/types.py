@@ -1,8 +1,8 @@
-"""Which Arrow type each Postgres type becomes, or that it travels as the server's text.
+"""Postgres' types and the vocabulary of `core`: what each Postgres type becomes, and what holds each type in Postgres.
 
 The table below has every built-in type that a column can have, and every kind of type that users and extensions make.
-A domain is what it is made of, an array a list of its elements. Types are named as pyarrow prints them, so that
-planning need not import it.
+A domain is what it is made of, an array a list of its elements. A type without an exact form travels as the server's
+text. Does not import pyarrow: planning needs this module.
 """
 
 from __future__ import annotations
@@ -10,23 +10,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+from penstock.core.types import Decimal, List, Plain, Type
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """How a column of one Postgres type travels."""
 
-    #: the Arrow type, as pyarrow prints it
-    arrow: str
+    type: Type
     #: what the server is asked for is what it prints: the driver has no exact Arrow form for the type
     printed: bool = False
     #: the built-in type that the server is asked to cast to first; None: its own
     cast: str | None = None
-    #: the least and greatest value that the Arrow type, and everyone who reads it, can hold; None: every one
+    #: the least and greatest value that `type`, and every reader of it, can hold; None: every one
     bounds: tuple[str, str] | None = None
     #: of an array that becomes a list: how its elements travel
     element: Form | None = None
@@ -35,11 +32,11 @@ class Form:
 
     @property
     def misfits(self) -> bool:
-        """Whether the Postgres type has values that the Arrow type cannot hold."""
-        return self.bounds is not None or self.element is not None or self.arrow.startswith("decimal128")
+        """Whether the Postgres type has values that `type` cannot hold."""
+        return self.bounds is not None or self.element is not None or isinstance(self.type, Decimal)
 
 
-TEXT = Form("string", printed=True)
+TEXT = Form(Plain.STRING, printed=True)
 
 _PRINTED = """
     uuid; numeric; money; interval; time with time zone; "bit"; bit; bit varying; "char"; xml; jsonpath;
@@ -52,45 +49,59 @@ _PRINTED = """
 
 #: by the name that `format_type` gives without a modifier; types that users and extensions make, by their kind
 FORMS: Mapping[str, Form] = {
-    "boolean": Form("bool"),
-    "smallint": Form("int16"),
-    "integer": Form("int32"),
-    "bigint": Form("int64"),
-    "real": Form("float"),
-    "double precision": Form("double"),
-    "text": Form("string"),
-    "character varying": Form("string"),
+    "boolean": Form(Plain.BOOL),
+    "smallint": Form(Plain.INT16),
+    "integer": Form(Plain.INT32),
+    "bigint": Form(Plain.INT64),
+    "real": Form(Plain.FLOAT32),
+    "double precision": Form(Plain.FLOAT64),
+    "text": Form(Plain.STRING),
+    "character varying": Form(Plain.STRING),
     # `character` alone is a character(1).
-    "character": Form("string", cast="bpchar"),
-    "bpchar": Form("string"),
-    "name": Form("string"),
-    "json": Form("string"),
-    "jsonb": Form("string"),
-    "bytea": Form("binary"),
+    "character": Form(Plain.STRING, cast="bpchar"),
+    "bpchar": Form(Plain.STRING),
+    "name": Form(Plain.STRING),
+    "json": Form(Plain.STRING),
+    "jsonb": Form(Plain.STRING),
+    "bytea": Form(Plain.BINARY),
     # Unsigned, of 32 bits; the driver would give it a sign.
-    "oid": Form("int64", cast="bigint"),
-    "date": Form("date32[day]", bounds=("0001-01-01", "9999-12-31")),
-    "time without time zone": Form("time64[us]", bounds=("00:00:00", "23:59:59.999999")),
-    "timestamp without time zone": Form("timestamp[us]", bounds=("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")),
+    "oid": Form(Plain.INT64, cast="bigint"),
+    "date": Form(Plain.DATE, bounds=("0001-01-01", "9999-12-31")),
+    "time without time zone": Form(Plain.TIME, bounds=("00:00:00", "23:59:59.999999")),
+    "timestamp without time zone": Form(Plain.TIMESTAMP, bounds=("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")),
     "timestamp with time zone": Form(
-        "timestamp[us, tz=UTC]", bounds=("0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00")
+        Plain.TIMESTAMPTZ, bounds=("0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00")
     ),
     **dict.fromkeys((name.strip() for name in _PRINTED.split(";")), TEXT),
-    "box": Form("string", printed=True, odd_delimiter=True),
-    "extension": Form("string", printed=True, odd_delimiter=True),
+    "box": Form(Plain.STRING, printed=True, odd_delimiter=True),
+    "extension": Form(Plain.STRING, printed=True, odd_delimiter=True),
 }
 
+_NUMBERS = frozenset({"smallint", "integer", "bigint", "real", "double precision"})
 _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
 _INTERVAL = re.compile(r"interval( (year|month|day|hour|minute|second)( to (month|hour|minute|second))?)?")
 #: a modifier; quoted names, which may look like one, are passed over
 _MODIFIER = re.compile(r'("(?:[^"]|"")*")|\([^)]*\)')
 _ARRAYS = re.compile(r"(\[\])+$")
-_DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
-_LIST = re.compile(r"list<item: (.+)>")
 #: what a declared numeric can hold and a decimal cannot, as Postgres prints it
 NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
-#: the most digits that decimal128 holds, and an Iceberg decimal
+#: the most digits that a decimal of 128 bits holds, and an Iceberg decimal
 MOST_DIGITS = 38
+#: the Postgres type that holds every value of a type, and in which the driver sends it
+_HOLDS: Mapping[Type, str] = {
+    Plain.BOOL: "boolean",
+    **dict.fromkeys((Plain.INT8, Plain.INT16, Plain.UINT8), "smallint"),
+    **dict.fromkeys((Plain.INT32, Plain.UINT16), "integer"),
+    **dict.fromkeys((Plain.INT64, Plain.UINT32), "bigint"),
+    Plain.FLOAT32: "real",
+    Plain.FLOAT64: "double precision",
+    **dict.fromkeys((Plain.STRING, Plain.JSON), "text"),
+    Plain.BINARY: "bytea",
+    Plain.DATE: "date",
+    Plain.TIME: "time without time zone",
+    Plain.TIMESTAMP: "timestamp without time zone",
+    Plain.TIMESTAMPTZ: "timestamp with time zone",
+}
 
 
 def bare(type_: str) -> str:
@@ -114,12 +125,31 @@ def form(type_: str, *, arrays: str = "list", unfit: str = "fail") -> Form:
     return TEXT if as_text else chosen
 
 
-def read_as(type_: str, arrow: str) -> Form:
-    """How a type travels that is to become a given Arrow type; ValueError if it never does."""
+def read_as(type_: str, wanted: Type) -> Form:
+    """How a Postgres type travels that is to become `wanted`; ValueError if it never does."""
     for candidate in (_form(type_), TEXT):
-        if candidate.arrow == arrow:
+        if candidate.type == wanted:
             return candidate
-    raise ValueError(f"a Postgres {type_} does not become {arrow}")
+    raise ValueError(f"a Postgres {type_} does not become {wanted}")
+
+
+def postgres_type(type_: Type) -> str | None:
+    """The Postgres type that holds every value of a type; None: there is none."""
+    if isinstance(type_, Decimal):
+        fits = type_.scale >= 0 and type_.precision <= MOST_DIGITS
+        return f"numeric({type_.precision},{type_.scale})" if fits else None
+    if isinstance(type_, List):
+        item = None if isinstance(type_.item, List) else postgres_type(type_.item)
+        return f"{item}[]" if item else None
+    return _HOLDS.get(type_)
+
+
+def number(type_: str) -> Type | None:
+    """The type of a Postgres number; None: it is no number, or a numeric without a precision."""
+    numeric = _NUMERIC.fullmatch(type_)
+    if numeric:
+        return Decimal(int(numeric[1]), int(numeric[2]))
+    return FORMS[type_].type if type_ in _NUMBERS else None
 
 
 def _form(type_: str) -> Form:
@@ -132,7 +162,7 @@ def _form(type_: str) -> Form:
         if not 0 <= scale <= precision <= MOST_DIGITS:
             return TEXT
         # The driver would make text of them too, at three times what it costs the server.
-        return Form(f"decimal128({precision}, {scale})", cast="text")
+        return Form(Decimal(precision, scale), cast="text")
     return FORMS.get(_name(type_), TEXT)
 
 
@@ -140,29 +170,9 @@ def _list(element: Form) -> Form:
     """An array; one whose print cannot be told into elements travels as it is printed."""
     if element.odd_delimiter or element.element:
         return TEXT
-    return Form(f"list<item: {element.arrow}>", element=element)
+    return Form(List(element.type), element=element)
 
 
 def _name(type_: str) -> str:
     name = bare(type_)
     return "interval" if _INTERVAL.fullmatch(name) else name
-
-
-def arrow_type(name: str) -> pa.DataType:
-    """The Arrow type that pyarrow prints as `name`; ValueError for one that this map never gives."""
-    import pyarrow as pa
-
-    items = _LIST.fullmatch(name)
-    if items:
-        return pa.list_(arrow_type(items[1]))
-    decimal = _DECIMAL.fullmatch(name)
-    if decimal:
-        return pa.decimal128(int(decimal[1]), int(decimal[2]))
-    known_ = (
-        *(pa.bool_(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary()),
-        *(pa.date32(), pa.time64("us"), pa.timestamp("us"), pa.timestamp("us", "UTC")),
-    )
-    for candidate in known_:
-        if str(candidate) == name:
-            return candidate
-    raise ValueError(f"{name!r} is no Arrow type that a Postgres column becomes")

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from penstock.errors import StreamRefused
+from penstock.links.arrow_types import NoType, carried, type_of
 from penstock.sinks.files.options import Options
 from penstock.sinks.files.textual import refusal
 
@@ -42,13 +43,16 @@ def encoder(path: str, schema: pa.Schema, options: Options) -> Encoder:
         return _Parquet(path, schema, options.compression or "zstd")
     refuse_untextual(schema, options.format)
     kind = _Csv if options.format == "csv" else _Ndjson
-    return kind(path, schema, options.compression or "none")
+    return kind(path, carried(schema), options.compression or "none")
 
 
 def refuse_untextual(schema: pa.Schema, format_: str) -> None:
     """Text formats have no exact form for bytes or most nested values."""
     for field in schema:
-        found = refusal(field.name, str(field.type), format_)
+        try:
+            found = refusal(field.name, type_of(field.type), format_)
+        except NoType as none:
+            raise StreamRefused(f"column {field.name!r}: {none}", next_step="leave it out with `columns`") from none
         if found:
             raise StreamRefused(found[0], next_step=found[1])
 
@@ -129,7 +133,7 @@ class _Csv(_Text):
 
         for batch in batches:
             options = self.csv.WriteOptions(include_header=self.header)
-            self.csv.write_csv(readable(batch), self.out, options)
+            self.csv.write_csv(readable(batch.cast(self.schema)), self.out, options)
             self.header = False
             self.rows += batch.num_rows
 
@@ -141,5 +145,5 @@ class _Ndjson(_Text):
         from penstock.sinks.files.text import json_lines
 
         for batch in batches:
-            self.out.write(json_lines(batch))
+            self.out.write(json_lines(batch.cast(self.schema)))
             self.rows += batch.num_rows

@@ -10,9 +10,10 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from penstock.core.documents import Document
-from penstock.core.drift import absent, columns_of
+from penstock.core.drift import absent, columns_of, type_of
 from penstock.core.marks import Position
 from penstock.core.slices import Kind, Receipt, Slice
+from penstock.core.types import TIMESTAMPS, Plain, Type
 from penstock.errors import CommitUnclear, InputError, SliceRefused, StreamRefused, problems_of, refuse_all
 from penstock.ports import Held, Probe, Remark, StreamInfo
 from penstock.sinks.files.chain import Chain
@@ -24,8 +25,8 @@ from penstock.sinks.files.options import Options, StreamOptions
 from penstock.sinks.files.textual import refusal
 from penstock.sinks.files.writer import FilesWriter
 
-#: Arrow types, as they are printed, that have a date
-DATES = ("date", "timestamp")
+#: types whose values have a date
+DATES = (Plain.DATE, *TIMESTAMPS)
 
 
 class FilesSink:
@@ -58,15 +59,15 @@ class FilesSink:
         if not os.access(place, os.W_OK | os.X_OK):
             raise self._unwritable(f"no permission to write in {place}")
 
-    def expect(self, streams: Sequence[StreamInfo]) -> Mapping[str, Collection[str]]:
+    def begin_run(self, streams: Sequence[StreamInfo]) -> Mapping[str, Collection[str]]:
         return {}
 
     def check(self, stream: StreamInfo, content: Document) -> None:
         refuse_all(self._problems(stream, content))
 
     def _problems(self, stream: StreamInfo, content: Document) -> Iterator[StreamRefused]:
-        # By name only, without Arrow: before anything is intended, since a slice once open keeps its columns.
-        columns = {column["name"]: column.get("arrow") for column in columns_of(content)}
+        # Before anything is intended, since a slice once open keeps its columns.
+        columns = {column["name"]: type_of(column) for column in columns_of(content)}
         for what, step in self._columns(stream.name, columns, absent(content)):
             yield StreamRefused(what, next_step=step, pipeline=self.pipeline, stream=stream.name)
         layout = Layout(self.pipeline, stream.name)
@@ -102,9 +103,7 @@ class FilesSink:
             stream=stream.name,
         )
 
-    def _columns(
-        self, stream: str, columns: Mapping[str, str | None], gone: Sequence[str]
-    ) -> Iterator[tuple[str, str]]:
+    def _columns(self, stream: str, columns: Mapping[str, Type], gone: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Columns that cannot be written as the options say, each with what to do."""
         options = self.streams.get(stream)
         partition = options.partition_by if options else None
@@ -118,13 +117,13 @@ class FilesSink:
                 f"partition_by names the column {partition.column!r}, which the stream no longer has",
                 f"bring it back, or use one of: {', '.join(name for name in columns if name not in gone)}",
             )
-        elif partition and not (columns[partition.column] or "date").startswith(DATES):
+        elif partition and columns[partition.column] not in DATES:
             yield (
                 f"partition_by needs a date or timestamp column; {partition.column!r} is {columns[partition.column]}",
                 "choose another column for partition_by",
             )
-        for name, kind in columns.items():
-            if kind and (refused := refusal(name, kind, self.options.format)):
+        for name, type_ in columns.items():
+            if refused := refusal(name, type_, self.options.format):
                 yield refused
 
     def _check_alone(self, stream: str) -> None:

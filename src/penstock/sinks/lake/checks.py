@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from penstock.core.documents import Document
-from penstock.core.drift import absent, quarantined
+from penstock.core.drift import absent, columns_of, quarantined, type_of
 from penstock.core.slices import Kind
+from penstock.core.types import Type, is_nested
 from penstock.errors import StreamRefused, problems_of, refuse_all
 from penstock.lake import names
 from penstock.lake.place import Place
@@ -20,8 +20,6 @@ from penstock.sinks.lake.options import StreamOptions
 
 #: column names that the lake and the pipe use themselves
 RESERVED = (*names.INTERNAL, "_change")
-#: how Arrow prints types whose values cannot be compared
-_UNORDERED = ("list<", "large_list<", "fixed_size_list<", "struct<", "map<")
 
 
 def newer_than(options: StreamOptions, stream: StreamInfo) -> str | None:
@@ -49,8 +47,7 @@ class Checks:
         refuse_all(self._problems(standing))
 
     def _problems(self, standing: Standing | None) -> Iterator[StreamRefused]:
-        described: Any = self.content["columns"]
-        columns = {column["name"]: str(column.get("arrow")) for column in described}
+        columns = {column["name"]: type_of(column) for column in columns_of(self.content)}
         of_columns = [*self._names(columns), *self._key(columns), *self._newer_than(columns)]
         of_table = list(self._table(standing)) if standing is not None else []
         yield from (*of_columns, *of_table)
@@ -87,7 +84,7 @@ class Checks:
                     "another table, with another `into` and `key`",
                 )
 
-    def _newer_than(self, columns: Mapping[str, str]) -> Iterator[StreamRefused]:
+    def _newer_than(self, columns: Mapping[str, Type]) -> Iterator[StreamRefused]:
         """What tells which of two rows is newer must come with every row."""
         given, name = self.options.newer_than, newer_than(self.options, self.stream)
         if given is not None and name is None:
@@ -97,7 +94,7 @@ class Checks:
         if name is None:
             return
         if name in columns and name not in (*absent(self.content), *quarantined(self.content)):
-            if columns[name].startswith(_UNORDERED):
+            if is_nested(columns[name]):
                 yield self._refused(
                     f"`newer_than` is the column {name!r} of type {columns[name]}, whose values have no order",
                     "name a column that grows with every change, such as a timestamp",

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from penstock.core.documents import Document, canonical
-from penstock.core.drift import absent, columns_of
+from penstock.core.drift import absent, columns_of, type_of
 from penstock.core.slices import Slice
 from penstock.errors import StreamFailed
 from penstock.lake import names
@@ -16,7 +16,7 @@ from penstock.lake.adoption import adopt
 from penstock.lake.parquet import Shape
 from penstock.lake.partitions import partition_spec, sort_order
 from penstock.lake.place import Place
-from penstock.lake.schema import arrow_schema, evolution, evolve, iceberg_schema
+from penstock.lake.schema import evolution, evolve, iceberg_schema
 from penstock.lake.tables import create, load, standing_of
 from penstock.sinks.lake.admission import Admission
 from penstock.sinks.lake.options import Options, StreamOptions
@@ -34,8 +34,8 @@ def wanted(content: Document, options: StreamOptions, key: Sequence[str]) -> Sch
     """
     keyed = key if options.mode == "merge" else ()
     gone = absent(content)
-    columns = [column for column in columns_of(content) if column["name"] not in gone]
-    return iceberg_schema(arrow_schema({"columns": columns}), key=keyed, deletes=content.get("changes") is True)
+    columns = [(column["name"], type_of(column)) for column in columns_of(content) if column["name"] not in gone]
+    return iceberg_schema(columns, key=keyed, deletes=content.get("changes") is True)
 
 
 def check_schema(place: Place, table: str, content: Document, options: StreamOptions, key: Sequence[str]) -> None:

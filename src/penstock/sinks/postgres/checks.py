@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from penstock.core.documents import Document
-from penstock.core.drift import absent, columns_of
+from penstock.core.drift import absent, columns_of, described
 from penstock.core.slices import Kind
 from penstock.errors import StreamRefused, problems_of, refuse_all
 from penstock.links.postgres.literals import TableName, plain
 from penstock.links.postgres.types import bare
 from penstock.ports import StreamInfo
-from penstock.sinks.postgres.fitting import CHANGE, described, fits, put_aside, readable
+from penstock.sinks.postgres.fitting import CHANGE, fits, put_aside, readable
 from penstock.sinks.postgres.merging import Rules
 from penstock.sinks.postgres.options import StreamOptions
 from penstock.sinks.postgres.own_source import OWN_SOURCE, into_itself
@@ -156,9 +156,9 @@ class Checks:
         found: list[tuple[str, str]] = []
         for name, type_ in put_aside(content):
             if type_ is None:
-                arrow = next(column["arrow"] for column in columns_of(content) if column["name"] == name)
+                given = next(column["type"] for column in columns_of(content) if column["name"] == name)
                 raise StreamRefused(
-                    f"column {name} is {arrow}, which has no form in Postgres",
+                    f"column {name} is {given}, which has no form in Postgres",
                     next_step="leave it out or cast it with `shape` on the stream, for example to text",
                     pipeline=pipeline,
                     stream=stream,

@@ -15,12 +15,12 @@ import psycopg
 from psycopg import sql
 
 from penstock.core.documents import Document
-from penstock.core.drift import columns_of
+from penstock.core.drift import columns_of, described, type_of
+from penstock.core.types import Type
 from penstock.links.postgres.literals import TableName, identifiers, statement
-from penstock.links.postgres.types import bare, known, read_as
-from penstock.sinks.postgres.fitting import CHANGE, UNREADABLE, described
+from penstock.links.postgres.types import bare, known, postgres_type, read_as
+from penstock.sinks.postgres.fitting import CHANGE, UNREADABLE
 from penstock.sinks.postgres.ledger import ROOM
-from penstock.sinks.postgres.staging import sent
 from penstock.sinks.postgres.target import Target
 from penstock.sinks.postgres.widening import widens
 
@@ -98,7 +98,7 @@ class Making:
 
     def _comments(self, columns: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> Iterator[sql.Composed]:
         for column in columns:
-            said, name = column.get("type"), column["name"]
+            said, name = column.get("origin"), column["name"]
             # Another system's own word for the same type says nothing.
             if isinstance(said, str) and (column.get("base") or known(said)) and said != types[name]:
                 at = sql.Identifier(self.table.schema, self.table.name, name)
@@ -111,8 +111,8 @@ class Making:
 
 
 def types_of(connection: psycopg.Connection[Any], columns: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The type of each new column: the source's own if it is here, else what holds its Arrow type."""
-    asked = [column["type"] for column in columns if column.get("base") and not known(str(column.get("type")))]
+    """The type of each new column: the source's own if it is here, else one that holds its type."""
+    asked = [column["origin"] for column in columns if column.get("base") and not known(str(column.get("origin")))]
     here: dict[str, str] = {}
     if asked:
         query = statement(ROOM, "types").format(types=sql.Literal(asked))
@@ -121,16 +121,16 @@ def types_of(connection: psycopg.Connection[Any], columns: Sequence[Mapping[str,
 
 
 def _type(column: Mapping[str, Any], here: Mapping[str, str]) -> str:
-    said, base, arrow = column.get("type"), column.get("base"), str(column["arrow"])
+    said, base, type_ = column.get("origin"), column.get("base"), type_of(column)
     if isinstance(said, str) and base and _writable(base) and here.get(said) == base:
         return said
     # A domain that is not here is what it is made of.
     for known_ in (said, base):
-        if isinstance(known_, str) and _writable(known_) and _built_in(known_) and _becomes(known_, arrow):
+        if isinstance(known_, str) and _writable(known_) and _built_in(known_) and _becomes(known_, type_):
             return known_
-    found = sent(arrow)
+    found = postgres_type(type_)
     if found is None:
-        raise ValueError(f"{arrow} has no form in Postgres")  # `check` has refused it before
+        raise ValueError(f"{type_} has no form in Postgres")  # `check` has refused it before
     return found
 
 
@@ -143,10 +143,10 @@ def _built_in(type_: str) -> bool:
     return known(type_) and bool(_MODIFIED.fullmatch(type_)) and not type_.endswith("[][]") and type_ not in _KINDS
 
 
-def _becomes(type_: str, arrow: str) -> bool:
+def _becomes(origin: str, type_: Type) -> bool:
     """Whether a source that says a type of Postgres' means what Postgres means by it."""
     try:
-        read_as(type_, arrow)
+        read_as(origin, type_)
     except ValueError:
         return False
     return True

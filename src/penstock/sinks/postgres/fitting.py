@@ -10,19 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from psycopg import sql
 
 from penstock.core.documents import Document
-from penstock.core.drift import columns_of
-from penstock.sinks.postgres.staging import sent
+from penstock.core.drift import columns_of, type_of
+from penstock.core.types import Decimal
+from penstock.core.widening import widens
+from penstock.links.postgres.types import number, postgres_type
 from penstock.sinks.postgres.target import Target, TargetColumn
 
 #: the column that says what a row is: an upsert or a delete
 CHANGE = "_change"
 
-_NUMERIC = re.compile(r"numeric(?:\((\d+),(-?\d+)\))?")
 #: types of the driver, and those that hold each of its values, or refuse it aloud
 _HOLDS: Mapping[str, frozenset[str]] = {
     "boolean": frozenset({"boolean"}),
@@ -133,10 +133,10 @@ def _fits(sent_as: str, holds: str) -> bool:
 
 
 def _holds_decimal(sent_as: str, holds: str) -> bool:
-    given, wanted = _NUMERIC.fullmatch(sent_as), _NUMERIC.fullmatch(holds)
-    if given is None or wanted is None or given[1] is None or wanted[1] is None:
+    given, wanted = number(sent_as), number(holds)
+    if not isinstance(given, Decimal) or not isinstance(wanted, Decimal):
         return False
-    return int(given[2]) <= int(wanted[2]) and int(given[1]) - int(given[2]) <= int(wanted[1]) - int(wanted[2])
+    return given == wanted or widens(given, wanted)
 
 
 def put_aside(content: Document) -> list[tuple[str, str | None]]:
@@ -144,7 +144,7 @@ def put_aside(content: Document) -> list[tuple[str, str | None]]:
 
     Rows that may be deletes say so in a column that a content need not list.
     """
-    found = [(column["name"], sent(column["arrow"])) for column in columns_of(content)]
+    found = [(column["name"], postgres_type(type_of(column))) for column in columns_of(content)]
     carried = content.get("changes") is True and all(name != CHANGE for name, _ in found)
     return [*found, (CHANGE, "text")] if carried else found
 
@@ -158,8 +158,3 @@ def fitted(columns: Sequence[tuple[str, str]], target: Target) -> tuple[Fitted, 
     """Each column of the stream with that of the table, which has them all (see `lacking`)."""
     by_name = {column.name: column for column in target.columns}
     return tuple(Fitted(name, type_, by_name[name]) for name, type_ in columns if name != CHANGE)
-
-
-def described(column: Mapping[str, Any]) -> str:
-    """A column of a stream for people: in the source's own words where it has any."""
-    return str(column.get("type") or column["arrow"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,36 +18,7 @@ PLACE = "_penstock_place"
 #: rows of one part that can be told apart
 MOST_ROWS = 1 << 32
 
-#: Arrow types, as pyarrow prints them, and what the driver sends for each
-_SENT: Mapping[str, str] = {
-    "bool": "boolean",
-    **dict.fromkeys(("int8", "int16", "uint8"), "smallint"),
-    **dict.fromkeys(("int32", "uint16"), "integer"),
-    **dict.fromkeys(("int64", "uint32"), "bigint"),
-    "float": "real",
-    "double": "double precision",
-    **dict.fromkeys(("string", "large_string", "extension<arrow.json>"), "text"),
-    **dict.fromkeys(("binary", "large_binary"), "bytea"),
-    "date32[day]": "date",
-    "time64[us]": "time without time zone",
-    "timestamp[us]": "timestamp without time zone",
-    "timestamp[us, tz=UTC]": "timestamp with time zone",
-}
-_DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
-_LIST = re.compile(r"list<\w+: (.+?)(?: not null)?>")
 _NAME = re.compile(r"s_([0-9a-f]{16})_(\d+)_(\w+)")
-
-
-def sent(arrow: str) -> str | None:
-    """The Postgres type in which an Arrow type is put aside; None: it cannot be."""
-    decimal = _DECIMAL.fullmatch(arrow)
-    if decimal:
-        return f"numeric({decimal[1]},{decimal[2]})"
-    items = _LIST.fullmatch(arrow)
-    if items:
-        inner = sent(items[1])
-        return f"{inner}[]" if inner and not inner.endswith("[]") else None
-    return _SENT.get(arrow)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,10 +73,12 @@ class _Counted:
     def __init__(self, source: pa.RecordBatchReader, attempt: int) -> None:
         import pyarrow as pa
 
+        from penstock.links.arrow_types import carried
+
         self.source = source
         self.first = attempt * MOST_ROWS
         self.rows = self.bytes = 0
-        self.schema = source.schema.remove_metadata().append(pa.field(PLACE, pa.int64(), nullable=False))
+        self.schema = carried(source.schema.remove_metadata()).append(pa.field(PLACE, pa.int64(), nullable=False))
         #: what the source could not give: the driver would bring only its words
         self.failed: BaseException | None = None
 
@@ -89,7 +91,11 @@ class _Counted:
                 place = pa.arange(start, start + batch.num_rows)
                 self.rows += batch.num_rows
                 self.bytes += batch.nbytes
-                yield pa.RecordBatch.from_arrays([*batch.columns, place], schema=self.schema)
+                columns = (
+                    column if column.type == field.type else column.cast(field.type)
+                    for column, field in zip(batch.columns, self.schema, strict=False)
+                )
+                yield pa.RecordBatch.from_arrays([*columns, place], schema=self.schema)
         except BaseException as error:
             self.failed = error
             raise

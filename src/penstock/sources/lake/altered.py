@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.core.drift import Way, successors, way
+from penstock.core.drift import Way, described, successors, type_of, way
+from penstock.core.types import Type
 from penstock.errors import StreamRefused
+from penstock.lake.types import spelt
 from penstock.ports import Reading
 from penstock.shaping.fitting import Fitted
-from penstock.sources.lake.content import Content, columns_of, spelt
+from penstock.sources.lake.content import Content, columns_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +21,8 @@ class AsNow:
 
     #: those that the table still has
     names: tuple[str, ...]
-    #: the slice's own, with their Arrow types
-    columns: tuple[tuple[str, str], ...]
+    #: the slice's own, with their types
+    columns: tuple[tuple[str, Type], ...]
     #: what is not as it was, in words
     changed: tuple[str, ...]
 
@@ -32,7 +34,7 @@ class AsNow:
 def as_now(content: Content, fields: Sequence[Mapping[str, Any]], stream: str) -> AsNow | None:
     """A slice against the table's fields; None: nothing has changed. StreamRefused where a value would be lost."""
     there = {each["name"]: each for each in fields}
-    now = [{"name": each["name"], "type": spelt(each["type"])} for each in fields]
+    now = [{"name": each["name"], "origin": spelt(each["type"])} for each in fields]
     names: list[str] = []
     changed: list[str] = []
     for was in content.columns:
@@ -43,21 +45,21 @@ def as_now(content: Content, fields: Sequence[Mapping[str, Any]], stream: str) -
                 renamed = f"; perhaps it was renamed to {perhaps[0]!r}" if perhaps else ""
                 what = f"the slice at hand reads the column {name!r}, which the table no longer has{renamed}"
                 raise _refused(what, stream)
-            changed.append(f"column {name} ({was['type']}) is gone: it is NULL in this slice")
+            changed.append(f"column {name} ({described(was)}) is gone: it is NULL in this slice")
             continue
         names.append(name)
         (is_,) = columns_of([there[name]])
-        if is_["arrow"] == was["arrow"]:
+        if type_of(is_) == type_of(was):
             continue
-        if way(was["arrow"], is_["arrow"]) is Way.RETYPED:
-            what = f"the slice at hand reads the column {name!r} as {was['type']}, and it is {is_['type']} now"
-            raise _refused(what, stream)
-        changed.append(f"column {name} was {was['type']} and is {is_['type']} now: it is {was['type']} in this slice")
+        before, after = described(was), described(is_)
+        if way(type_of(was), type_of(is_)) is Way.RETYPED:
+            raise _refused(f"the slice at hand reads the column {name!r} as {before}, and it is {after} now", stream)
+        changed.append(f"column {name} was {before} and is {after} now: it is {before} in this slice")
     if not changed:
         return None
     if not names:
         raise _refused("the slice at hand reads columns of which the table no longer has any", stream)
-    return AsNow(tuple(names), tuple((each["name"], each["arrow"]) for each in content.columns), tuple(changed))
+    return AsNow(tuple(names), tuple((each["name"], type_of(each)) for each in content.columns), tuple(changed))
 
 
 def _refused(what: str, stream: str) -> StreamRefused:

@@ -8,22 +8,7 @@ from typing import Any
 
 from penstock.core.documents import Document
 from penstock.errors import StreamRefused
-
-#: Iceberg's types as Arrow prints what they become in the pipe
-_ARROW = {
-    "boolean": "bool",
-    "int": "int32",
-    "long": "int64",
-    "float": "float",
-    "double": "double",
-    "date": "date32[day]",
-    "time": "time64[us]",
-    "timestamp": "timestamp[us]",
-    "timestamptz": "timestamp[us, tz=UTC]",
-    "string": "string",
-    "uuid": "string",
-    "binary": "binary",
-}
+from penstock.lake.types import Unreadable, spelt, type_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,43 +62,15 @@ class Content:
 
 
 def columns_of(fields: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """A table's fields, as its metadata has them, with their Iceberg and Arrow types; StreamRefused for one we lack."""
+    """A table's fields, as its metadata has them, with their types; StreamRefused for one that cannot be read."""
     found = []
     for each in fields:
         try:
-            found.append({"name": each["name"], "type": spelt(each["type"]), "arrow": arrow(each["type"])})
-        except KeyError:
+            type_ = type_of(each["type"])
+        except Unreadable:
             raise StreamRefused(
                 f"the column {each['name']!r} is of type {spelt(each['type'])}, which cannot be read from the lake",
                 next_step="list the other columns in `columns`",
             ) from None
+        found.append({"name": each["name"], "type": str(type_), "origin": spelt(each["type"])})
     return found
-
-
-def spelt(type_: Any) -> str:
-    """An Iceberg type in one line."""
-    if isinstance(type_, str):
-        return type_
-    if type_["type"] == "list":
-        return f"list<{spelt(type_['element'])}>"
-    if type_["type"] == "map":
-        return f"map<{spelt(type_['key'])}, {spelt(type_['value'])}>"
-    inner = ", ".join(f"{f['name']}: {spelt(f['type'])}" for f in type_["fields"])
-    return f"struct<{inner}>"
-
-
-def arrow(type_: Any) -> str:
-    """The Arrow type that an Iceberg type becomes, as pyarrow prints it; planning need not import it."""
-    if isinstance(type_, str):
-        if type_.startswith("decimal("):
-            precision, scale = type_.removeprefix("decimal(").removesuffix(")").split(",")
-            return f"decimal128({int(precision)}, {int(scale)})"
-        if type_.startswith("fixed["):
-            return "binary"
-        return _ARROW[type_]
-    if type_["type"] == "list":
-        return f"list<element: {arrow(type_['element'])}>"
-    if type_["type"] == "map":
-        return f"map<{arrow(type_['key'])}, {arrow(type_['value'])}>"
-    inner = ", ".join(f"{f['name']}: {arrow(f['type'])}" for f in type_["fields"])
-    return f"struct<{inner}>"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from penstock.core.documents import canonical, parse
 from penstock.core.drift import Way, successors, way
 from penstock.core.slices import Slice
+from penstock.core.types import Plain
 from penstock.errors import StreamRefused
 from penstock.links.postgres.types import Form, form, read_as
 from penstock.ports import Reading
@@ -36,7 +37,7 @@ class AsNow:
         """What is read, as the slice says it."""
         if not self.changed:
             return reading
-        columns = tuple((column.name, column.arrow) for column in self.columns)
+        columns = tuple((column.name, column.type) for column in self.columns)
         return replace(reading, reader=Fitted(reading.reader, columns), changed=(*reading.changed, *self.changed))
 
 
@@ -53,16 +54,18 @@ def as_now(slice_: Slice, table: Table) -> AsNow:
         column = table.column(was.name)
         if column is None:
             _must_be_gone(slice_, content, table, was.name)
-            changed.append(f"column {was.name} ({was.type}) is gone: it is NULL in this slice")
+            changed.append(f"column {was.name} ({was.origin}) is gone: it is NULL in this slice")
             continue
         now = _read_now(was, column, content.unfit)
-        if now.arrow != was.arrow and way(was.arrow, now.arrow) is Way.RETYPED:
-            raise _refused(slice_, content, was.name, was.type, column)
-        if now.arrow != was.arrow or _form(now, content.unfit).arrow != was.arrow:
-            changed.append(f"column {was.name} was {was.type} and is {now.type} now: it is {was.type} in this slice")
+        if now.type != was.type and way(was.type, now.type) is Way.RETYPED:
+            raise _refused(slice_, content, was.name, was.origin, column)
+        if now.type != was.type or _form(now, content.unfit).type != was.type:
+            changed.append(
+                f"column {was.name} was {was.origin} and is {now.origin} now: it is {was.origin} in this slice"
+            )
         present.append(now)
     if not present:
-        raise _refused(slice_, content, content.columns[0].name, content.columns[0].type, None)
+        raise _refused(slice_, content, content.columns[0].name, content.columns[0].origin, None)
     if tuple(present) != content.columns:
         slice_ = replace(slice_, content=canonical(replace(content, columns=tuple(present)).document()))
     return AsNow(slice_, table, content.columns, tuple(changed))
@@ -70,7 +73,7 @@ def as_now(slice_: Slice, table: Table) -> AsNow:
 
 def _must_be_gone(slice_: Slice, content: Content, table: Table, name: str) -> None:
     """A column that was perhaps renamed still has its values: to read it as NULL would lose them for good."""
-    now = [{"name": column.name, "type": column.type} for column in table.columns]
+    now = [{"name": column.name, "origin": column.type} for column in table.columns]
     found = successors(name, [column.document() for column in content.columns], now)
     if found:
         error = _refused(slice_, content, name, "", None)
@@ -79,19 +82,19 @@ def _must_be_gone(slice_: Slice, content: Content, table: Table, name: str) -> N
 
 
 def _read_now(was: ColumnRead, column: Column, unfit: str) -> ColumnRead:
-    """A column as the table has it, in the slice's Arrow type if it can come so."""
-    now = replace(was, type=column.type, base=column.base)
+    """A column as the table has it, in the slice's type if it can come so."""
+    now = replace(was, origin=column.type, base=column.base)
     try:
-        read_as(now.base or now.type, was.arrow)
+        read_as(now.base or now.origin, was.type)
     except ValueError:
-        return replace(now, arrow=_form(now, unfit).arrow)
+        return replace(now, type=_form(now, unfit).type)
     return now
 
 
 def _form(column: ColumnRead, unfit: str) -> Form:
     """How a column travels by itself; arrays that were asked for as text stay so."""
-    arrays = "text" if column.arrow == "string" else "list"
-    return form(column.base or column.type, arrays=arrays, unfit=unfit)
+    arrays = "text" if column.type is Plain.STRING else "list"
+    return form(column.base or column.origin, arrays=arrays, unfit=unfit)
 
 
 def refused(stream: str, what: str, back: str) -> StreamRefused:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from penstock.core.documents import Document
+from penstock.core.types import Type, parse_type
 from penstock.links.postgres.connection import Identity
 from penstock.links.postgres.literals import TableName
 from penstock.links.postgres.types import Form, read_as
@@ -20,19 +21,23 @@ class ColumnRead:
 
     name: str
     #: as `format_type` spells it, with its modifier
-    type: str
-    #: the Arrow type it becomes, as pyarrow prints it
-    arrow: str
-    #: what a domain is made of, or the kind of a type that is not built in; None: `type` itself says it
+    origin: str
+    type: Type
+    #: what a domain is made of, or the kind of a type that is not built in; None: `origin` itself says it
     base: str | None = None
 
     @property
     def form(self) -> Form:
         """How it travels."""
-        return read_as(self.base or self.type, self.arrow)
+        return read_as(self.base or self.origin, self.type)
 
     def document(self) -> Document:
-        return {"name": self.name, "type": self.type, "arrow": self.arrow} | ({"base": self.base} if self.base else {})
+        named = {"name": self.name, "type": str(self.type), "origin": self.origin}
+        return named | ({"base": self.base} if self.base else {})
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> ColumnRead:
+        return cls(document["name"], document["origin"], parse_type(document["type"]), document.get("base"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,7 @@ class Content:
             return cls(
                 mode=mode,
                 table=TableName.read(document["table"], ""),
-                columns=tuple(ColumnRead(c["name"], c["type"], c["arrow"], c.get("base")) for c in document["columns"]),
+                columns=tuple(map(ColumnRead.read, document["columns"])),
                 key=tuple(KeyColumn(k["column"], k["type"]) for k in document.get("key", ())),
                 unique=document.get("unique", False),
                 nulls=document.get("nulls", "fail"),

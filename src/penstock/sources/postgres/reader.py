@@ -21,7 +21,6 @@ from penstock.links.postgres.connection import Server, Target, Tells
 from penstock.links.postgres.failures import altered, broken_off, failed, unreachable
 from penstock.links.postgres.greeting import answered, opening, settings, who
 from penstock.links.postgres.literals import written
-from penstock.links.postgres.types import arrow_type
 from penstock.sources.postgres.content import Content
 from penstock.sources.postgres.load.block_ranges import rewritten
 from penstock.sources.postgres.server.servers import Needs
@@ -62,8 +61,10 @@ class PostgresReader:
         """The part's rows. The connection is freed when the rows end, fail, or the reader is let go of."""
         import pyarrow as pa
 
+        from penstock.links.arrow_types import arrow_type
+
         content = of_part(Content.read(parse(self.content)), part)
-        schema = pa.schema([pa.field(column.name, arrow_type(column.arrow)) for column in content.columns])
+        schema = pa.schema([pa.field(column.name, arrow_type(column.type)) for column in content.columns])
         return pa.RecordBatchReader.from_batches(schema, self._batches(content, schema, part))
 
     def _batches(self, content: Content, schema: pa.Schema, part: Part) -> Iterator[pa.RecordBatch]:
@@ -195,7 +196,7 @@ class PostgresReader:
 
     def _misfits(self, content: Content, where: sql.Composed) -> tuple[list[str], str]:
         """The columns whose values do not fit, and one such row in words, asked on a connection of its own."""
-        checks = {c.name: check for c in content.columns if (check := unfit(c.name, c.base or c.type, c.form))}
+        checks = {c.name: check for c in content.columns if (check := unfit(c.name, c.base or c.origin, c.form))}
         named = sql.SQL(", ").join(sql.SQL("bool_or({})").format(check) for check in checks.values())
         source = sql.SQL("FROM {} AS t WHERE {}").format(content.table.sql, where)
         with self._cursor(content, where) as cursor:

@@ -93,7 +93,7 @@ def _blocks(start: Sequence[object] | None, end: Sequence[object] | None) -> lis
 
 def asked(column: ColumnRead) -> sql.Composed:
     """What stands in the SELECT list for a column."""
-    return selected(column.name, column.base or column.type, column.form, domain=column.base is not None)
+    return selected(column.name, column.base or column.origin, column.form, domain=column.base is not None)
 
 
 def select(content: Content, where: sql.Composed) -> sql.Composed:

@@ -67,7 +67,7 @@ def validate_table(
 
 def column_read(column: Column, options: StreamOptions) -> ColumnRead:
     how = form(column.base or column.type, arrays=options.arrays, unfit=options.unfit)
-    return ColumnRead(column.name, column.type, how.arrow, column.base)
+    return ColumnRead(column.name, column.type, how.type, column.base)
 
 
 def key_names(options: StreamOptions) -> tuple[str, ...]:

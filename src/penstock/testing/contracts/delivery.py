@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PIPELINE, STREAM = "contract", "orders"
-CONTENT: Document = {"columns": [{"name": "id", "arrow": "int64"}, {"name": "text", "arrow": "string"}]}
+CONTENT: Document = {"columns": [{"name": "id", "type": "int64"}, {"name": "text", "type": "string"}]}
 #: the same of a source that sees deletes
 CHANGES: Document = {**CONTENT, "changes": True}
 #: a row of the source has a key of its own, `row`; rows that share an `id` follow each other by `at`
-VERSIONS: Document = {"columns": [{"name": name, "arrow": "int64"} for name in ("row", "id", "at")]}
+VERSIONS: Document = {"columns": [{"name": name, "type": "int64"} for name in ("row", "id", "at")]}
 
 
 class Destination(Protocol):

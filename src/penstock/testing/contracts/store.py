@@ -17,7 +17,7 @@ from penstock.core.history import HistoryLimits
 from penstock.core.marks import Mark, Position
 from penstock.core.outcome import Outcome
 from penstock.core.reports import DAYS_KEPT, WHOLE_RUN, DayOfRuns, Failure, LastLook, Problem, RunReport
-from penstock.core.slices import Kind, Slice, following
+from penstock.core.slices import Kind, Receipt, Seal, Slice, following
 from penstock.errors import LeaseLost, PenstockError, PipelineHeld, StreamFailed
 from penstock.ports import Lease, Owner, Store, StreamState
 
@@ -47,6 +47,14 @@ def after(last: Position | None, upto: int | None, *, kind: Kind = Kind.ROWS, st
     mark = None if upto is None else Mark.of({"key": str(upto)})
     plan = {"parts": 3}
     return following(last, pipeline="shop", stream=stream, upto=mark, content=CONTENT, kind=kind, plan=plan)
+
+
+def sealed(slice_: Slice, attempt: str = "a1") -> Seal:
+    receipts = (
+        Receipt(0, attempt, 2, 2, 16, "schema", '{"digest":"na\u00efve"}'),
+        Receipt(1, attempt, 1, 1, 8, "schema", "{}", nulled=1, absent=("gone",)),
+    )
+    return Seal(slice_.id, attempt, receipts)
 
 
 def deliver(
@@ -189,12 +197,13 @@ class StoreContract:
         before = (store.streams("shop"), store.history("shop", "orders"), store.runs("shop"))
         writes: list[Callable[[], object]] = [
             lambda: store.intend(zombie, after(None, 1, stream="new"), now=NOW, run="r"),
+            lambda: store.seal(zombie, open_, sealed(open_), now=NOW),
             lambda: store.advance(zombie, open_, rows=1, bytes_=1, now=NOW, run="r"),
             lambda: store.stop(zombie, "orders", "no", now=NOW),
-            lambda: store.want_reset(zombie, "orders", now=NOW),
+            lambda: store.request_reset(zombie, "orders", now=NOW),
             lambda: store.rebuild(zombie, "orders", None, now=NOW, run=None),
             lambda: store.start_run(zombie, "r2", now=NOW),
-            lambda: store.note_run(zombie, "r", totals='{"rows":9}', streams={"orders": "{}"}),
+            lambda: store.save_progress(zombie, "r", totals='{"rows":9}', streams={"orders": "{}"}),
             lambda: store.heartbeat(zombie, now=NOW, ttl=30),
         ]
         for write in writes:
@@ -352,7 +361,7 @@ class StoreContract:
     def test_a_reset_waits_for_the_open_slice_and_starts_from_zero(self, store: Store, reopen: Open) -> None:
         lease = take(store)
         store.intend(lease, slice_ := after(None, 1), now=NOW, run="r")
-        store.want_reset(lease, "orders", now=NOW)
+        store.request_reset(lease, "orders", now=NOW)
         assert reopen().state("shop", "orders") == StreamState(intent=slice_, reset_wanted=True)
         store.advance(lease, slice_, rows=10, bytes_=1000, now=NOW, run="r")
         assert store.state("shop", "orders").reset_wanted
@@ -421,6 +430,48 @@ class StoreContract:
         ]
         assert changes[0].at == later(5)
         assert list(store.history("shop", "orders", most=2)) == list(changes[:2])
+
+    # ------------------------------------------------------------ gathered and sealed slices
+
+    def test_a_gathered_slice_comes_back_with_its_spool(self, store: Store, reopen: Open) -> None:
+        slice_ = replace(after(None, 1), spool="d1")
+        assert slice_.id != after(None, 1).id
+        store.intend(take(store), slice_, now=NOW, run="r")
+        assert reopen().state("shop", "orders").intent == slice_
+
+    def test_the_first_seal_of_the_open_slice_counts(self, store: Store, reopen: Open) -> None:
+        lease = take(store)
+        slice_ = after(None, 1)
+        store.intend(lease, slice_, now=NOW, run="r")
+        assert store.state("shop", "orders").seal is None
+        first = sealed(slice_)
+        assert store.seal(lease, slice_, first, now=NOW) == first
+        assert reopen().seal(lease, slice_, sealed(slice_, "a2"), now=NOW) == first
+        assert reopen().state("shop", "orders").seal == first
+        store.advance(lease, slice_, rows=3, bytes_=24, now=NOW, run="r")
+        store.intend(lease, after(slice_.position, 2), now=NOW, run="r")
+        assert store.state("shop", "orders").seal is None, "it was of the slice before"
+
+    def test_only_the_open_slice_is_sealed(self, store: Store) -> None:
+        lease = take(store)
+        slice_, other = after(None, 1), after(None, 2)
+        for attempt in (slice_, other):
+            with pytest.raises(StreamFailed, match="cannot be sealed"):
+                store.seal(lease, attempt, sealed(attempt), now=NOW)
+            if attempt is slice_:
+                store.intend(lease, slice_, now=NOW, run="r")
+        assert store.state("shop", "orders").seal is None
+
+    def test_rebuilding_keeps_a_sealed_slice_open_if_told_so(self, store: Store, reopen: Open) -> None:
+        lease = take(store)
+        at = deliver(store, lease, after(None, 1))
+        open_ = after(at, 2)
+        for opened in (None, (open_, sealed(open_))):
+            store.rebuild(lease, "orders", at, now=NOW, run=None, sealed=opened)
+            state = reopen().state("shop", "orders")
+            assert (state.last, state.intent, state.seal) == (at, *(opened or (None, None)))
+        store.advance(lease, open_, rows=3, bytes_=24, now=NOW, run="r")
+        assert store.state("shop", "orders").last == open_.position
 
     def test_a_stream_that_begins_elsewhere_was_not_rewound(self, store: Store) -> None:
         """`from: now` makes a first slice without rows; later one of its kind is a rewind."""
@@ -510,8 +561,8 @@ class StoreContract:
     def test_a_run_that_was_killed_leaves_its_progress(self, store: Store) -> None:
         lease = take(store)
         store.start_run(lease, "r1", now=NOW)
-        store.note_run(lease, "r1", totals='{"rows":7}', streams={"a": '{"rows":3}', "b": '{"rows":4}'})
-        store.note_run(lease, "r1", totals='{"rows":9}', streams={"b": '{"rows":6}'})
+        store.save_progress(lease, "r1", totals='{"rows":7}', streams={"a": '{"rows":3}', "b": '{"rows":4}'})
+        store.save_progress(lease, "r1", totals='{"rows":9}', streams={"b": '{"rows":6}'})
         second = store.start_run(lease, "r2", now=later(1))
         assert (second.totals, second.streams) == ('{"rows":9}', {"a": '{"rows":3}', "b": '{"rows":6}'})
         assert [run.streams for run in store.runs("shop")] == [second.streams, {}]
@@ -555,28 +606,28 @@ class StoreContract:
 
     def test_failures_are_counted_until_a_success(self, store: Store, reopen: Open) -> None:
         first, second = Problem("no column", "Nothing lost.", "check FILE"), Problem("no table", "", "look")
-        store.keep_report("shop", RunReport(NOW, failed=True, problems={"orders": first, WHOLE_RUN: second}))
-        store.keep_report("shop", RunReport(later(60), failed=True, problems={"orders": second}))
+        store.save_report("shop", RunReport(NOW, failed=True, problems={"orders": first, WHOLE_RUN: second}))
+        store.save_report("shop", RunReport(later(60), failed=True, problems={"orders": second}))
         assert reopen().failures("shop") == {
             "orders": Failure(second, later(60), NOW, 2),
             WHOLE_RUN: Failure(second, NOW, NOW, 1),
         }
         assert store.failures("other") == {}
-        store.keep_report("shop", RunReport(later(90), succeeded=("orders", "items")))
+        store.save_report("shop", RunReport(later(90), succeeded=("orders", "items")))
         assert reopen().failures("shop") == {
             "orders": Failure(second, later(60), NOW, 0),
             WHOLE_RUN: Failure(second, NOW, NOW, 1),
         }
-        store.keep_report("shop", RunReport(later(120), failed=True, problems={"orders": first}))
+        store.save_report("shop", RunReport(later(120), failed=True, problems={"orders": first}))
         assert reopen().failures("shop")["orders"] == Failure(first, later(120), later(120), 1)
 
     def test_the_last_look_is_kept_without_a_lease_for_each_selection(self, store: Store, reopen: Open) -> None:
         assert store.last_looks("shop") == []
-        store.keep_report("shop", RunReport(NOW, looked=True, idle=True))
-        store.keep_report("shop", RunReport(later(60), looked=True, idle=True, streams=("items", "orders")))
-        store.keep_report("shop", RunReport(later(120), looked=True, idle=True, streams=("items", "orders")))
-        store.keep_report("shop", RunReport(later(180), failed=True))  # no connection
-        store.keep_report("shop", RunReport(later(240), is_run=False, looked=True))  # an undo
+        store.save_report("shop", RunReport(NOW, looked=True, idle=True))
+        store.save_report("shop", RunReport(later(60), looked=True, idle=True, streams=("items", "orders")))
+        store.save_report("shop", RunReport(later(120), looked=True, idle=True, streams=("items", "orders")))
+        store.save_report("shop", RunReport(later(180), failed=True))  # no connection
+        store.save_report("shop", RunReport(later(240), is_run=False, looked=True))  # an undo
         looks = list(reopen().last_looks("shop"))
         assert looks == [LastLook(("items", "orders"), later(120)), LastLook(None, NOW)]
         assert [look.covers("customers") for look in looks] == [False, True]
@@ -584,12 +635,12 @@ class StoreContract:
 
     def test_runs_are_counted_by_day_and_old_days_go(self, store: Store, reopen: Open) -> None:
         day = 24 * 3600
-        store.keep_report("shop", RunReport(later(-DAYS_KEPT * day - day), looked=True, rows=1))
-        store.keep_report("shop", RunReport(NOW, looked=True, rows=5, bytes=50))
-        store.keep_report("shop", RunReport(later(60), looked=True, idle=True))
-        store.keep_report("shop", RunReport(later(120), failed=True, rows=2, bytes=20))
-        store.keep_report("shop", RunReport(later(180), is_run=False, looked=True))
-        store.keep_report("shop", RunReport(later(day), looked=True, rows=7, bytes=70))
+        store.save_report("shop", RunReport(later(-DAYS_KEPT * day - day), looked=True, rows=1))
+        store.save_report("shop", RunReport(NOW, looked=True, rows=5, bytes=50))
+        store.save_report("shop", RunReport(later(60), looked=True, idle=True))
+        store.save_report("shop", RunReport(later(120), failed=True, rows=2, bytes=20))
+        store.save_report("shop", RunReport(later(180), is_run=False, looked=True))
+        store.save_report("shop", RunReport(later(day), looked=True, rows=7, bytes=70))
         newest, first = reopen().days("shop")
         assert first == DayOfRuns(NOW.date(), runs=3, idle=1, failed=1, rows=7, bytes=70, last=later(120))
         assert (newest.day - first.day, newest.rows) == (timedelta(days=1), 7)
@@ -599,7 +650,7 @@ class StoreContract:
     def test_many_who_report_at_once_are_all_counted(self, store: Store, reopen: Open) -> None:
         handles = [reopen() for _ in range(4)]
         report = RunReport(NOW, looked=True, idle=True, rows=1)
-        assert _race(lambda i: handles[i].keep_report("shop", report), handles) == [None] * 4
+        assert _race(lambda i: handles[i].save_report("shop", report), handles) == [None] * 4
         [day] = store.days("shop")
         assert (day.runs, day.idle, day.rows) == (4, 4, 4)
         assert len(store.last_looks("shop")) == 1
