@@ -64,7 +64,7 @@ def test_the_same_as_text(shop: Shop) -> None:
     assert "! deletes are not seen" in done.out
     assert "delivered exactly once" not in done.out, "short unless it is asked for more"
     assert "1 stream can be synced; --verbose shows 2 guarantees and 1 piece of advice" in done.out
-    assert "store: there is none at" in done.out
+    assert "store: none at" in done.out
     assert done.out.endswith("Next: penstock run shop.yaml\n")
 
 

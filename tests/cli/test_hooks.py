@@ -91,7 +91,7 @@ def test_each_end_has_its_command_and_a_command_that_fails_changes_nothing(shop:
     eofs = [message for line in out.splitlines() if (message := json.loads(line))["type"] == "eof"]
     assert [eof["exit_code"] for eof in eofs] == [2, 3, 0]
     assert "to-stdout" in err
-    assert "warning: own: the `on_success` ended with exit code 7; the run's result is unchanged" in err
+    assert "warning: own: the `on_success` command ended with exit code 7; the run's result is unchanged" in err
 
 
 def test_a_run_that_another_process_holds_has_no_command(shop: Path) -> None:

@@ -159,7 +159,7 @@ def test_an_open_slice_and_a_wanted_reset_are_told(rows: dict[str, Rows], monkey
         assert reset.exit_code == 1
     done = penstock("rewind", "shop.yaml", "--to", "2", "--stream", "orders")
     assert done.stdout == (
-        "shop/orders: slice 4 is open and is finished first; a reset is wanted and is carried out; "
+        "shop/orders: slice 4 is open and is finished first; a reset was requested and is carried out; "
         f"then there is nothing to rewind\n{STAYS}"
     )
     assert penstock("rewind", "shop.yaml", "--to", "2", "--stream", "orders", "--yes").exit_code == 0

@@ -174,7 +174,7 @@ def test_undo_where_something_is_open(rows: dict[str, Rows], monkeypatch: pytest
         done = undo()
         assert done.stdout.startswith(
             f"shop/orders: slice 4 is open and is finished first; from 'place 6' to 'place 5'{ON} 3; "
-            "the next run delivers again what lies after it\n"
+            "the next run delivers the rows after it again\n"
         )
         assert penstock("state", "reset", "shop.yaml", "--stream", "orders", "--yes").exit_code == 1
     done = undo("--yes")

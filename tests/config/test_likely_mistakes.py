@@ -213,7 +213,7 @@ LIKELY = [
     ),
     # ---- the shape of the file
     Likely(
-        "tab", f"      {SCHEMA}", f"\t{SCHEMA}", 7, f"{SOURCE}.schema", "indented with a tab; ", "YAML wants spaces"
+        "tab", f"      {SCHEMA}", f"\t{SCHEMA}", 7, f"{SOURCE}.schema", "indented with a tab; ", "YAML requires spaces"
     ),
     Likely(
         "indented too little",
@@ -222,7 +222,7 @@ LIKELY = [
         7,
         f"{SOURCE}.schema",
         "indented by 5, ",
-        "but the line above it by 6",
+        "but the line above by 6",
     ),
     Likely(
         "indented too far",
@@ -231,7 +231,7 @@ LIKELY = [
         7,
         f"{SOURCE}.schema",
         "indented by 8, ",
-        "but the line above it by 6",
+        "but the line above by 6",
     ),
     Likely("no colon", SCHEMA, "schema public", 7, SOURCE, "':' is missing; ", "write 'key: value'"),
     Likely(
@@ -279,7 +279,7 @@ LIKELY = [
         "the '{' at column 18 is never closed: ",
         "'}' is missing",
     ),
-    Likely("empty file", GOOD, "", 1, "", "the file is empty; ", "it must at least say 'pipelines:'"),
+    Likely("empty file", GOOD, "", 1, "", "the file is empty; ", "it must contain at least 'pipelines:'"),
     Likely(
         "no pipelines",
         GOOD[GOOD.index("pipelines") :],
@@ -287,7 +287,7 @@ LIKELY = [
         1,
         "pipelines",
         "required key is missing; ",
-        "pipelines are written below it, each below its name",
+        "write each pipeline below it, under its name",
     ),
     Likely(
         "no name of a pipeline",
@@ -421,7 +421,7 @@ LIKELY = [
         7,
         f"{SOURCE}.exclude",
         "alias *_tmp has no anchor &_tmp before it; ",
-        "a text is put in quotes",
+        "put a string that starts with * in quotes",
     ),
     Likely(
         "colon in a value",
@@ -439,7 +439,7 @@ LIKELY = [
         6,
         f"{SOURCE}.url",
         f"cannot be split into user, password, host and port; {PERCENT}; ",
-        "' #' begins a comment: put the value in quotes if it is a part of it",
+        "' #' starts a comment: quote the value if it is part of it",
     ),
     Likely(
         "value that begins with @",
@@ -497,7 +497,7 @@ LIKELY = [
         6,
         f"{SOURCE}.url",
         f"{BEGIN}; ",
-        "a variable is written ${NAME}",
+        "write variables as ${NAME}",
     ),
     Likely(
         "variable between braces without quotes",

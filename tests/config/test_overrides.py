@@ -170,7 +170,7 @@ WRONG = [
     ),
     (
         "streams.ordres.cursor=x",
-        "pipelines.shop.streams.ordres.cursor: the file has there is no stream 'ordres'; did you mean 'orders'? "
+        "pipelines.shop.streams.ordres.cursor: the file has no stream 'ordres'; did you mean 'orders'? "
         + ADD
         + ".shop.streams.ordres={…}",
     ),

@@ -264,12 +264,12 @@ def test_the_hadoop_catalog_is_refused_with_the_reason(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("catalog", "why"),
     [
-        ("type: jdbc", "a jdbc catalog needs its uri"),
-        ("type: jdbc, uri: 'mysql://ann:hunter2@db/x'", "kept in Postgres"),
-        ("type: jdbc, uri: 'postgresql://ann:hunter2/x@db/x'", "percent form"),
-        ("type: jdbc, uri: 'postgresql:///x?host=/run/postgresql'", "reached by TCP"),
-        ("type: rest, uri: 'catalog.example'", "begins with http://"),
-        ("type: hive, uri: 'http://catalog'", "begins with thrift://"),
+        ("type: jdbc", "a jdbc catalog requires uri"),
+        ("type: jdbc, uri: 'mysql://ann:hunter2@db/x'", "stored in Postgres"),
+        ("type: jdbc, uri: 'postgresql://ann:hunter2/x@db/x'", "percent-encode"),
+        ("type: jdbc, uri: 'postgresql:///x?host=/run/postgresql'", "with a host name"),
+        ("type: rest, uri: 'catalog.example'", "must start with http://"),
+        ("type: hive, uri: 'http://catalog'", "must start with thrift://"),
         ("type: nessie", "nessie"),
         ("name: my-lake", "letters, digits and underscores"),
     ],

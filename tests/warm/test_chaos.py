@@ -113,7 +113,7 @@ def test_the_runs_process_is_killed(point: str, as_json: bool, warm: WarmShop) -
     os.kill(pid, signal.SIGKILL)
     ended = halted.end()
     assert ended.code == 1
-    assert f"the process of the warm worker that ran this (pid {pid}) was ended by signal 9" in ended.err
+    assert f"the warm worker's process for this run (pid {pid}) was ended by signal 9" in ended.err
     assert "Nothing was lost" in ended.err
     if as_json:
         assert (ended.messages[-1]["type"], ended.messages[-1]["exit_code"]) == ("eof", 1)
@@ -287,6 +287,6 @@ def test_it_ends_when_its_store_is_gone(warm: WarmShop) -> None:
     assert warm.run().code == 0
     shutil.rmtree(warm.folder / ".penstock")
     ran = warm.run()
-    assert "its store was removed or replaced" in ran.err
+    assert "its store was deleted or replaced" in ran.err
     assert warm.await_end() == 0
     assert warm.left_behind() == []

@@ -69,7 +69,10 @@ def test_rows_move_on_the_workers_spark(warm: WarmShop) -> None:
 def test_a_run_that_needs_another_spark_starts_its_own(warm: WarmShop) -> None:
     ran = warm.run("--set", 'spark.config."spark.sql.shuffle.partitions"=7')
     assert ran.code == 0, ran.err
-    assert "starts its own: `spark.config` differs in spark.sql.shuffle.partitions" in ran.err
+    assert (
+        "does not use the warm worker's Spark and starts its own: `spark.config` differs in spark.sql.shuffle.partitions"
+        in ran.err
+    )
     warm.renew()
     assert warm.run().err == ""
     warm.check_whole()

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyte
 
 #: a screen that does not come to show what is waited for in this many seconds never will
-QUIET_SECONDS = 60.0
+WAIT_SECONDS = 60.0
 
 
 class Terminal:
@@ -82,7 +82,7 @@ class Terminal:
 
     def wait(self, seen: Callable[[str], bool]) -> str:
         """Wait until the screen shows something."""
-        end = time.monotonic() + QUIET_SECONDS
+        end = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < end:
             if seen(self.text):
                 return self.text
@@ -94,8 +94,8 @@ class Terminal:
 
     def end(self) -> int:
         """Wait for its end; the exit code."""
-        code = self.process.wait(QUIET_SECONDS)
-        self._reader.join(QUIET_SECONDS)
+        code = self.process.wait(WAIT_SECONDS)
+        self._reader.join(WAIT_SECONDS)
         return code
 
     def close(self) -> None:

@@ -73,7 +73,7 @@ def test_from_now_into_another_table(tmp_path: Path) -> None:
     lake.land(orders(1, 100))
     (tmp_path / "out.yaml").write_text((FILE % "{type: lake}").replace("{}", "{from: now}"))
     said, _, _ = run(tmp_path)
-    assert "out/orders: begins here; mark: " in said
+    assert "out/orders: starts here; mark: " in said
     assert "rewound" not in said
     lake.land(orders(101, 103))
     run(tmp_path)
