@@ -23,6 +23,7 @@ from penstock.core.messages import (
     Status,
     StepDone,
     StreamStatus,
+    WorkProgress,
 )
 from penstock.core.slices import Kind, Slice
 
@@ -117,7 +118,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
         StepDone,
         ts=moments,
         stream=names,
-        step=st.sampled_from(["intend", "move", "commit"]),
+        step=st.sampled_from(["gather", "intend", "move", "seal", "commit"]),
         number=counts,
         rows=st.none() | counts,
         bytes=st.none() | counts,
@@ -135,6 +136,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
         horizon=maybe,
         proven=st.none() | st.booleans(),
     ),
+    st.builds(WorkProgress, ts=moments, stream=names, doing=texts, done=st.none() | counts, total=st.none() | counts),
     state_changes,
     st.builds(Log, ts=moments, level=texts, text=texts, stream=maybe),
     st.builds(
