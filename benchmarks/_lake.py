@@ -22,7 +22,7 @@ from penstock.lake.landing import Landed, Landing
 from penstock.lake.peek import peek
 from penstock.lake.place import Place
 from penstock.lake.writing import decode, last_number
-from penstock.ports import Context, Quiet
+from penstock.ports import Context, NoProbe
 from penstock.sinks import lake
 from penstock.testing.contents import columns_of as columns_in
 
@@ -92,7 +92,7 @@ class Lander:
     def __init__(self, folder: Path, namespace: str, *, keyed: bool = False, pipeline: str = "load") -> None:
         options = lake.Options(namespace=namespace)
         chosen = lake.StreamOptions(mode="merge", key=("id",)) if keyed else lake.StreamOptions()
-        self._sink = lake.build(options, {STREAM: chosen}, Context(pipeline, str(folder), Quiet()))
+        self._sink = lake.build(options, {STREAM: chosen}, Context(pipeline, str(folder), NoProbe()))
         self._pipeline = pipeline
         self._place = Place.of(options, folder=str(folder), pipeline=pipeline)
         link = held(peek(self._place, STREAM), pipeline, STREAM, STREAM)
@@ -135,7 +135,7 @@ class Lander:
             last=max(last for last, _ in numbers),
             restamp=alone,
         )
-        Landing(self._place, STREAM, slice_, attempt, Quiet()).land(landed)
+        Landing(self._place, STREAM, slice_, attempt, NoProbe()).land(landed)
 
 
 def alone(_files: Sequence[DataFile], was: int, now: int) -> Sequence[DataFile]:

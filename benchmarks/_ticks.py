@@ -34,7 +34,7 @@ from penstock.lake.place import Place
 from penstock.lake.tables import load
 from penstock.lake.upkeep.run import STEPS, keep
 from penstock.lake.upkeep.work import Work
-from penstock.ports import Context, NoSpark, Owner, Quiet, Store
+from penstock.ports import Context, NoProbe, NoSpark, Owner, Store
 from penstock.sinks import lake
 from penstock.store import open_store
 from penstock.testing.doubles import Clock, LoopMover, MemorySource, Rows
@@ -122,7 +122,7 @@ class Ticks:
         self._land(slice_, template)
         store.advance(lease, slice_, rows=1, bytes_=24, now=now, run=run)
         progress = {STREAM: json.dumps({"rows": 1, "slices": 1, "bytes": 24, "mark": mark.text, "version": self.count})}
-        store.note_run(lease, run, totals='{"rows": 1}', streams=progress)
+        store.save_progress(lease, run, totals='{"rows": 1}', streams=progress)
         store.end_run(lease, run, now=now, status="complete", has_more=False, totals='{"rows": 1}', streams=progress)
         store.release(lease)
 
@@ -138,7 +138,7 @@ class Ticks:
         file._data = [*template._data[:FILE_PATH], path, *template._data[FILE_PATH + 1 :]]
         landed = Landed(files=[file], rows=1, bytes=24, start=number, last=number, restamp=alone)
         rules = self._options.upkeep.snapshots.rules
-        Landing(self._place, STREAM, slice_, attempt, Quiet(), states=rules).land(landed)
+        Landing(self._place, STREAM, slice_, attempt, NoProbe(), states=rules).land(landed)
 
     def _first_file(self) -> DataFile:
         table = load(self._place, STREAM)
@@ -160,7 +160,7 @@ class Ticks:
             options=self._options.upkeep,
             spark=NoSpark(),
             mover=LoopMover,
-            probe=Quiet(),
+            probe=NoProbe(),
             now=self.clock.now(),
         )
         with time_of(self.clock):
@@ -172,7 +172,7 @@ class Ticks:
         """A run with a sink, a source and a store of its own, as each process has them."""
         begun = time.process_time()
         store = open_store("store.db", folder=str(self.folder))
-        context = Context(PIPELINE, str(self.folder), Quiet())
+        context = Context(PIPELINE, str(self.folder), NoProbe())
         engine = Engine(
             PIPELINE,
             source=WideSource({STREAM: self.rows}, most=1),
@@ -180,7 +180,7 @@ class Ticks:
             store=store,
             mover=LoopMover,
             clock=self.clock,
-            probe=Quiet(),
+            probe=NoProbe(),
             owner=Owner(f"tick {self.count}", "here", 1),
             gone=lambda _: True,
             emit=lambda _: None,

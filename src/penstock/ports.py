@@ -132,7 +132,7 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Remaining:
     """What lies between a stream's mark and the run's ceiling, and what lies above it for the time being."""
 
     #: rows; None: nobody knows without counting
@@ -152,7 +152,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class DiscoveredStream:
     """Something that a source could give as a stream, and how it would best be read."""
 
     #: the stream's name
@@ -187,7 +187,7 @@ class Source(Protocol):
         """
         ...
 
-    def offers(self) -> Sequence[Offered]:
+    def discover(self) -> Sequence[DiscoveredStream]:
         """Everything the source could give, configured or not, with a proposal for each. Reads no rows, writes nothing.
 
         Each proposal, written into a pipeline file as it is, is accepted by `content`.
@@ -210,7 +210,7 @@ class Source(Protocol):
         """
         ...
 
-    def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
         """Put in order what reading needs, once in a run, under the lease and before its first plan.
 
         A lake's reader registers itself and has rows without a place in the order stamped. Returns what was done
@@ -218,10 +218,10 @@ class Source(Protocol):
         """
         ...
 
-    def reached(self, stream: str, last: Position) -> None:
+    def caught_up(self, stream: str, last: Position) -> None:
         """A run that has moved something has nothing left: the source may let go of what lies below.
 
-        Under the lease. Missing it, by a kill or a limit, only keeps more until the next run settles.
+        Under the lease. Missing it, by a kill or a limit, only keeps more until the next run prepares.
         """
         ...
 
@@ -229,7 +229,7 @@ class Source(Protocol):
         """The highest place this run will read to, frozen for the run; None: there is nothing to read.
 
         `after` is where the stream is: its mark may hold what was known when it was made. A ceiling whose `held` is
-        true says that someone keeps rows above it from being read: `left` says who, and a run tells it even if it
+        true says that someone keeps rows above it from being read: `remaining` says who, and a run tells it even if it
         has nothing to move.
         """
         ...
@@ -240,7 +240,7 @@ class Source(Protocol):
         """The next slice after a mark, within ceiling and budget; None: nothing new. Writes nothing."""
         ...
 
-    def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
+    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
         """What a run still has before it after a mark. Cheap: estimated where counting would read rows."""
         ...
 
@@ -257,7 +257,7 @@ class Source(Protocol):
         """
         ...
 
-    def rewound(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+    def mark_at(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
         """The mark for a place that a user names (a number, a time); None: the beginning.
 
         Also where `accept` would refuse `last`: going elsewhere may be the way out (rows that are gone by retention).
@@ -293,7 +293,7 @@ class Sink(Protocol):
         """Reach the sink and see that it can be written; writes nothing that stays."""
         ...
 
-    def expect(self, streams: Sequence[StreamInfo]) -> Mapping[str, Collection[str]]:
+    def begin_run(self, streams: Sequence[StreamInfo]) -> Mapping[str, Collection[str]]:
         """The streams of this run, as the source's catalog has them; said once, before anything else is asked.
 
         InputError if they cannot be taken together (two into one table). Returns, for a stream, those that are to
@@ -524,7 +524,7 @@ class RunRecord:
 class Store(Protocol):
     """Where intents and marks live. Every write is one durable transaction.
 
-    `intend`, `advance`, `stop`, `want_reset` and `rebuild` compare-and-set on the lease: LeaseLost if the lease is
+    `intend`, `advance`, `stop`, `request_reset` and `rebuild` compare-and-set on the lease: LeaseLost if the lease is
     not ours any more, and nothing is written. Where the lease is ours but the stream does not stand where the
     caller thinks (only possible if someone restored the store), StreamFailed, and nothing is written. Reads after a
     write see it. A store that cannot be read is never taken for an empty one.
@@ -584,7 +584,7 @@ class Store(Protocol):
         """Record why a stream stopped, or that it no longer is (None)."""
         ...
 
-    def want_reset(self, lease: Lease, stream: str, *, now: datetime) -> None:
+    def request_reset(self, lease: Lease, stream: str, *, now: datetime) -> None:
         """Ask for a reset; it becomes a slice once an open intent is resolved."""
         ...
 
@@ -603,7 +603,7 @@ class Store(Protocol):
         """
         ...
 
-    def note_run(self, lease: Lease, run: str, *, totals: str, streams: Mapping[str, str]) -> None:
+    def save_progress(self, lease: Lease, run: str, *, totals: str, streams: Mapping[str, str]) -> None:
         """Keep a run's progress so far, so that the run after a killed one can go on counting.
 
         `streams` are those whose progress has changed since it was last kept.
@@ -623,7 +623,7 @@ class Store(Protocol):
     ) -> None:
         """Close a run; quiet if the lease is lost: a run that was replaced says nothing.
 
-        `streams` as in `note_run`; None: there is nothing to report of it, and what an earlier run had is over.
+        `streams` as in `save_progress`; None: there is nothing to report of it, and what an earlier run had is over.
         """
         ...
 
@@ -631,7 +631,7 @@ class Store(Protocol):
         """Runs of a pipeline, newest first."""
         ...
 
-    def keep_report(self, pipeline: str, report: RunReport) -> None:
+    def save_report(self, pipeline: str, report: RunReport) -> None:
         """Keep how an execution ended. Without the lease: no mark rests on it, and several may do so at once.
 
         Its cost does not depend on how many streams there are, but for those that failed or had failed before.
@@ -776,7 +776,7 @@ class Probe(Protocol):
     def at(self, point: str, **about: Any) -> None: ...
 
 
-class Quiet:
+class NoProbe:
     """The probe outside tests."""
 
     def at(self, point: str, **about: Any) -> None:

@@ -21,10 +21,10 @@ from penstock.errors import PenstockError
 from penstock.ports import (
     Context,
     Mover,
+    NoProbe,
     NoSpark,
     Owner,
     Probe,
-    Quiet,
     Reader,
     Sink,
     Source,
@@ -48,7 +48,7 @@ def _spark_mover(house: SparkHouse) -> Mover:
 
 
 #: what crash points are reported to
-make_probe: Callable[[], Probe] = Quiet
+make_probe: Callable[[], Probe] = NoProbe
 #: what moves rows, on the process's Spark session; called when the first row must move
 make_mover: Callable[[SparkHouse], Mover] = _spark_mover
 
@@ -194,7 +194,7 @@ def needs_of(file: File, pipelines: Sequence[str]) -> Iterator[Needs]:
 
     for pipeline in pipelines:
         collected = _Collected()
-        context = Context(pipeline=pipeline, folder=file.folder, probe=Quiet(), spark=collected)
+        context = Context(pipeline=pipeline, folder=file.folder, probe=NoProbe(), spark=collected)
         with suppress(PenstockError):
             build_source(file, pipeline, context)
             build_sink(file, pipeline, context)
@@ -275,10 +275,10 @@ def assemble(
     from penstock.engine import Engine, Settings
 
     def begins() -> None:
-        engine.starting("Spark")
+        engine.report_mover_starting("Spark")
 
     def ready() -> None:
-        engine.started("Spark")
+        engine.report_mover_ready("Spark")
 
     hands = kept.lend(begins, ready) if kept is not None else hands_for(file, begins=begins, ready=ready)
     context = context_for(
@@ -286,7 +286,7 @@ def assemble(
         pipeline,
         hands=hands,
         mover=lambda: engine.mover(),
-        say=lambda stream, text: engine.note(stream, text),
+        say=lambda stream, text: engine.report_line(stream, text),
     )
     chosen = file.pipelines[pipeline]
     engine = Engine(
@@ -305,7 +305,7 @@ def assemble(
             slice_bytes=chosen.slice_bytes,
             workers=lambda: hands.workers,
             drift={name: stream.drift for name, stream in chosen.streams.items()},
-            dropped={name: stream.dropped for name, stream in chosen.streams.items()},
+            dropped_columns={name: stream.dropped for name, stream in chosen.streams.items()},
         ),
     )
     engine.mover()  # whoever uses it first, source, sink or gate: the engine gives it up at a signal and ends it

@@ -11,7 +11,7 @@ from tests.acceptance.shop import Shop
 CHANGES = ("arrive", "change", "both", "none")
 STORES = ("sqlite", "postgres")
 #: a run comes to these once, whatever the number of slices
-ONCE = ("engine.leased", "gate.settled", "engine.released")
+ONCE = ("engine.leased", "gate.prepared", "engine.released")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import pytest
 from penstock.lake.upkeep.options import RetentionOptions, UpkeepOptions
 from penstock.lake.upkeep.retention import retain
 from penstock.lake.upkeep.work import Done, Work
-from penstock.ports import NoSpark, Quiet
+from penstock.ports import NoProbe, NoSpark
 from penstock.testing.doubles import LoopMover
 from penstock.testing.faults import Command, Outcome, Running
 from tests.sources.lake.lakes import NAMESPACE, Lake, orders
@@ -293,7 +293,7 @@ def test_a_retried_unit_that_grows(lake: Lake, point: str) -> None:
 def kept(lake: Lake, *, force: bool = False) -> Done:
     """Retention that wants to keep almost nothing."""
     options = UpkeepOptions(retention=RetentionOptions(size=1))
-    work = Work(lake.place, "orders", options, NoSpark(), LoopMover, Quiet(), datetime.now(UTC), force=force)
+    work = Work(lake.place, "orders", options, NoSpark(), LoopMover, NoProbe(), datetime.now(UTC), force=force)
     (done,) = retain(work)
     return done
 

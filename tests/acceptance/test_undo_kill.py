@@ -14,7 +14,7 @@ from tests.acceptance.shop import Shop
 #: what an undo that leads back passes through once it was told; it plans nothing, and has no part
 POINTS = tuple(
     point
-    for point in RUN_POINTS[RUN_POINTS.index("gate.greeted") :]
+    for point in RUN_POINTS[RUN_POINTS.index("gate.compared") :]
     if point not in ("gate.planned", "files.part_written", "files.file_visible")
 )
 #: killed here, it has not begun, and is forgotten

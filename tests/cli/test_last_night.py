@@ -171,9 +171,9 @@ def test_what_a_failed_run_left_stands_below_the_error_and_a_stop_is_said_once()
     lease = store.acquire("shop", Owner("t", "box", 7), now=NOW, ttl=30, gone=lambda _: True)
     store.start_run(lease, "r1", now=NOW)
     progress = json.dumps({"left": 1200, "left_exact": False})
-    store.note_run(lease, "r1", totals="{}", streams={"items": progress})
+    store.save_progress(lease, "r1", totals="{}", streams={"items": progress})
     store.stop(lease, "items", FULL.what, now=NOW)
-    store.keep_report("shop", RunReport(NOW, looked=True, failed=True, problems={"items": FULL}))
+    store.save_report("shop", RunReport(NOW, looked=True, failed=True, problems={"items": FULL}))
     found = pipeline_document(store, "shop", ["items"], words=str, gone=lambda _: True, now=NOW)
     assert pipeline_lines(found, NOW)[1:5] == [
         "  items: not begun",
@@ -186,7 +186,7 @@ def test_what_a_failed_run_left_stands_below_the_error_and_a_stop_is_said_once()
 def wide(store: MemoryStore, streams: int, failing: int) -> dict[str, Any]:
     names = [f"s{number}" for number in range(streams)]
     problems = dict.fromkeys(names[-failing:], FULL) if failing else {}
-    store.keep_report("shop", RunReport(NOW, looked=True, failed=bool(failing), problems=problems))
+    store.save_report("shop", RunReport(NOW, looked=True, failed=bool(failing), problems=problems))
     return pipeline_document(store, "shop", names, words=str, gone=lambda _: True, now=NOW)
 
 
@@ -221,7 +221,7 @@ def test_the_store_is_asked_as_often_for_a_thousand_streams_as_for_one(streams: 
 def reported_days(store: MemoryStore, *reports: tuple[float, dict[str, Any]]) -> None:
     """Reports so many days before now."""
     for before, report in reports:
-        store.keep_report("shop", RunReport(NOW - timedelta(days=before), looked=True, **report))
+        store.save_report("shop", RunReport(NOW - timedelta(days=before), looked=True, **report))
 
 
 def test_days_with_a_bar_of_rows_failures_and_days_without_a_run() -> None:
@@ -280,7 +280,7 @@ def test_the_runs_of_the_command_and_each_of_them(source: Source) -> None:
 def test_a_thousand_days_and_a_thousand_runs_of_a_real_store(tmp_path: Path) -> None:
     with closing(open_store(str(tmp_path / "store.db"))) as store:
         for day in range(30, 0, -1):
-            store.keep_report("shop", RunReport(NOW - timedelta(days=day), looked=True, rows=day))
+            store.save_report("shop", RunReport(NOW - timedelta(days=day), looked=True, rows=day))
         found = document(store, "shop", 1000, NOW, each=True)
     assert len(found["days"]) == 31
     assert sum(day["rows"] for day in found["days"]) == 465

@@ -14,7 +14,7 @@ from penstock.core.messages import (
     Eof,
     Log,
     Message,
-    Remaining,
+    RowsRemaining,
     StateChanged,
     Status,
     StepDone,
@@ -94,7 +94,7 @@ def test_nothing_new() -> None:
 
 
 def test_rows_that_are_held_back() -> None:
-    held = Remaining(stream="orders", rows=0, held_back=3, blocker="process 7, in a transaction for 9 s")
+    held = RowsRemaining(stream="orders", rows=0, held_back=3, blocker="process 7, in a transaction for 9 s")
     told = texts(catalog("orders"), held, status(Status.COMPLETE), eof())
     assert told == [
         "shop: 1 stream: orders",

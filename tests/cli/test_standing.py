@@ -96,7 +96,7 @@ def test_what_became_of_rows(store: Store) -> None:
             rows = outcome.rows
             store.advance(lease, slice_, rows=rows, bytes_=rows, now=NOW, run="r1", outcome=outcome)
         totals = {"rows": 2005, "outcome": {"created": 1, "updated": 1, "stale": 1999}}
-        store.note_run(lease, "r1", totals=json.dumps(totals), streams={})
+        store.save_progress(lease, "r1", totals=json.dumps(totals), streams={})
         assert text(store) == [
             "shop: process 77 on box has not been heard of since 2026-11-15T12:00:00.000000Z; the next run takes over",
             "  orders: slice 2, 3,000 rows delivered (2.9 KiB), moved 2 min 5 s ago (2026-11-15 12:00:00 UTC)",

@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 
 from penstock.core.slices import Kind
-from penstock.ports import Context, Probe, Quiet, Sink, StreamInfo
+from penstock.ports import Context, NoProbe, Probe, Sink, StreamInfo
 from penstock.sinks.postgres import Options, PostgresSink, StreamOptions, build
 from penstock.testing.contracts.delivery import (
     PIPELINE,
@@ -87,7 +87,7 @@ class Database:
             db.execute(sql.SQL("DROP TABLE {}").format(self._name(stream)))
 
     def _name(self, stream: str) -> sql.Identifier:
-        return sql.Identifier(self.open(Quiet()).table(stream).name)
+        return sql.Identifier(self.open(NoProbe()).table(stream).name)
 
 
 class TestAppend(SinkContract):
@@ -148,6 +148,6 @@ class TestUpsert(TestAppend):
 
 
 def test_a_stream_info_gives_the_key(database: str) -> None:
-    sink = build(Options.model_validate({"url": database}), {}, Context(pipeline="p", folder=".", probe=Quiet()))
+    sink = build(Options.model_validate({"url": database}), {}, Context(pipeline="p", folder=".", probe=NoProbe()))
     assert sink.rules(StreamInfo("orders", Kind.ROWS, ("id",))).key == ("id",)
     assert sink.rules(StreamInfo("orders", Kind.ROWS)).key == ()

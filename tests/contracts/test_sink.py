@@ -22,7 +22,7 @@ from penstock.lake.names import DELETED, SEQ, of_file
 from penstock.lake.options import LakeOptions
 from penstock.lake.place import Place
 from penstock.links.spark import SparkHouse
-from penstock.ports import Context, NoSpark, Probe, Quiet, Sink, Spark, StreamInfo
+from penstock.ports import Context, NoProbe, NoSpark, Probe, Sink, Spark, StreamInfo
 from penstock.sinks import lake
 from penstock.sinks.files import FilesSink, Options, build
 from penstock.sinks.files.layout import safe
@@ -131,10 +131,10 @@ class Lake:
         return lake.build(lake.Options(namespace=self.namespace), Keyed() if self.spark else TABLES, context)
 
     def table(self, stream: str) -> Table | None:
-        return tables.load(self.place, self.open(Quiet()).table(stream))
+        return tables.load(self.place, self.open(NoProbe()).table(stream))
 
     def occupy(self, stream: str, *ids: int) -> None:
-        name = self.open(Quiet()).table(stream)
+        name = self.open(NoProbe()).table(stream)
         theirs = table(*ids)
         self.place.catalog().create_namespace_if_not_exists(self.namespace)
         made = self.place.catalog().create_table((self.namespace, name), theirs.schema)

@@ -18,7 +18,7 @@ from penstock.core.messages import (
     Log,
     Message,
     MoverStatus,
-    Remaining,
+    RowsRemaining,
     StateChanged,
     Status,
     StepDone,
@@ -125,7 +125,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
         resumed=st.booleans(),
     ),
     st.builds(
-        Remaining,
+        RowsRemaining,
         ts=moments,
         stream=names,
         rows=st.none() | counts,

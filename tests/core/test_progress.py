@@ -18,7 +18,7 @@ from penstock.core.messages import (
     Message,
     MessageRefused,
     MoverStatus,
-    Remaining,
+    RowsRemaining,
     StateChanged,
     Status,
     StepDone,
@@ -160,7 +160,7 @@ def test_a_slice_on_its_way() -> None:
 
 
 def test_the_whole_document() -> None:
-    before = Remaining(
+    before = RowsRemaining(
         ts=NOON, stream="s", rows=15, exact=True, held_back=2, blocker="pid 7", horizon="below 9", proven=True
     )
     progress = fold([catalog("s"), before, moved("s", 1, 10, seconds=2)])
@@ -203,8 +203,8 @@ def test_the_whole_document() -> None:
 # ---------------------------------------------------------------- what is left
 
 
-def remaining(rows: int | None, exact: bool = True, **more: Any) -> Remaining:
-    return Remaining(ts=NOON, stream="s", rows=rows, exact=exact, **more)
+def remaining(rows: int | None, exact: bool = True, **more: Any) -> RowsRemaining:
+    return RowsRemaining(ts=NOON, stream="s", rows=rows, exact=exact, **more)
 
 
 @given(st.lists(messages, max_size=12))

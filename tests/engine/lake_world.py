@@ -24,7 +24,7 @@ from penstock.lake.peek import _location, peek
 from penstock.lake.place import Place
 from penstock.lake.standing import Link, Standing
 from penstock.lake.tables import catalog, load
-from penstock.ports import Context, Probe, Quiet
+from penstock.ports import Context, NoProbe, Probe
 from penstock.sinks.lake import LakeSink, Options, build
 from penstock.testing.doubles import MemorySource
 from tests.engine.world import PIPELINE, STREAM, Return, World, Wrong
@@ -83,13 +83,13 @@ class LakeWorld(World):
 
     @cached_property
     def place(self) -> Place:
-        return self.sink(Quiet()).place
+        return self.sink(NoProbe()).place
 
     # ------------------------------------------------------------ what others do
 
     def other_lands(self, rows: int) -> None:
         """Another pipeline lands a slice in the same table; made if it is not there."""
-        sink = self.sink(Quiet(), OTHER)
+        sink = self.sink(NoProbe(), OTHER)
         try:
             held = sink.held(STREAM)
         except StreamStopped:

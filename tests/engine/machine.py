@@ -20,8 +20,8 @@ from tests.engine.world import World, Wrong
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 #: points worth going to at once, so that two processes meet where it matters
 GATE_POINTS = (
-    "gate.greeted",
-    "gate.settled",
+    "gate.compared",
+    "gate.prepared",
     "gate.planned",
     "gate.intended",
     "gate.asked",

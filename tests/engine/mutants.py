@@ -194,9 +194,9 @@ def _() -> Iterator[None]:
 # ---------------------------------------------------------------- the gate
 
 
-@mutant("less 'greet': a run does not ask the sink first")
+@mutant("less 'compare with sink': a run does not ask the sink first")
 def _() -> Iterator[None]:
-    with patched((Gate, "greet", lambda self, state: None)):
+    with patched((Gate, "compare_with_sink", lambda self, state: None)):
         yield
 
 
@@ -213,7 +213,7 @@ def _() -> Iterator[None]:
             planned = self.next_slice(replace(state, intent=None))
             if planned is None:
                 return gate_module.Turn.NOTHING
-            self.pass_through(state, planned)
+            self.deliver(state, planned)
             return gate_module.Turn.MOVED
         return turn(self)
 
@@ -226,8 +226,8 @@ def _() -> Iterator[None]:
     def in_the_store(self: Gate, to: str) -> Any:
         store: Any = self.store
         state = store.state(self.pipeline, self.stream)
-        self.greet(state)
-        mark = self.source.rewound(self.stream, self.source.content(self.stream), state.last, to)
+        self.compare_with_sink(state)
+        mark = self.source.mark_at(self.stream, self.source.content(self.stream), state.last, to)
         store._put(self.lease, self.stream, replace(state, last=replace(state.last, mark=mark)))
         return gate_module.Turn.MOVED
 
@@ -243,7 +243,7 @@ def _() -> Iterator[None]:
         store._put(gate.lease, gate.stream, replace(state, intent=None))
         return True
 
-    with patched((Engine, "_finished", forgotten)):
+    with patched((Engine, "_finish_open", forgotten)):
         yield
 
 
@@ -252,9 +252,9 @@ def _() -> Iterator[None]:
     def in_the_store(self: Gate, version: int) -> Any:
         store: Any = self.store
         state = store.state(self.pipeline, self.stream)
-        self.greet(state)
+        self.compare_with_sink(state)
         changes = undoing.changes_to(store, self.pipeline, self.stream, version, state)
-        to = undoing.place(changes, version, self.stream)
+        to = undoing.find_position(changes, version, self.stream)
         store._put(self.lease, self.stream, replace(state, last=to))
         return gate_module.Turn.MOVED
 
@@ -264,16 +264,16 @@ def _() -> Iterator[None]:
 
 @mutant("an undo sets the number of the slice back too")
 def _() -> Iterator[None]:
-    lead = Gate.lead
+    lead = Gate.move_mark
 
-    def renumbered(self: Gate, state: Any, mark: Any, content: Any, kind: Kind, *, settle: bool = True) -> Any:
+    def renumbered(self: Gate, state: Any, mark: Any, content: Any, kind: Kind, *, prepare: bool = True) -> Any:
         if kind is Kind.UNDO:
             history = self.store.history(self.pipeline, self.stream)
             then = next(c.position for c in history if c.position and c.position.mark == mark)
             state = replace(state, last=replace(state.last, number=then.number))
-        return lead(self, state, mark, content, kind, settle=settle)
+        return lead(self, state, mark, content, kind, prepare=prepare)
 
-    with patched((Gate, "lead", renumbered)):
+    with patched((Gate, "move_mark", renumbered)):
         yield
 
 
@@ -346,7 +346,7 @@ def _() -> Iterator[None]:
     def heed(self: Engine, lease: Any = None) -> None:
         return None
 
-    with patched((Gate, "stop", stop), (Engine, "_heed", heed)):
+    with patched((Gate, "stop", stop), (Engine, "_check_interrupts", heed)):
         yield
 
 

@@ -15,7 +15,7 @@ from penstock.core.messages import Eof, Log, Message, StateChanged, StreamStatus
 from penstock.core.slices import Slice
 from penstock.engine import Engine, Settings
 from penstock.errors import StreamFailed
-from penstock.ports import Budget, Context, Mover, Owner, Planned, Probe, Quiet, Sink, Store, StreamState
+from penstock.ports import Budget, Context, Mover, NoProbe, Owner, Planned, Probe, Sink, Store, StreamState
 from penstock.sinks.files import FilesSink, Options, build
 from penstock.testing.doubles import Clock, LoopMover, MemorySource, Rows
 from penstock.testing.memory_store import Contents, MemoryStore
@@ -60,7 +60,7 @@ class Pipeline:
         return os.path.join(self.folder, "out")
 
     def sink(self, probe: Probe | None = None) -> FilesSink:
-        return build(Options(directory="out", format="ndjson"), {}, Context(PIPELINE, self.folder, probe or Quiet()))
+        return build(Options(directory="out", format="ndjson"), {}, Context(PIPELINE, self.folder, probe or NoProbe()))
 
     def open(
         self,
@@ -80,7 +80,7 @@ class Pipeline:
             store=store or self.store,
             mover=mover,
             clock=self.clock,
-            probe=probe or Quiet(),
+            probe=probe or NoProbe(),
             owner=Owner(f"owner {self.owners}", "here", self.owners),
             gone=lambda _: self.gone,
             emit=self.said.append,
@@ -161,9 +161,9 @@ class Breaking(MemorySource):
         self._break("content", stream)
         return super().content(stream)
 
-    def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
-        self._break("settle", stream)
-        return super().settle(stream, content, last)
+    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+        self._break("prepare", stream)
+        return super().prepare(stream, content, last)
 
     def plan(
         self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget

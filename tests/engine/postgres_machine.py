@@ -21,7 +21,7 @@ class PostgresMachine(GateMachine):
     between = ("gate.asked", "gate.moved", "postgres.part_written", "postgres.prepared", *INSIDE)
     landed = ("postgres.landed",)
     #: where a writer has not yet begun its slice
-    early = ("gate.started", "gate.greeted", "gate.planned", "gate.intended", "gate.asked")
+    early = ("gate.started", "gate.compared", "gate.planned", "gate.intended", "gate.asked")
     #: where a writer is frozen until another has gone past it
     halts = (*between, "postgres.landed", "gate.committed")
     most_faults, most_starts, most_rows = 3, 8, 10

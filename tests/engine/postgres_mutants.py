@@ -26,7 +26,7 @@ POSTGRES_MUTANTS: dict[str, Mutant] = {
         "holds n or more means already in",
         "plan anew on retry",
         "advance without compare-and-set",
-        "less 'greet': a run does not ask the sink first",
+        "less 'compare with sink': a run does not ask the sink first",
     )
 }
 

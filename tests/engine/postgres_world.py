@@ -18,7 +18,7 @@ from psycopg.types.json import Jsonb
 
 from penstock.core.slices import Part, Receipt
 from penstock.links.pipe import carry
-from penstock.ports import Context, Mover, Probe, Quiet, Reader, Writer
+from penstock.ports import Context, Mover, NoProbe, Probe, Reader, Writer
 from penstock.sinks.postgres import Options, PostgresSink, StreamOptions, build
 from penstock.sinks.postgres.ledger import Ledger
 from penstock.testing.doubles import LoopMover
@@ -282,7 +282,7 @@ class PostgresWorld(World):
 
     def check_whole(self) -> None:
         """What a process left that woke too late is swept by the next one that has something to do."""
-        with closing(self.sink(Quiet())) as sink:
+        with closing(self.sink(NoProbe())) as sink:
             held = sink.held(STREAM)
             if held:
                 sink.sweep(STREAM, held.position)

@@ -71,7 +71,7 @@ def test_a_signal_ends_the_run_and_the_next_finishes_the_same_slice(one: Pipelin
     assert one.delivered() == list(range(1, 16))
 
 
-@pytest.mark.parametrize("point", ["engine.leased", "gate.greeted", "gate.planned", "gate.intended", "gate.asked"])
+@pytest.mark.parametrize("point", ["engine.leased", "gate.compared", "gate.planned", "gate.intended", "gate.asked"])
 def test_a_signal_before_the_first_move_starts_none(one: Pipeline, point: str) -> None:
     made: list[LoopMover] = []
 
@@ -134,7 +134,7 @@ def test_a_connection_that_was_cut_while_the_run_was_replaced(one: Pipeline, rep
     assert ("was replaced by process 77 on there" in str(eof.reason)) is replaced
 
 
-@pytest.mark.parametrize("point", ["gate.greeted", "gate.intended", "gate.moved", "gate.committed"])
+@pytest.mark.parametrize("point", ["gate.compared", "gate.intended", "gate.moved", "gate.committed"])
 def test_a_run_that_was_replaced_says_so_and_changes_nothing(one: Pipeline, point: str) -> None:
     def replaced() -> None:
         now = one.clock.now()

@@ -23,13 +23,13 @@ CHANGES = (
     "someone else runs first",
 )
 #: a run comes to these once; the second time is the next run's
-ONCE = ("engine.leased", "gate.settled", "engine.released")
+ONCE = ("engine.leased", "gate.prepared", "engine.released")
 #: what a rewind passes through, in order, and an undo that leads back
 REWIND_POINTS = (
     "engine.leased",
     "gate.started",
-    "gate.greeted",
-    "gate.settled",
+    "gate.compared",
+    "gate.prepared",
     "gate.intended",
     "gate.asked",
     "gate.moved",
@@ -42,11 +42,11 @@ REWIND_POINTS = (
     "engine.released",
 )
 #: what an open slice, finished by the same process, does not pass through
-ALONE = ("engine.leased", "gate.greeted", "gate.settled", "gate.intended", "engine.released")
+ALONE = ("engine.leased", "gate.compared", "gate.prepared", "gate.intended", "engine.released")
 #: killed here, it has not begun
 BEFORE = REWIND_POINTS[: REWIND_POINTS.index("gate.intended")]
 #: what an undo that leads ahead passes through
-AHEAD_POINTS = tuple(point for point in REWIND_POINTS if point != "gate.settled")
+AHEAD_POINTS = tuple(point for point in REWIND_POINTS if point != "gate.prepared")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from penstock.core.messages import StateChanged, StepDone
 from penstock.core.slices import Kind, Receipt
 from penstock.engine.gate import COMMIT_TRIES
 from penstock.errors import CommitUnclear, StreamFailed
-from penstock.ports import Budget, Left, Owner, Planned, StreamInfo
+from penstock.ports import Budget, Owner, Planned, Remaining, StreamInfo
 from penstock.testing.doubles import LoopMover, MemorySource, Rows
 from penstock.testing.processes import Crashed
 from tests.engine.pipeline import PIPELINE, At, Pipeline, broken_off, rows
@@ -48,8 +48,8 @@ def crash(pipeline: Pipeline, point: str, time: int = 1) -> None:
 
 POINTS = [
     "gate.started",
-    "gate.greeted",
-    "gate.settled",
+    "gate.compared",
+    "gate.prepared",
     "gate.planned",
     "gate.intended",
     "gate.asked",
@@ -344,8 +344,8 @@ class Refreshing(MemorySource):
         upto = Mark.of({"run": ceiling["run"], "place": self.streams[stream].arrived})
         return Planned(upto, Kind.REFRESH)
 
-    def left(self, stream: str, content: Any, after: Mark | None, ceiling: Any) -> Left:
-        return Left(self.streams[stream].arrived)
+    def remaining(self, stream: str, content: Any, after: Mark | None, ceiling: Any) -> Remaining:
+        return Remaining(self.streams[stream].arrived)
 
     def reading(self, slice_: Any) -> Any:
         return super().reading(replace(slice_, after=None))
@@ -447,7 +447,7 @@ def test_a_refresh_after_a_reset_is_made_also_if_one_was_finished_before(one: Pi
     one.source = Refreshing(one.rows)
     assert one.run().exit_code == 0
     broken_off(one)
-    one.store.want_reset(
+    one.store.request_reset(
         one.store.acquire(PIPELINE, Owner("o", "there", 7), now=one.clock.now(), ttl=1, gone=lambda _: True),
         "a",
         now=one.clock.now(),

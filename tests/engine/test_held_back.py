@@ -10,8 +10,8 @@ import pytest
 
 from penstock.core.documents import Document
 from penstock.core.marks import Mark
-from penstock.core.messages import Log, Remaining, StateChanged
-from penstock.ports import Budget, Left, Planned
+from penstock.core.messages import Log, RowsRemaining, StateChanged
+from penstock.ports import Budget, Planned, Remaining
 from penstock.testing.doubles import LoopMover, MemorySource
 from tests.engine.pipeline import PIPELINE, Pipeline, rows
 
@@ -40,13 +40,13 @@ class Holding(MemorySource):
         at: Any = after.document if after else {"place": 0}
         return None if at.get("note") == self.note else Planned(Mark.of({**at, "note": self.note}), rows=0)
 
-    def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
+    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
         self.asked += 1
-        found = super().left(stream, content, after, ceiling)
+        found = super().remaining(stream, content, after, ceiling)
         if not ceiling.get("held"):
             return found
         held = self.streams[stream].arrived - self.upto
-        return Left(found.rows, found.exact, held, "pid 7", self.warning, f"up to {self.upto} (proven)", True)
+        return Remaining(found.rows, found.exact, held, "pid 7", self.warning, f"up to {self.upto} (proven)", True)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def one(tmp_path: Path) -> Pipeline:
 
 
 def held(pipeline: Pipeline) -> list[tuple[int | None, int | None, str | None]]:
-    return [(said.rows, said.held_back, said.blocker) for said in pipeline.heard(Remaining)]
+    return [(said.rows, said.held_back, said.blocker) for said in pipeline.heard(RowsRemaining)]
 
 
 def recorded(pipeline: Pipeline) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def test_what_is_held_back_is_told_with_every_slice_and_at_the_end(one: Pipeline
     assert (eof.status, eof.exit_code, eof.has_more) == ("complete", 0, False)
     assert one.delivered() == [1, 2, 3]
     assert held(one) == [(3, 2, "pid 7"), (1, 2, "pid 7"), (0, 2, "pid 7")]
-    assert {(said.horizon, said.proven) for said in one.heard(Remaining)} == {("up to 3 (proven)", True)}
+    assert {(said.horizon, said.proven) for said in one.heard(RowsRemaining)} == {("up to 3 (proven)", True)}
     assert one.statuses("a")[-1] == "complete"
 
 
@@ -107,7 +107,7 @@ def test_nothing_new_asks_nothing_and_records_nothing(one: Pipeline) -> None:
     one.run()
     asked, store = source.asked, one.kept()
     assert one.run().exit_code == 0
-    assert one.heard(Remaining) == []
+    assert one.heard(RowsRemaining) == []
     assert source.asked == asked
     assert one.kept() == store
 

@@ -20,7 +20,7 @@ SEARCH = settings(LONG_ENOUGH, max_examples=2000, database=None, phases=[Phase.g
 
 #: where a mutant takes long to be caught by the usual seed, one that is quicker
 SEEDS = {
-    "less 'greet': a run does not ask the sink first": 3,
+    "less 'compare with sink': a run does not ask the sink first": 3,
     "holds n or more means already in": 6,
     "less 'void': recover withdraws nothing": 2,
     "manifest named by slice id, not number": 33,

@@ -15,7 +15,7 @@ SEEDS = {
     "a sweep drops what was put aside for later slices too": 4,
     "advance without compare-and-set": 6,
     "an unknown outcome is taken for a commit": 3,
-    "less 'greet': a run does not ask the sink first": 8,
+    "less 'compare with sink': a run does not ask the sink first": 8,
     "nothing is swept": 3,
     "plan anew on retry": 4,
     "recover leaves the ledger as it is": 8,
@@ -27,7 +27,7 @@ SEEDS = {
 #: those that need more than writers that meet
 OF_STORES = (
     "holds n or more means already in",
-    "less 'greet': a run does not ask the sink first",
+    "less 'compare with sink': a run does not ask the sink first",
     "recover leaves the ledger as it is",
     "the chain is kept under a uid born in the store",
 )

@@ -79,7 +79,7 @@ def test_a_stream_without_a_turn_has_not_succeeded(two: Pipeline) -> None:
 
 def test_an_idle_run_ends_a_failure_too(two: Pipeline) -> None:
     two.run()
-    two.store.keep_report(PIPELINE, RunReport(two.clock.now(), failed=True, problems={"a": MISSING}))
+    two.store.save_report(PIPELINE, RunReport(two.clock.now(), failed=True, problems={"a": MISSING}))
     assert times(two) == {"a": 1}
     two.run()
     assert times(two) == {"a": 0}
@@ -135,7 +135,7 @@ def test_operators_commands_are_no_runs_and_end_failures(two: Pipeline) -> None:
 
 def test_a_store_that_cannot_be_written_is_said_and_changes_nothing_about_the_run(two: Pipeline) -> None:
     class ReadOnly(MemoryStore):
-        def keep_report(self, pipeline: str, report: RunReport) -> None:
+        def save_report(self, pipeline: str, report: RunReport) -> None:
             raise StoreRefused("the store is read-only", next_step="")
 
     two.store = ReadOnly()

@@ -53,9 +53,9 @@ class Telling(MemorySource):
         self.asked.append("content")
         return super().content(stream)
 
-    def settle(self, stream: str, content: Any, last: Any) -> Sequence[str]:
-        self.asked.append(("settle", last.mark if last else None))
-        super().settle(stream, content, last)
+    def prepare(self, stream: str, content: Any, last: Any) -> Sequence[str]:
+        self.asked.append(("prepare", last.mark if last else None))
+        super().prepare(stream, content, last)
         for _ in range(self.brings):
             self.streams[stream].arrive(99)
         return self.lines
@@ -73,12 +73,12 @@ class Telling(MemorySource):
         return super().reading(slice_)
 
 
-def test_the_source_settles_once_and_is_then_asked_anew(one: Pipeline) -> None:
+def test_the_source_prepares_once_and_is_then_asked_anew(one: Pipeline) -> None:
     one.source = source = Telling(one.rows)
     assert one.run(max_rows=3).has_more
     assert source.asked == [
         *("content", "ceiling", "look"),
-        *(("settle", None), "content", "ceiling", "plan", "reading"),
+        *(("prepare", None), "content", "ceiling", "plan", "reading"),
         # Its columns may have changed meanwhile.
         *("plan", "content", "reading"),
         "look",
@@ -92,28 +92,28 @@ def test_a_source_learns_when_a_run_that_moved_something_has_nothing_left(one: P
     assert one.source.let_go == [("a", at(5))], "nothing moved"
 
 
-def test_a_look_settles_nothing(one: Pipeline) -> None:
+def test_a_look_prepares_nothing(one: Pipeline) -> None:
     one.run()
     one.source = source = Telling(one.rows)
     assert one.run().exit_code == 0
     assert source.asked == ["content", "ceiling", "look"]
 
 
-def test_an_open_slice_is_finished_before_the_source_settles(one: Pipeline) -> None:
+def test_an_open_slice_is_finished_before_the_source_prepares(one: Pipeline) -> None:
     broken_off(one)
     one.source = source = Telling(one.rows)
     assert one.run().exit_code == 0
-    assert source.asked[:5] == ["reading", "content", ("settle", at(2)), "content", "ceiling"]
-    assert source.settled == [("a", at(2))]
+    assert source.asked[:5] == ["reading", "content", ("prepare", at(2)), "content", "ceiling"]
+    assert source.prepared == [("a", at(2))]
 
 
-def test_a_wanted_reset_is_carried_out_before_the_source_settles(one: Pipeline) -> None:
+def test_a_wanted_reset_is_carried_out_before_the_source_prepares(one: Pipeline) -> None:
     one.run()
     with pytest.raises(Crashed):
         one.open(At("engine.reset_wanted", die)).reset(["a"])
     one.source = source = Telling(one.rows)
     one.run()
-    assert source.settled == [("a", None)]
+    assert source.prepared == [("a", None)]
 
 
 def test_what_settling_brings_is_read_in_the_same_run(one: Pipeline) -> None:
@@ -124,23 +124,23 @@ def test_what_settling_brings_is_read_in_the_same_run(one: Pipeline) -> None:
     assert said == [("info", "2 rows were given their place"), ("info", "registered")]
 
 
-def test_each_stream_settles_for_itself(three: Pipeline) -> None:
+def test_each_stream_prepares_for_itself(three: Pipeline) -> None:
     three.run()
     three.source = source = Telling(three.rows)
     three.rows["c"].arrive(9)
     three.run()
-    assert source.settled == [("a", at(5)), ("b", at(3)), ("c", at(1))]
+    assert source.prepared == [("a", at(5)), ("b", at(3)), ("c", at(1))]
 
 
-def test_a_source_that_the_mark_was_not_made_in_settles_nothing(one: Pipeline) -> None:
+def test_a_source_that_the_mark_was_not_made_in_prepares_nothing(one: Pipeline) -> None:
     one.run(max_rows=2)
     one.source = MemorySource(one.rows, identity="elsewhere")
     assert one.run().exit_code == 2
-    assert one.source.settled == []
+    assert one.source.prepared == []
 
 
-def test_a_stream_that_cannot_settle_fails_alone_and_plans_nothing(three: Pipeline) -> None:
-    three.source = Breaking(three.rows, "settle", StreamFailed("the table is locked", next_step="unlock it"))
+def test_a_stream_that_cannot_prepare_fails_alone_and_plans_nothing(three: Pipeline) -> None:
+    three.source = Breaking(three.rows, "prepare", StreamFailed("the table is locked", next_step="unlock it"))
     eof = three.run()
     assert (eof.exit_code, eof.reason) == (1, "failed: b")
     assert (three.delivered("a"), three.delivered("b"), three.delivered("c")) == ([1, 2, 3, 4, 5], [], [1])
@@ -198,7 +198,7 @@ def test_a_place_where_it_stands_already(one: Pipeline) -> None:
     assert one.open().rewind(["a"], "5").exit_code == 0
     assert one.logs() == ["is at that place already"]
     assert (one.state().version, one.disk()) == (version, disk)
-    assert one.source.settled == [("a", None)], "by the run alone"
+    assert one.source.prepared == [("a", None)], "by the run alone"
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_a_sink_that_disagrees_stops_it(one: Pipeline) -> None:
     assert one.open().rewind(["a"], "1").exit_code == 1
     assert one.error("a").stopped
     assert one.state().stopped is not None
-    assert one.source.settled == [("a", None)], "nothing is let go of, and nothing held, on a mark that may be wrong"
+    assert one.source.prepared == [("a", None)], "nothing is let go of, and nothing held, on a mark that may be wrong"
 
 
 def test_a_signal_ends_it_between_two_streams(three: Pipeline) -> None:
@@ -277,20 +277,20 @@ def test_a_signal_ends_it_between_two_streams(three: Pipeline) -> None:
 # ---------------------------------------------------------------- what lies between may not be removed meanwhile
 
 
-def test_the_source_settles_at_the_place_before_the_mark_goes_back(one: Pipeline) -> None:
+def test_the_source_prepares_at_the_place_before_the_mark_goes_back(one: Pipeline) -> None:
     one.run()
     seen: list[tuple[Any, Any, Any]] = []
 
     def look() -> None:
         state = one.state()
         assert state.last is not None
-        seen.append((one.source.settled[-1], state.intent, state.last.mark))
+        seen.append((one.source.prepared[-1], state.intent, state.last.mark))
 
-    one.open(At("gate.settled", look)).rewind(["a"], "2")
+    one.open(At("gate.prepared", look)).rewind(["a"], "2")
     assert seen == [(("a", at(2)), None, at(5))]
 
 
-def test_a_rewind_that_was_cut_short_is_finished_by_the_next_run_and_settled_where_it_leads(one: Pipeline) -> None:
+def test_a_rewind_that_was_cut_short_is_finished_by_the_next_run_and_prepared_where_it_leads(one: Pipeline) -> None:
     one.run()
     with pytest.raises(Crashed):
         one.open(At("gate.intended", die)).rewind(["a"], "2")
@@ -300,17 +300,17 @@ def test_a_rewind_that_was_cut_short_is_finished_by_the_next_run_and_settled_whe
     assert one.run().exit_code == 0
     assert next((m.step, m.resumed) for m in one.heard(StepDone)) == ("intend", True)
     assert [m.reason for m in one.heard(StateChanged)] == ["rewind", "advance", "advance"]
-    assert one.source.settled[-2:] == [("a", at(2)), ("a", at(2))]
+    assert one.source.prepared[-2:] == [("a", at(2)), ("a", at(2))]
     assert one.delivered() == [1, 2, 3, 3, 4, 4, 5, 5]
 
 
 def test_a_rewind_that_was_cut_short_before_it_began_is_forgotten(one: Pipeline) -> None:
     one.run()
     with pytest.raises(Crashed):
-        one.open(At("gate.settled", die)).rewind(["a"], "2")
+        one.open(At("gate.prepared", die)).rewind(["a"], "2")
     one.rows["a"].arrive(6)
     assert one.run().exit_code == 0
-    assert one.source.settled[-2:] == [("a", at(2)), ("a", at(5))]
+    assert one.source.prepared[-2:] == [("a", at(2)), ("a", at(5))]
     assert one.delivered() == [1, 2, 3, 4, 5, 6]
 
 

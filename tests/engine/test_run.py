@@ -384,12 +384,12 @@ def test_limits_of_one_call_do_not_last(one: Pipeline) -> None:
 def test_progress_is_written_for_the_stream_that_moved_alone(tmp_path: Path) -> None:
     many = Pipeline(str(tmp_path), {f"s{number}": rows(1) for number in range(20)})
     noted: list[set[str]] = []
-    note = many.store.note_run
+    note = many.store.save_progress
 
     def spy(lease: Lease, run: str, *, totals: str, streams: Mapping[str, str]) -> None:
         noted.append(set(streams))
         note(lease, run, totals=totals, streams=streams)
 
-    many.store.note_run = spy  # type: ignore[method-assign]  # a store that is watched
+    many.store.save_progress = spy  # type: ignore[method-assign]  # a store that is watched
     assert many.run().exit_code == 0
     assert sorted(noted, key=sorted) == sorted(({name} for name in many.rows), key=sorted)

@@ -159,10 +159,10 @@ def test_only_its_streams(three: Pipeline) -> None:
 
 
 def refused(pipeline: Pipeline, version: int | None) -> tuple[str | None, str | None]:
-    state, disk, settled = pipeline.state(), pipeline.disk(), list(pipeline.source.settled)
+    state, disk, prepared = pipeline.state(), pipeline.disk(), list(pipeline.source.prepared)
     eof = pipeline.open().undo(["a"], version)
     assert (eof.exit_code, eof.reason) == (2, "failed: a")
-    assert (pipeline.state(), pipeline.disk(), pipeline.source.settled) == (state, disk, settled)
+    assert (pipeline.state(), pipeline.disk(), pipeline.source.prepared) == (state, disk, prepared)
     assert pipeline.store.holder(PIPELINE) is None
     return pipeline.error("a").reason, pipeline.error("a").next_step
 
@@ -203,7 +203,7 @@ def test_a_mark_of_another_source_is_refused(one: Pipeline) -> None:
 
 
 def test_a_place_that_the_source_has_no_more_keeps_the_mark(three: Pipeline) -> None:
-    three.source = Breaking(three.rows, "settle", StreamFailed("gone by retention", next_step="reset it"))
+    three.source = Breaking(three.rows, "prepare", StreamFailed("gone by retention", next_step="reset it"))
     before = three.state("b")
     assert three.open().undo(["b"], 1).exit_code == 1
     assert three.error("b").reason == "gone by retention"
@@ -311,12 +311,12 @@ def test_a_wanted_reset_is_carried_out_and_is_the_change_that_is_undone(one: Pip
 
 
 def test_a_sink_that_disagrees_stops_it(one: Pipeline) -> None:
-    settled = list(one.source.settled)
+    prepared = list(one.source.prepared)
     shutil.rmtree(one.out)
     assert one.open().undo(["a"]).exit_code == 1
     assert one.error("a").stopped
     assert one.state().stopped is not None
-    assert one.source.settled == settled
+    assert one.source.prepared == prepared
 
 
 def test_a_signal_ends_it_between_two_streams(three: Pipeline) -> None:
@@ -328,9 +328,9 @@ def test_a_signal_ends_it_between_two_streams(three: Pipeline) -> None:
 # ---------------------------------------------------------------- what lies between may not be removed meanwhile
 
 
-def test_the_source_settles_at_the_place_before_the_mark_goes_back(one: Pipeline) -> None:
+def test_the_source_prepares_at_the_place_before_the_mark_goes_back(one: Pipeline) -> None:
     seen: list[tuple[Any, Any, Any]] = []
-    look = At("gate.settled", lambda: seen.append((one.source.settled[-1], one.state().intent, mark(one))))
+    look = At("gate.prepared", lambda: seen.append((one.source.prepared[-1], one.state().intent, mark(one))))
     one.open(look).undo(["a"], 1)
     assert seen == [(("a", at(2)), None, at(5))]
 
@@ -338,16 +338,16 @@ def test_the_source_settles_at_the_place_before_the_mark_goes_back(one: Pipeline
 def test_the_source_lets_go_of_nothing_before_the_mark_goes_on(one: Pipeline) -> None:
     """Told of the place ahead and then killed, it could remove what a run from the old mark would read."""
     one.open().rewind(["a"], "1")
-    settled = list(one.source.settled)
+    prepared = list(one.source.prepared)
     with pytest.raises(Crashed):
         one.open(At("gate.intended", die)).undo(["a"])
-    assert one.source.settled == settled
+    assert one.source.prepared == prepared
     assert one.run().exit_code == 0
-    assert one.source.settled[-1] == ("a", at(5))
+    assert one.source.prepared[-1] == ("a", at(5))
     one.open().undo(["a"], 2)
-    settled = list(one.source.settled)
+    prepared = list(one.source.prepared)
     one.open().undo(["a"])
-    assert (mark(one), one.source.settled) == (at(5), settled)
+    assert (mark(one), one.source.prepared) == (at(5), prepared)
 
 
 # ---------------------------------------------------------------- cut short
@@ -367,7 +367,7 @@ def test_an_undo_that_was_cut_short_is_finished_by_the_next_run(one: Pipeline) -
 
 def test_an_undo_that_was_cut_short_before_it_began_is_forgotten(one: Pipeline) -> None:
     with pytest.raises(Crashed):
-        one.open(At("gate.settled", die)).undo(["a"], 1)
+        one.open(At("gate.prepared", die)).undo(["a"], 1)
     one.rows["a"].arrive(6)
     assert one.run().exit_code == 0
     assert one.delivered() == [1, 2, 3, 4, 5, 6]

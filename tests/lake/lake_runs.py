@@ -14,7 +14,7 @@ from penstock.core.messages import Log, Message, StreamStatus
 from penstock.engine import Engine, Settings
 from penstock.lake.options import LakeOptions
 from penstock.lake.place import Place
-from penstock.ports import Context, Mover, NoSpark, Owner, Quiet, Sink, Source, Spark
+from penstock.ports import Context, Mover, NoProbe, NoSpark, Owner, Sink, Source, Spark
 from penstock.sinks import files
 from penstock.sinks import lake as lake_sink
 from penstock.sources import lake as lake_source
@@ -42,7 +42,7 @@ class World:
         return Place.of(LakeOptions.model_validate(self.options), folder=str(self.folder), pipeline=self.pipeline)
 
     def context(self, pipeline: str) -> Context:
-        return Context(pipeline, str(self.folder), Quiet(), spark=self.spark, mover=self.mover)
+        return Context(pipeline, str(self.folder), NoProbe(), spark=self.spark, mover=self.mover)
 
     def sink(self, **stream: Any) -> lake_sink.LakeSink:
         """The sink of the pipeline that lands; options are those of its stream `s`."""
@@ -76,7 +76,7 @@ class World:
             store=self.store,
             mover=self.mover,
             clock=Clock(),
-            probe=Quiet(),
+            probe=NoProbe(),
             owner=Owner(f"owner{next(_numbers)}", "here", 1),
             gone=lambda _: True,
             emit=self.said.append,

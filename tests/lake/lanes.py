@@ -16,7 +16,7 @@ from penstock.lake import names
 from penstock.lake.place import Place
 from penstock.lake.standing import Standing
 from penstock.lake.tables import load, standing_of
-from penstock.ports import Context, NoSpark, Probe, Quiet, Spark
+from penstock.ports import Context, NoProbe, NoSpark, Probe, Spark
 from penstock.sinks.lake import LakeSink, Options, StreamOptions, build
 from penstock.testing.contracts.delivery import CONTENT
 
@@ -56,7 +56,7 @@ class Lane:
 
     def sink(self, probe: Probe | None = None) -> LakeSink:
         merge = StreamOptions(mode="merge", key=("id",)) if self.mode == "merge" else StreamOptions()
-        context = Context(self.pipeline, str(self.folder), probe or Quiet(), self.spark, say=self.say)
+        context = Context(self.pipeline, str(self.folder), probe or NoProbe(), self.spark, say=self.say)
         return build(Options(namespace=self.namespace), {STREAM: merge}, context)
 
     def say(self, stream: str, text: str) -> None:

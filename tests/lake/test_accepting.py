@@ -23,7 +23,7 @@ from penstock.lake.foreign import accept
 from penstock.lake.landing import current_files
 from penstock.lake.readers import tell
 from penstock.lake.upkeep.run import keep
-from penstock.ports import Quiet, StreamInfo
+from penstock.ports import NoProbe, StreamInfo
 from penstock.testing.doubles import LoopMover
 
 
@@ -80,7 +80,7 @@ def stopped(lake: Kept, why: str) -> str:
 
 
 def accepted(lake: Kept, **options: Any) -> list[str]:
-    return accept(lake.place, "s", LoopMover, Quiet(), **options)
+    return accept(lake.place, "s", LoopMover, NoProbe(), **options)
 
 
 def test_everybody_stops_and_the_command_that_is_named_leads_out(stuck: Kept) -> None:

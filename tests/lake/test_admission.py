@@ -122,12 +122,12 @@ def test_a_key_that_several_rows_share_is_compared_by_the_cursor(tmp_path: Path)
     content: Document = {"columns": [{"name": n, "type": "int64"} for n in ("id", "email", "at")]}
     by_id, by_email = (sink_for(lake, "in", mode="merge", key=[key]) for key in ("id", "email"))
     for sink, wanted in ((by_id, None), (by_email, "at")):
-        sink.expect([stream])
+        sink.begin_run([stream])
         sink.check(stream, content)
         assert sink.newer_than("orders") == wanted
         assert any("the highest at" in remark.text for remark in sink.explain(stream, content)) == bool(wanted)
     named = sink_for(lake, "in", mode="merge", key=["email"], newer_than="id")
-    named.expect([stream])
+    named.begin_run([stream])
     assert named.newer_than("orders") == "id"
 
 
@@ -151,7 +151,7 @@ def test_a_source_in_order_needs_no_column(tmp_path: Path) -> None:
     lake.land(orders(1, 3))
     (stream,) = lake.source("copy").catalog()
     sink = sink_for(lake, "copy", mode="merge", key=["note"])
-    sink.expect([stream])
+    sink.begin_run([stream])
     assert sink.newer_than("orders") is None
 
 

@@ -13,7 +13,7 @@ from penstock.core.messages import Eof, Log, Message
 from penstock.engine import Engine, Settings
 from penstock.lake import names
 from penstock.links.spark import SparkHouse
-from penstock.ports import Context, Owner, Quiet
+from penstock.ports import Context, NoProbe, Owner
 from penstock.sinks import files
 from penstock.sources import lake
 from penstock.testing.doubles import Clock, LoopMover
@@ -32,7 +32,7 @@ class Export:
 
     def run(self) -> Eof:
         self.runs += 1
-        context = Context("export", str(self.lane.folder), Quiet(), mover=LoopMover)
+        context = Context("export", str(self.lane.folder), NoProbe(), mover=LoopMover)
 
         def hear(message: Message) -> None:
             if isinstance(message, Log):
@@ -45,7 +45,7 @@ class Export:
             store=self.store,
             mover=LoopMover,
             clock=self.clock,
-            probe=Quiet(),
+            probe=NoProbe(),
             owner=Owner(f"run {self.runs}", "here", 1),
             gone=lambda _: True,
             emit=hear,

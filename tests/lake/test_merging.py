@@ -21,7 +21,7 @@ from penstock.lake.landing import Landed, Landing
 from penstock.lake.merging import Merging
 from penstock.lake.tables import LostRace
 from penstock.links.spark.house import SparkHouse
-from penstock.ports import Context, NoSpark, Quiet, StreamInfo
+from penstock.ports import Context, NoProbe, NoSpark, StreamInfo
 from penstock.sinks.lake import Options, StreamOptions, build
 
 
@@ -36,7 +36,7 @@ def test_a_race_that_spark_lost_is_a_lost_race(tmp_path: Path, said: str, meant:
     lake = Lake(tmp_path)
     lake.land(orders(1, 3))
     slice_ = following(None, pipeline="another", stream="s", upto=Mark.of({"n": 1}), content={"columns": []})
-    merging = Merging(Landing(lake.place, "orders", slice_, "a1", Quiet()), ("id",), NoSpark())
+    merging = Merging(Landing(lake.place, "orders", slice_, "a1", NoProbe()), ("id",), NoSpark())
     table = lake.catalog().load_table("shop.orders")
     snapshot = table.current_snapshot()
     assert snapshot
@@ -48,7 +48,7 @@ def test_a_race_that_spark_lost_is_a_lost_race(tmp_path: Path, said: str, meant:
 
 def test_it_is_said_that_a_merge_writes_whole_rows(tmp_path: Path) -> None:
     """So that a column which is gone at the source is NULL in the new version of a row."""
-    context = Context(pipeline="shop", folder=str(tmp_path), probe=Quiet())
+    context = Context(pipeline="shop", folder=str(tmp_path), probe=NoProbe())
     stream = StreamInfo("orders", Kind.ROWS, ("id",))
     columns: list[Any] = [{"name": "id", "type": "int64"}, {"name": "note", "type": "string"}]
     content: Document = {"columns": columns, "drift": {"reads": columns[:1], "quarantined": []}}

@@ -18,7 +18,7 @@ from penstock.lake.upkeep.compaction import compact
 from penstock.lake.upkeep.options import UpkeepOptions
 from penstock.lake.upkeep.work import Work
 from penstock.links.spark import SparkHouse
-from penstock.ports import Quiet
+from penstock.ports import NoProbe
 from penstock.testing.doubles import LoopMover
 
 # Spark's Python leaves its sockets to the garbage collector.
@@ -65,7 +65,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     for rows in CUSTOMERS:
         made.land(rows, table="customers", changes=True, key=["id"])
     # One of them in a file that Spark has written.
-    work = Work(made.place, "customers", UpkeepOptions(), house, LoopMover, Quiet(), datetime.now(UTC))
+    work = Work(made.place, "customers", UpkeepOptions(), house, LoopMover, NoProbe(), datetime.now(UTC))
     assert [done.text[:22] for done in compact(work)] == ["rewrote 4 files as 1: "]
     house.close()
     return made

@@ -16,7 +16,7 @@ from penstock.core.messages import Message, Status, StreamStatus
 from penstock.engine import Engine, Settings
 from penstock.lake import names
 from penstock.lake.tables import catalog, load
-from penstock.ports import Owner, Quiet
+from penstock.ports import NoProbe, Owner
 from penstock.testing.doubles import LoopMover, MemorySource
 
 
@@ -40,11 +40,11 @@ def said(world: LakeWorld, verb: str = "run") -> StreamStatus:
     engine = Engine(
         "p",
         source=MemorySource({"s": world.rows}),
-        sink=world.sink(Quiet()),
+        sink=world.sink(NoProbe()),
         store=world.store,
         mover=LoopMover,
         clock=world.clock,
-        probe=Quiet(),
+        probe=NoProbe(),
         owner=Owner(verb, "here", 1),
         gone=lambda _: True,
         emit=heard.append,

@@ -20,7 +20,7 @@ from penstock.core.slices import Kind, Part, Slice, following
 from penstock.errors import StreamRefused
 from penstock.links.arrow_types import arrow_type
 from penstock.links.spark.frame import frame_schema, job, read_parts
-from penstock.ports import Budget, Left, Offered, Planned, Reading, Remark, StreamInfo
+from penstock.ports import Budget, DiscoveredStream, Planned, Reading, Remaining, Remark, StreamInfo
 from penstock.shaping.options import Shape
 from penstock.shaping.rules import own
 from penstock.shaping.source import Shaped
@@ -45,7 +45,7 @@ class People:
     def catalog(self) -> Sequence[StreamInfo]:
         return [StreamInfo(name, Kind.ROWS, self.key, ("born", "id")) for name in ("people", "others")]
 
-    def offers(self) -> Sequence[Offered]:
+    def discover(self) -> Sequence[DiscoveredStream]:
         return []
 
     def content(self, stream: str) -> Document:
@@ -55,14 +55,14 @@ class People:
         self.same("accept", content)
         self.same("accept", parse(last.content))
 
-    def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
-        self.same("settle", content)
+    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+        self.same("prepare", content)
         if last:
-            self.same("settle", parse(last.content))
-        return ["settled"]
+            self.same("prepare", parse(last.content))
+        return ["prepared"]
 
-    def reached(self, stream: str, last: Position) -> None:
-        self.same("reached", parse(last.content))
+    def caught_up(self, stream: str, last: Position) -> None:
+        self.same("caught_up", parse(last.content))
 
     def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
         self.same("ceiling", content)
@@ -74,9 +74,9 @@ class People:
         self.same("plan", content)
         return Planned(Mark.of({"all": True}), rows=self.table.num_rows) if after is None else None
 
-    def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
-        self.same("left", content)
-        return Left(self.table.num_rows if after is None else 0, exact=True)
+    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
+        self.same("remaining", content)
+        return Remaining(self.table.num_rows if after is None else 0, exact=True)
 
     def explain(self, stream: str, content: Document) -> Sequence[Remark]:
         self.same("explain", content)
@@ -87,10 +87,10 @@ class People:
         self.same("reading", parse(slice_.content))
         yield Reading(Given(self.table.to_batches(), self.table.schema), [Part(0, "{}")], changed=["a line"])
 
-    def rewound(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
-        self.same("rewound", content)
+    def mark_at(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+        self.same("mark_at", content)
         if last:
-            self.same("rewound", parse(last.content))
+            self.same("mark_at", parse(last.content))
         return None
 
     def describe(self, mark: Mark | None) -> str:
@@ -156,18 +156,29 @@ def test_the_source_inside_gets_back_its_own_content_everywhere() -> None:
     content, last = source.content("people"), slice_.position
     source.connect()
     source.accept("people", last, content)
-    assert source.settle("people", content, last) == ["settled"]
+    assert source.prepare("people", content, last) == ["prepared"]
     ceiling = source.ceiling("people", content, "run", last.mark)
     assert ceiling is not None
     source.plan("people", content, None, ceiling, ALL)
-    source.left("people", content, None, ceiling)
+    source.remaining("people", content, None, ceiling)
     source.explain("people", content)
-    source.rewound("people", content, last, "0")
-    source.reached("people", last)
+    source.mark_at("people", content, last, "0")
+    source.caught_up("people", last)
     assert rows(source, slice_).column_names == ["n", "email", "phone", "paid", "total", "born"]
     assert source.describe(None) == "described"
     source.close()
-    methods = {"accept", "settle", "ceiling", "plan", "left", "explain", "rewound", "reached", "reading", "close"}
+    methods = {
+        "accept",
+        "prepare",
+        "ceiling",
+        "plan",
+        "remaining",
+        "explain",
+        "mark_at",
+        "caught_up",
+        "reading",
+        "close",
+    }
     assert set(inside.seen) == methods
 
 
@@ -215,11 +226,11 @@ def test_another_salt_is_another_content_and_is_told_until_a_slice_has_it() -> N
     last = slice_of(one).position
     content = two.content("people")
     assert canonical(content) != last.content
-    [_, told] = two.settle("people", content, last)
+    [_, told] = two.prepare("people", content, last)
     assert "the salt has changed" in told
-    assert one.settle("people", one.content("people"), last) == ["settled"]
-    assert two.settle("people", content, slice_of(two).position) == ["settled"]
-    assert two.settle("people", content, slice_of(shaped()).position) == ["settled"]
+    assert one.prepare("people", one.content("people"), last) == ["prepared"]
+    assert two.prepare("people", content, slice_of(two).position) == ["prepared"]
+    assert two.prepare("people", content, slice_of(shaped()).position) == ["prepared"]
 
 
 # ---------------------------------------------------------------- mistakes
@@ -286,7 +297,7 @@ def test_a_filter_that_cannot_be_used_is_refused_where_there_is_something_to_rea
     content = source.content("people")
     for ask in (
         lambda: source.plan("people", content, None, {"rows": 4}, ALL),
-        lambda: source.settle("people", content, None),
+        lambda: source.prepare("people", content, None),
         lambda: source.explain("people", content),
     ):
         with pytest.raises(StreamRefused, match="emial") as refused:
@@ -364,8 +375,8 @@ def test_how_many_rows_a_filter_lets_through_is_not_known_before() -> None:
     planned = source.plan("people", content, None, {"rows": 4}, ALL)
     assert planned is not None
     assert planned.rows is None
-    assert source.left("people", content, None, {"rows": 4}) == Left(4, exact=False)
-    assert source.left("people", content, Mark.of({"all": True}), {"rows": 4}) == Left(0, exact=True)
+    assert source.remaining("people", content, None, {"rows": 4}) == Remaining(4, exact=False)
+    assert source.remaining("people", content, Mark.of({"all": True}), {"rows": 4}) == Remaining(0, exact=True)
 
 
 LOOK = """

@@ -31,7 +31,7 @@ from penstock.errors import StreamStopped
 from penstock.lake import names
 from penstock.lake.foreign import accept
 from penstock.lake.upkeep.run import STEPS, keep
-from penstock.ports import Context, NoSpark, Probe, Quiet, Sink, Source, Spark
+from penstock.ports import Context, NoProbe, NoSpark, Probe, Sink, Source, Spark
 from penstock.testing.doubles import LoopMover
 from tests.lake.upkeep.kept import Kept, house_for
 from tests.soak.foreign_writers import Others
@@ -70,7 +70,7 @@ class Stirring:
 class Stirred(Kept):
     """The table, its writer and its readers, all with that probe."""
 
-    probe: Probe = field(default_factory=Quiet)
+    probe: Probe = field(default_factory=NoProbe)
 
     def context(self, pipeline: str, probe: Probe | None = None) -> Context:
         return super().context(pipeline, probe or self.probe)
@@ -172,7 +172,7 @@ class Soak:
     def _accept(self) -> None:
         """The command that the stop names; which rows it puts in doubt for whom."""
         others, self.stirring.others = self.stirring.others, None
-        lines = accept(self.lake.place, "s", LoopMover, Quiet())
+        lines = accept(self.lake.place, "s", LoopMover, NoProbe())
         self.stirring.others = others
         self.counts["accepted"] += 1
         ranges = [(int(found[1]), int(found[2])) for line in lines if (found := DOUBT.search(line))]

@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.core.documents import Document, canonical, parse
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Part, Slice
-from penstock.ports import Budget, Left, Offered, Planned, Reading, Remark, StreamInfo
+from penstock.ports import Budget, DiscoveredStream, Planned, Reading, Remaining, Remark, StreamInfo
 from penstock.testing.contents import columns_of as columns_in
 
 #: columns of a log row and of a change, beside the place in its feed
@@ -116,10 +116,10 @@ class FeedSource:
     def accept(self, stream: str, last: Position, content: Document) -> None:
         return None
 
-    def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
         return ()
 
-    def reached(self, stream: str, last: Position) -> None:
+    def caught_up(self, stream: str, last: Position) -> None:
         return None
 
     def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
@@ -133,11 +133,11 @@ class FeedSource:
         upto = min(top, at + SLICE)
         return Planned(Mark.of({"place": upto}), rows=upto - at) if upto > at else None
 
-    def offers(self) -> Sequence[Offered]:
+    def discover(self) -> Sequence[DiscoveredStream]:
         raise NotImplementedError
 
-    def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
-        return Left(None)
+    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
+        return Remaining(None)
 
     def explain(self, stream: str, content: Document) -> Sequence[Remark]:
         raise NotImplementedError
@@ -151,7 +151,7 @@ class FeedSource:
         ]
         yield Reading(_FeedReader(self.feed), parts)
 
-    def rewound(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+    def mark_at(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
         raise NotImplementedError
 
     def describe(self, mark: Mark | None) -> str:

@@ -13,7 +13,7 @@ from tests.sources.tables import source
 from penstock.core.documents import Document, canonical
 from penstock.core.marks import Position
 from penstock.core.slices import Slice, following
-from penstock.ports import Budget, Left
+from penstock.ports import Budget, Remaining
 from penstock.sources.postgres import PostgresSource
 
 STAMPED = """
@@ -38,7 +38,7 @@ class Run:
 
     ids: list[int]
     ceiling: Document | None
-    left: Left | None
+    left: Remaining | None
     #: slices that went through, those without rows too
     slices: int
 
@@ -73,7 +73,7 @@ class Reads:
             origin.accept("t", self.last, content)
         mark = self.last.mark if self.last else None
         ceiling = origin.ceiling("t", content, f"run {self.runs}", mark)
-        left = origin.left("t", content, mark, ceiling) if ceiling else None
+        left = origin.remaining("t", content, mark, ceiling) if ceiling else None
         found = Run([], ceiling, left, 0)
         while ceiling is not None:
             slice_ = self.planned(origin, content, ceiling)

@@ -7,7 +7,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from penstock.ports import Context, Quiet
+from penstock.ports import Context, NoProbe
 from penstock.sources.postgres import Options, PostgresSource, StreamOptions, build
 
 ORDERS = """
@@ -34,7 +34,7 @@ OPENED: list[PostgresSource] = []
 def source(url: str, streams: Mapping[str, Mapping[str, Any]] | None = None, **options: Any) -> PostgresSource:
     """A source as a pipeline file would build it."""
     said = {name: StreamOptions.model_validate(stream) for name, stream in (streams or {}).items()}
-    context = Context(pipeline="shop", folder=".", probe=Quiet())
+    context = Context(pipeline="shop", folder=".", probe=NoProbe())
     OPENED.append(build(Options.model_validate({"url": url, **options}), said, context))
     return OPENED[-1]
 

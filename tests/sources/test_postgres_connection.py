@@ -302,11 +302,11 @@ class TestTheRegistry:
         execute(database, ORDERS, "INSERT INTO orders (updated_at) VALUES (now())")
         code = """
 import sys
-from penstock.ports import Budget, Context, Quiet
+from penstock.ports import Budget, Context, NoProbe
 from penstock import sources
 module = sources.load("postgres")
 stream = module.StreamOptions(cursor="updated_at", tiebreaker="id")
-source = module.build(module.Options(url=sys.argv[1]), {"orders": stream}, Context("p", ".", Quiet()))
+source = module.build(module.Options(url=sys.argv[1]), {"orders": stream}, Context("p", ".", NoProbe()))
 source.connect()
 source.catalog()
 content = source.content("orders")

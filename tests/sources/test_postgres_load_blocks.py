@@ -91,7 +91,7 @@ def test_marks_and_what_is_left_are_told(table: str) -> None:
     assert load.turn()
     assert load.words == ["first load, up to block 9"]
     assert load.last
-    left = load.open().left("t", load.content, load.last.mark, load.ceiling)
+    left = load.open().remaining("t", load.content, load.last.mark, load.ceiling)
     assert left.rows == pytest.approx(1000 - len(load.rows), abs=50)
 
 

@@ -277,7 +277,7 @@ class TestPermissions:
         assert load.begin().ceiling
         assert load.last
         assert load.ceiling
-        left = load.open().left("t", load.content, load.last.mark, load.ceiling)
+        left = load.open().remaining("t", load.content, load.last.mark, load.ceiling)
         assert left.warning == (
             f"rows from below the mark are left out (`hidden_partitions: skip`): user {name} may not read public.t7, "
             "attached since, by its own name"

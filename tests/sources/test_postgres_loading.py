@@ -377,5 +377,8 @@ class TestWords:
         origin, content = load.open(), load.content
         assert load.last
         mark = load.last.mark
-        assert origin.left("t", content, mark, load.ceiling).rows == 601
-        assert origin.left("t", content, mark, {**load.ceiling, "key": ["2026-01-01 00:00:00+00", "1001"]}).rows == 602
+        assert origin.remaining("t", content, mark, load.ceiling).rows == 601
+        assert (
+            origin.remaining("t", content, mark, {**load.ceiling, "key": ["2026-01-01 00:00:00+00", "1001"]}).rows
+            == 602
+        )

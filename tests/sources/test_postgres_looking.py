@@ -7,7 +7,7 @@ from tests.sources.tables import ORDERS, execute, rows, source
 
 from penstock.core.documents import Document
 from penstock.core.marks import Mark
-from penstock.ports import Budget, Left
+from penstock.ports import Budget, Remaining
 from penstock.sources.postgres import PostgresSource
 from penstock.sources.postgres.offer import proposals
 
@@ -21,7 +21,7 @@ TIE = "UPDATE orders SET updated_at = '2026-06-01Z'"
 
 
 class TestWhatIsLeft:
-    def asked(self, url: str, read: int, **options: Any) -> tuple[Left, PostgresSource, Mark, Document]:
+    def asked(self, url: str, read: int, **options: Any) -> tuple[Remaining, PostgresSource, Mark, Document]:
         """What is left after so many rows."""
         origin = source(url, {"orders": options or KEYSET})
         content = origin.content("orders")
@@ -29,7 +29,7 @@ class TestWhatIsLeft:
         assert ceiling is not None
         planned = origin.plan("orders", content, None, ceiling, Budget(1 << 30, rows=read))
         assert planned is not None
-        return origin.left("orders", content, planned.upto, ceiling), origin, planned.upto, ceiling
+        return origin.remaining("orders", content, planned.upto, ceiling), origin, planned.upto, ceiling
 
     @pytest.mark.parametrize("prepared", [("VACUUM orders",), ("ANALYZE orders",), (TIE, "VACUUM ANALYZE orders")])
     @pytest.mark.parametrize("options", [KEYSET, {"cursor": "id", "unique": True}], ids=["time", "number"])
@@ -54,7 +54,7 @@ class TestWhatIsLeft:
         before = self.counted(database)
         content = origin.content("orders")
         for _ in range(10):
-            origin.left("orders", content, mark, ceiling)
+            origin.remaining("orders", content, mark, ceiling)
         origin.close()
         after = self.counted(database)
         assert after - before <= 10 * 12_000
@@ -71,7 +71,7 @@ class TestWhatIsLeft:
         origin = source(database, {"orders": {}, "seen": {}})
         for stream in ("orders", "seen"):
             content = origin.content(stream)
-            assert origin.left(stream, content, None, {"run": "one"}) == Left(MANY)
+            assert origin.remaining(stream, content, None, {"run": "one"}) == Remaining(MANY)
 
     @pytest.mark.parametrize("options", [KEYSET, {}], ids=["keyset", "refresh"])
     def test_a_condition_is_counted(self, database: str, options: dict[str, Any]) -> None:
@@ -80,7 +80,7 @@ class TestWhatIsLeft:
         content = origin.content("orders")
         ceiling = origin.ceiling("orders", content, "run")
         assert ceiling is not None
-        left = origin.left("orders", content, None, ceiling)
+        left = origin.remaining("orders", content, None, ceiling)
         assert (left.rows, left.exact) == (300, True)
         planned = origin.plan("orders", content, None, ceiling, Budget(1 << 30))
         assert planned
@@ -89,7 +89,7 @@ class TestWhatIsLeft:
         if options:
             ceiling = origin.ceiling("orders", content, "another run")
             assert ceiling is not None
-        left = origin.left("orders", content, None, ceiling)
+        left = origin.remaining("orders", content, None, ceiling)
         assert not left.exact
         assert left.rows is not None
         assert left.rows < MANY / 2
@@ -125,7 +125,7 @@ class TestWhatIsLeft:
         execute(database, "CREATE TABLE kinds (name text PRIMARY KEY)", "INSERT INTO kinds VALUES ('a'), ('b')")
         origin = source(database, {"kinds": {}})
         content = origin.content("kinds")
-        assert origin.left("kinds", content, None, {"run": "one"}) == Left(2, exact=True)
+        assert origin.remaining("kinds", content, None, {"run": "one"}) == Remaining(2, exact=True)
 
 
 class TestGuarantees:

@@ -70,7 +70,7 @@ def test_going_back_brings_them(database: str) -> None:
     assert warning(reads)
     origin = reads.open()
     assert reads.last
-    reads.last = replace(reads.last, mark=origin.rewound("t", origin.content("t"), reads.last, DAY))
+    reads.last = replace(reads.last, mark=origin.mark_at("t", origin.content("t"), reads.last, DAY))
     assert 1 in reads.run().ids
     assert warning(reads) is None
 

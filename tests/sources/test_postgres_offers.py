@@ -9,7 +9,7 @@ import pytest
 from tests.sources.tables import execute, rows, source
 
 from penstock.errors import InputError
-from penstock.ports import Offered
+from penstock.ports import DiscoveredStream
 from penstock.sources.postgres.offer import proposals
 from penstock.testing.postgres import PostgresServer
 
@@ -24,8 +24,8 @@ TRIGGER = "CREATE TRIGGER touched BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTI
 BY_TIME = {"cursor": "updated_at", "tiebreaker": "id"}
 
 
-def offered(url: str, name: str = "t", **options: Any) -> Offered:
-    [found] = [each for each in source(url, **options).offers() if each.name == name]
+def offered(url: str, name: str = "t", **options: Any) -> DiscoveredStream:
+    [found] = [each for each in source(url, **options).discover() if each.name == name]
     return found
 
 
@@ -202,14 +202,14 @@ class TestWhatElseThereIs:
             "CREATE INDEX ON t (updated_at, id)",
             "ANALYZE t",
         )
-        [found] = source(database).offers()
+        [found] = source(database).discover()
         assert (found.name, found.what, found.rows) == ("t", "partitioned table", 100)
         assert found.bytes
         assert found.options == BY_TIME
 
     def test_views_have_no_key(self, database: str) -> None:
         execute(database, STAMPED, "CREATE VIEW v AS SELECT * FROM t", "CREATE MATERIALIZED VIEW m AS SELECT * FROM t")
-        assert [(each.name, each.what, dict(each.options)) for each in source(database).offers()] == [
+        assert [(each.name, each.what, dict(each.options)) for each in source(database).discover()] == [
             ("m", "materialized view", {}),
             ("t", "table", {}),
             ("v", "view", {}),
@@ -223,13 +223,13 @@ class TestWhatElseThereIs:
 
     def test_what_an_extension_brings_is_not_offered(self, database: str) -> None:
         execute(database, "CREATE EXTENSION pg_stat_statements", STAMPED)
-        assert [each.name for each in source(database).offers()] == ["t"]
+        assert [each.name for each in source(database).discover()] == ["t"]
 
     @pytest.mark.parametrize("name", ["a/b", "a.b", 'a"b', " a", "a\nb: {}", "..", "Größe $x", "${HOME}", "#", "null"])
     def test_a_table_of_any_name_is_a_stream(self, database: str, name: str) -> None:
         with psycopg.connect(database, autocommit=True) as db:
             db.execute(psycopg.sql.SQL("CREATE TABLE {} (id int)").format(psycopg.sql.Identifier(name)))
-        [found] = source(database).offers()
+        [found] = source(database).discover()
         other = source(database, {found.name: found.options})
         assert other.content(found.name)
         assert "/" not in found.name
@@ -237,15 +237,15 @@ class TestWhatElseThereIs:
 
     def test_two_names_that_become_one_are_told_apart(self, database: str) -> None:
         execute(database, 'CREATE TABLE "a/b" (id int)', 'CREATE TABLE "a b" (id int)', 'CREATE TABLE "a_b" (id int)')
-        names = [each.name for each in source(database).offers()]
+        names = [each.name for each in source(database).discover()]
         assert len(set(names)) == 3
 
     def test_a_schema_that_is_not_there_is_named(self, database: str) -> None:
         with pytest.raises(InputError, match=r"there is no schema publik .*did you mean public"):
-            source(database, schema="publik").offers()
+            source(database, schema="publik").discover()
 
     def test_an_empty_schema_offers_nothing(self, database: str) -> None:
-        assert list(source(database).offers()) == []
+        assert list(source(database).discover()) == []
 
 
 class TestPermissions:

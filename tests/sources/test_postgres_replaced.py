@@ -106,7 +106,7 @@ def test_going_back_accepts_it_too(numbered: Reads) -> None:
     stop(numbered)
     assert numbered.last
     origin = numbered.open()
-    mark = origin.rewound("t", origin.content("t"), numbered.last, "18")
+    mark = origin.mark_at("t", origin.content("t"), numbered.last, "18")
     numbered.last = replace(numbered.last, mark=mark)
     assert numbered.run().ids == [18, 19, 20]
 

@@ -27,7 +27,7 @@ class TestRewinding:
 
     def to(self, load: Loader, value: str) -> Mark | None:
         origin = load.open()
-        return origin.rewound("t", origin.content("t"), load.last, value)
+        return origin.mark_at("t", origin.content("t"), load.last, value)
 
     def test_everything_from_a_value_on_is_read_again(self, database: str, load: Loader) -> None:
         mark = self.to(load, "2024-01-01 00:01:00Z")

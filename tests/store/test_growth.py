@@ -75,7 +75,7 @@ def test_runs_and_changes_at_their_limits_take_no_more_space(tmp_path: Path) -> 
             run = f"r{number}"
             store.start_run(lease, run, now=NOW)
             at = move(store, lease, at, number)
-            store.note_run(lease, run, totals="{}", streams={"orders": "{}"})
+            store.save_progress(lease, run, totals="{}", streams={"orders": "{}"})
             store.end_run(lease, run, now=NOW, status="complete", has_more=False, totals="{}", streams={})
             if number in (149, 299):
                 with closing(sqlite3.connect(path)) as connection:

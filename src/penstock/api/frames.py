@@ -21,7 +21,7 @@ from penstock.core.drift import columns_of, type_of
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Slice, following
 from penstock.errors import UNTOUCHED, PenstockError, StreamRefused
-from penstock.ports import Budget, Context, Mover, Quiet, Reading, Source
+from penstock.ports import Budget, Context, Mover, NoProbe, Reading, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +67,7 @@ class _Stream:
         self._changes = changes
 
     def frame(self, after: Mark | None, spool: str | os.PathLike[str] | None) -> DataFrame:
-        context = Context(self._pipeline, self._file.folder, Quiet(), mover=_no_rewriting)
+        context = Context(self._pipeline, self._file.folder, NoProbe(), mover=_no_rewriting)
         with closing(wiring.build_source(self._file, self._pipeline, context)) as source:
             source.connect()
             self._must_be_known(source)

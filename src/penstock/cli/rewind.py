@@ -122,7 +122,7 @@ def _told(source: Source, stream: str, state: StreamState, to: str) -> str:
         return f"{first}it is at its beginning: there is nothing to rewind"
     content = source.content(stream)
     source.accept(stream, last, content)
-    mark = source.rewound(stream, content, last, to)
+    mark = source.mark_at(stream, content, last, to)
     if mark == last.mark:
         return f"{first}it is at that place: {source.describe(mark)}"
     return f"{first}from {source.describe(last.mark)} to {source.describe(mark)}; the next run reads on from there"

@@ -123,7 +123,7 @@ class StepDone(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Remaining(Message):
+class RowsRemaining(Message):
     """What a stream has before it at this moment, the slice at hand included."""
 
     type: ClassVar[str] = "remaining"
@@ -205,7 +205,7 @@ TYPES: dict[str, type[Message]] = {
         ConnectionStatus,
         MoverStatus,
         StepDone,
-        Remaining,
+        RowsRemaining,
         StateChanged,
         Log,
         Eof,

@@ -18,7 +18,7 @@ from penstock.core.messages import (
     Message,
     MessageRefused,
     MoverStatus,
-    Remaining,
+    RowsRemaining,
     StateChanged,
     Status,
     StepDone,
@@ -240,7 +240,7 @@ def _(message: StepDone, progress: Progress) -> Progress:
 
 
 @_apply.register
-def _(message: Remaining, progress: Progress) -> Progress:
+def _(message: RowsRemaining, progress: Progress) -> Progress:
     return _with(
         progress,
         message.stream,

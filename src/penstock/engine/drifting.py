@@ -34,7 +34,7 @@ _COPIED = {
 }
 
 
-def before(state: StreamState) -> dict[str, Any] | None:
+def last_content(state: StreamState) -> dict[str, Any] | None:
     """What the last slice was made of."""
     return parse(state.last.content) if state.last else None
 
@@ -60,7 +60,7 @@ def lines(
     return found
 
 
-def told(
+def describe_changes(
     stream: str,
     last: Mapping[str, Any] | None,
     content: Mapping[str, Any],
@@ -74,7 +74,7 @@ def told(
         yield Log(level="warning" if put_aside else change.level, stream=stream, text=line)
 
 
-def reminder(stream: str, content: Mapping[str, Any]) -> Iterator[Log]:
+def remind(stream: str, content: Mapping[str, Any]) -> Iterator[Log]:
     """What is said in every run as long as values may be put aside."""
     aside = quarantined(content)
     if aside:
@@ -83,7 +83,7 @@ def reminder(stream: str, content: Mapping[str, Any]) -> Iterator[Log]:
         yield Log(level="warning", stream=stream, text=text)
 
 
-def otherwise(slice_: Slice, changed: Sequence[str], policy: str) -> Iterator[Log]:
+def describe_missing(slice_: Slice, changed: Sequence[str], policy: str) -> Iterator[Log]:
     """A slice that is open while its source has changed: what it lacks is said, or refused where columns are frozen."""
     if changed and policy == FREEZE:
         raise StreamRefused(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from penstock.core.documents import Document
 from penstock.core.drift import EVOLVE, followed, kept
 from penstock.core.marks import Mark, Position
-from penstock.core.messages import Log, Message, Remaining, StateChanged, StepDone
+from penstock.core.messages import Log, Message, RowsRemaining, StateChanged, StepDone
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Receipt, Slice, Verdict, faults_of, following, verdict
 from penstock.engine import drifting, undoing
@@ -64,7 +64,7 @@ class Gate:
     mover: Callable[[], Mover]
     clock: Clock
     probe: Probe
-    say: Callable[[Message], None]
+    emit: Callable[[Message], None]
     slice_bytes: int
     workers: Callable[[], int]
     #: rows the run may still move; asked anew for every slice
@@ -75,21 +75,21 @@ class Gate:
     #: Arrow bytes per row of the last slice
     row_bytes: float | None = None
     #: whether the source has put in order what this run needs
-    settled: bool = False
+    is_prepared: bool = False
     #: whether this run has taken a slice of it through
-    moved: bool = False
+    has_moved: bool = False
     #: the last slice that this run has taken through
-    delivered: Position | None = None
+    last_delivered: Position | None = None
     #: a refresh that was open, and that this run has read: there is no need for a second one
-    refreshed: str | None = None
+    finished_refresh: str | None = None
     #: whether this run has warned of someone who keeps rows from being read
-    warned: bool = False
+    has_warned: bool = False
     #: what happens when its columns change: evolve, freeze or quarantine
     drift: str = EVOLVE
     #: what the sink held when this run looked; None: nothing, or nobody has asked
-    last: Position | None = None
+    sink_position: Position | None = None
     #: columns that were dropped at the source, as the user says, although a new one looks like a rename
-    dropped: Collection[str] = ()
+    dropped_columns: Collection[str] = ()
 
     @property
     def stream(self) -> str:
@@ -106,54 +106,54 @@ class Gate:
         self.probe.at("gate.started")
         slice_ = state.intent
         if slice_ is None:
-            self.greet(state)
+            self.compare_with_sink(state)
             slice_ = self.next_slice(state)
             if slice_ is None:
-                if self.moved and state.last:
-                    self.source.reached(self.stream, state.last)
-                if self.held:
-                    self.say_left(state)
+                if self.has_moved and state.last:
+                    self.source.caught_up(self.stream, state.last)
+                if self.has_rows_held_back:
+                    self.report_remaining(state)
                 return Turn.NOTHING
         else:
-            self.say(StepDone(stream=self.stream, step="intend", number=slice_.number, resumed=True))
+            self.emit(StepDone(stream=self.stream, step="intend", number=slice_.number, resumed=True))
         was_open = state.intent is not None
-        has_read = self.pass_through(state, slice_)
+        has_read = self.deliver(state, slice_)
         if was_open and has_read and slice_.kind is Kind.REFRESH:
-            self.refreshed = slice_.id
-        self.moved = True
+            self.finished_refresh = slice_.id
+        self.has_moved = True
         return Turn.MOVED
 
     def rewind(self, to: str) -> Turn:
         """Take the mark to a place that the user names, by a slice without rows. Nothing may be open."""
         state = self.store.state(self.pipeline, self.stream)
         self.probe.at("gate.started")
-        self.greet(state)
+        self.compare_with_sink(state)
         if state.last is None or state.last.mark is None:
-            return self.stays("is at its beginning already")
-        content = kept(drifting.before(state), self.source.content(self.stream))
-        mark = self.source.rewound(self.stream, content, state.last, to)
+            return self.report_unchanged("is at its beginning already")
+        content = kept(drifting.last_content(state), self.source.content(self.stream))
+        mark = self.source.mark_at(self.stream, content, state.last, to)
         if mark == state.last.mark:
-            return self.stays("is at that place already")
-        return self.lead(state, mark, content, Kind.REWIND)
+            return self.report_unchanged("is at that place already")
+        return self.move_mark(state, mark, content, Kind.REWIND)
 
     def undo(self, version: int) -> Turn:
         """Take the mark to where it was at a version of its history, by a slice without rows. Nothing may be open."""
         state = self.store.state(self.pipeline, self.stream)
         self.probe.at("gate.started")
-        self.greet(state)
+        self.compare_with_sink(state)
         if self.info.kind is Kind.REFRESH:
-            raise undoing.whole(self.stream)
+            raise undoing.refuse_refresh(self.stream)
         changes = undoing.changes_to(self.store, self.pipeline, self.stream, version, state)
-        to = undoing.place(changes, version, self.stream)
+        to = undoing.find_position(changes, version, self.stream)
         if state.last and to.mark == state.last.mark:
-            return self.stays("is at that place already")
-        content = kept(drifting.before(state), self.source.content(self.stream))
+            return self.report_unchanged("is at that place already")
+        content = kept(drifting.last_content(state), self.source.content(self.stream))
         self.source.accept(self.stream, to, content)
         # A source that hears of a place ahead may let go of what lies before it: only once the mark is there.
-        ahead = undoing.way(changes, to).back is False
-        return self.lead(state, to.mark, content, Kind.UNDO, {"version": version}, settle=not ahead)
+        ahead = undoing.find_route(changes, to).back is False
+        return self.move_mark(state, to.mark, content, Kind.UNDO, {"version": version}, prepare=not ahead)
 
-    def lead(
+    def move_mark(
         self,
         state: StreamState,
         mark: Mark | None,
@@ -161,38 +161,38 @@ class Gate:
         kind: Kind,
         plan: Document | None = None,
         *,
-        settle: bool = True,
+        prepare: bool = True,
     ) -> Turn:
         """Take the mark to another place by a slice without rows."""
         slice_ = following(
             state.last, pipeline=self.pipeline, stream=self.stream, upto=mark, content=content, kind=kind, plan=plan
         )
-        if settle:
+        if prepare:
             # Before the mark goes back: what lies between must not be removed by anyone from here on.
-            self.settle(content, slice_.position)
-        self.pass_through(state, self.intend(slice_, rows=0))
+            self.prepare(content, slice_.position)
+        self.deliver(state, self.intend(slice_, rows=0))
         return Turn.MOVED
 
-    def tell(self, lines: Iterable[Message]) -> None:
+    def emit_all(self, lines: Iterable[Message]) -> None:
         for line in lines:
-            self.say(line)
+            self.emit(line)
 
-    def stays(self, why: str) -> Turn:
-        self.say(Log(level="info", stream=self.stream, text=why))
+    def report_unchanged(self, why: str) -> Turn:
+        self.emit(Log(level="info", stream=self.stream, text=why))
         return Turn.NOTHING
 
     # ------------------------------------------------------------ before a slice
 
-    def greet(self, state: StreamState) -> None:
+    def compare_with_sink(self, state: StreamState) -> None:
         """Ask the sink which slice it holds, even when nothing is new; stop if the store says another."""
-        held = self._held(state)
+        held = self._ask_sink(state)
         if (held.position.id if held else None) != (state.last.id if state.last else None):
             self.stop(disagreement(self.pipeline, self.stream, state.last, held.position if held else None))
         if state.stopped:
             self.store.stop(self.lease, self.stream, None, now=self.clock.now())
         if held:
             self.sink.sweep(self.stream, held.position)
-        self.probe.at("gate.greeted")
+        self.probe.at("gate.compared")
 
     def next_slice(self, state: StreamState) -> Slice | None:
         if state.reset_wanted and state.last:
@@ -205,16 +205,16 @@ class Gate:
                 kind=Kind.RESET,
             )
             return self.intend(slice_, rows=0)
-        if not self.settled:
-            self.settle(self.validated(state), state.last)
+        if not self.is_prepared:
+            self.prepare(self.validate(state), state.last)
         budget = Budget(self.slice_bytes, self.rows_left(), self.row_bytes, self.workers())
         planned = self.plan(state, budget)
-        if planned is not None and self.moved and self.renewed(state):
+        if planned is not None and self.has_moved and self.content_has_changed(state):
             planned = self.plan(state, budget)
         self.probe.at("gate.planned")
         if planned is None or self.content is None or self.ceiling is None:
             return None
-        self.say_left(state)
+        self.report_remaining(state)
         slice_ = following(
             state.last,
             pipeline=self.pipeline,
@@ -225,54 +225,58 @@ class Gate:
             plan=planned.plan,
         )
         self.intend(slice_, rows=planned.rows)
-        self.tell(
-            drifting.told(self.stream, drifting.before(state), self.content, whole=self.whole, dropped=self.dropped)
+        self.emit_all(
+            drifting.describe_changes(
+                self.stream, drifting.last_content(state), self.content, whole=self.whole, dropped=self.dropped_columns
+            )
         )
-        if not self.moved:
-            self.tell(drifting.reminder(self.stream, self.content))
+        if not self.has_moved:
+            self.emit_all(drifting.remind(self.stream, self.content))
         return slice_
 
-    def settle(self, content: Document, at: Position | None) -> None:
+    def prepare(self, content: Document, at: Position | None) -> None:
         """Let the source put in order what reading on from `at` needs. Only under the lease: it may write."""
-        for line in self.source.settle(self.stream, content, at):
-            self.say(Log(level="info", stream=self.stream, text=line))
+        for line in self.source.prepare(self.stream, content, at):
+            self.emit(Log(level="info", stream=self.stream, text=line))
         for line in self.sink.notices(self.stream) if isinstance(self.sink, Noticing) else ():
-            self.say(Log(level="warning", stream=self.stream, text=line))
-        self.probe.at("gate.settled")
-        self.settled = True
+            self.emit(Log(level="warning", stream=self.stream, text=line))
+        self.probe.at("gate.prepared")
+        self.is_prepared = True
         # What was seen before, in the look without the lease too, may have changed by it.
         self.content = self.ceiling = None
 
-    def look(self) -> Turn:
+    def fix_ceiling(self) -> Turn:
         """Fix how far this run reads, where what other streams read has to reach at least as far."""
         state = self.store.state(self.pipeline, self.stream)
         if state.intent is None and not state.reset_wanted:
-            if not self.settled:
-                self.settle(self.validated(state), state.last)
+            if not self.is_prepared:
+                self.prepare(self.validate(state), state.last)
             self.plan(state, Budget(self.slice_bytes, rows=1, look=True))
         return Turn.NOTHING
 
-    def validated(self, state: StreamState) -> Document:
+    def validate(self, state: StreamState) -> Document:
         """What would be read now, once source and sink have agreed to it."""
         content = self.content if self.content is not None else self.source.content(self.stream)
         if state.last and state.last.mark:
             self.source.accept(self.stream, state.last, content)
         if self.content is None:
-            content = followed(drifting.before(state), content, self.drift, whole=self.whole, dropped=self.dropped)
+            content = followed(
+                drifting.last_content(state), content, self.drift, whole=self.whole, dropped=self.dropped_columns
+            )
             self.sink.check(self.info, content)
             self.content = content
         return content
 
-    def renewed(self, state: StreamState) -> bool:
+    def content_has_changed(self, state: StreamState) -> bool:
         """Whether what would be read has changed since the slice before: a run may take hours."""
         before, self.content = self.content, None
-        return self.validated(state) != before
+        return self.validate(state) != before
 
     def plan(self, state: StreamState, budget: Budget) -> Planned | None:
         """Ask the source for the next slice; validates the stream the first time."""
-        if self.refreshed is not None and state.last and state.last.id == self.refreshed:
+        if self.finished_refresh is not None and state.last and state.last.id == self.finished_refresh:
             return None
-        content = self.validated(state)
+        content = self.validate(state)
         after = state.last.mark if state.last else None
         if self.ceiling is None:
             self.ceiling = self.source.ceiling(self.stream, content, self.run, after)
@@ -281,67 +285,69 @@ class Gate:
         return self.source.plan(self.stream, content, after, self.ceiling, budget)
 
     @property
-    def held(self) -> bool:
+    def has_rows_held_back(self) -> bool:
         """Whether someone keeps rows above the ceiling from being read: that is told even if nothing moves."""
         return bool(self.ceiling and self.ceiling.get("held"))
 
-    def say_left(self, state: StreamState) -> None:
+    def report_remaining(self, state: StreamState) -> None:
         """Say what the stream has before it, and who keeps it from going further."""
         if self.content is None or self.ceiling is None:
             return
-        left = self.source.left(self.stream, self.content, state.last.mark if state.last else None, self.ceiling)
-        self.say(
-            Remaining(
+        remaining = self.source.remaining(
+            self.stream, self.content, state.last.mark if state.last else None, self.ceiling
+        )
+        self.emit(
+            RowsRemaining(
                 stream=self.stream,
-                rows=left.rows,
-                exact=left.exact,
-                held_back=left.held_back,
-                blocker=left.blocker,
-                horizon=left.horizon,
-                proven=left.proven,
+                rows=remaining.rows,
+                exact=remaining.exact,
+                held_back=remaining.held_back,
+                blocker=remaining.blocker,
+                horizon=remaining.horizon,
+                proven=remaining.proven,
             )
         )
-        if left.warning and not self.warned:
-            self.say(Log(level="warning", stream=self.stream, text=left.warning))
-            self.warned = True
+        if remaining.warning and not self.has_warned:
+            self.emit(Log(level="warning", stream=self.stream, text=remaining.warning))
+            self.has_warned = True
 
     def intend(self, slice_: Slice, rows: int | None) -> Slice:
         self.store.intend(self.lease, slice_, now=self.clock.now(), run=self.run)
         self.probe.at("gate.intended", number=slice_.number)
-        self.say(StepDone(stream=self.stream, step="intend", number=slice_.number, rows=rows))
+        self.emit(StepDone(stream=self.stream, step="intend", number=slice_.number, rows=rows))
         return slice_
 
     # ------------------------------------------------------------ one slice
 
-    def pass_through(self, state: StreamState, slice_: Slice) -> bool:
+    def deliver(self, state: StreamState, slice_: Slice) -> bool:
         """Take a slice through; whether its rows were read by this run, and not found in the sink."""
-        held = self.ask(state, slice_)
+        held = self.find_in_sink(state, slice_)
         self.probe.at("gate.asked", number=slice_.number)
         if held is None:
             attempt = uuid.uuid4().hex[:12]
             receipts = self.move(state, slice_, attempt)
             self.probe.at("gate.moved", number=slice_.number)
             rows, bytes_ = sum(r.rows for r in receipts), sum(r.bytes for r in receipts)
-            self.say(StepDone(stream=self.stream, step="move", number=slice_.number, rows=rows, bytes=bytes_))
+            self.emit(StepDone(stream=self.stream, step="move", number=slice_.number, rows=rows, bytes=bytes_))
             outcome = self.commit(state, slice_, attempt, receipts)
         else:
             rows, bytes_, outcome = held.rows, held.bytes, held.outcome
         self.probe.at("gate.committed", number=slice_.number)
         became = outcome.document() if outcome else None
-        self.say(
+        self.emit(
             StepDone(stream=self.stream, step="commit", number=slice_.number, rows=rows, bytes=bytes_, outcome=became)
         )
         for line in outcome.warnings() if outcome else ():
-            self.say(Log(level="warning", stream=self.stream, text=f"slice {slice_.number}: {line}"))
+            self.emit(Log(level="warning", stream=self.stream, text=f"slice {slice_.number}: {line}"))
         self.advance(slice_, rows, bytes_, outcome)
-        self.delivered = slice_.position
+        self.last_delivered = slice_.position
         self.sink.sweep(self.stream, slice_.position)
         self.probe.at("gate.swept", number=slice_.number)
         return held is None
 
-    def ask(self, state: StreamState, slice_: Slice) -> Held | None:
+    def find_in_sink(self, state: StreamState, slice_: Slice) -> Held | None:
         """The slice as the sink holds it; None: it holds the predecessor. Anything else stops the stream."""
-        held = self._held(state)
+        held = self._ask_sink(state)
         position = held.position if held else None
         answer = verdict(position, slice_)
         if answer is Verdict.OTHER:
@@ -355,7 +361,7 @@ class Gate:
             # It is read in one snapshot, under a lock on its table: neither is held while Spark starts.
             self.mover().warm()
         with self.source.reading(slice_) as reading:
-            self.tell(drifting.otherwise(slice_, reading.changed, self.drift))
+            self.emit_all(drifting.describe_missing(slice_, reading.changed, self.drift))
             # A slice that only takes note of something has no parts, and needs nobody to move them.
             if not reading.parts and slice_.kind is Kind.ROWS:
                 return ()
@@ -369,7 +375,7 @@ class Gate:
                 pipeline=self.pipeline,
                 stream=self.stream,
             )
-        self.tell(_nulled(self.stream, slice_, receipts))
+        self.emit_all(_describe_nulls(self.stream, slice_, receipts))
         rows, bytes_ = sum(r.rows for r in receipts), sum(r.bytes for r in receipts)
         if slice_.kind is Kind.REFRESH:
             self._check_drop(state, rows)
@@ -396,7 +402,7 @@ class Gate:
             except CommitUnclear as unclear:
                 reason = unclear
             self.probe.at("gate.unclear", number=slice_.number)
-            held = self.ask(state, slice_)
+            held = self.find_in_sink(state, slice_)
             if held is not None:
                 return held.outcome
         raise StreamFailed(
@@ -411,7 +417,7 @@ class Gate:
             self.lease, slice_, rows=rows, bytes_=bytes_, now=self.clock.now(), run=self.run, outcome=outcome
         )
         self.probe.at("gate.advanced", number=slice_.number)
-        self.say(
+        self.emit(
             StateChanged(
                 stream=self.stream,
                 version=version,
@@ -435,7 +441,7 @@ class Gate:
             return True
         return self.plan(state, Budget(self.slice_bytes, rows=1, look=True)) is not None
 
-    def _held(self, state: StreamState) -> Held | None:
+    def _ask_sink(self, state: StreamState) -> Held | None:
         try:
             return self.sink.held(self.stream)
         except StreamStopped as reason:
@@ -448,7 +454,7 @@ class Gate:
         raise reason
 
 
-def _nulled(stream: str, slice_: Slice, receipts: Sequence[Receipt]) -> Iterable[Message]:
+def _describe_nulls(stream: str, slice_: Slice, receipts: Sequence[Receipt]) -> Iterable[Message]:
     """That values were not delivered as they are, if so."""
     count = sum(receipt.nulled for receipt in receipts)
     if count:

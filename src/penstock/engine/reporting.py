@@ -8,7 +8,7 @@ from datetime import datetime
 from penstock.core.messages import Status
 from penstock.core.progress import Progress
 from penstock.core.reports import WHOLE_RUN, Problem, RunReport
-from penstock.engine.voice import Ending
+from penstock.engine.reporter import Ending
 from penstock.errors import Interrupted, PenstockError
 
 

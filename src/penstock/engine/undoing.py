@@ -21,7 +21,7 @@ SIGHT = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Route:
     """What lies between where a stream stands and where an undo leads."""
 
     #: True: it leads back; False: to a place ahead, up to which everything was delivered; None: nobody knows
@@ -30,7 +30,7 @@ class Way:
     rows: int | None = None
 
 
-def before(state: StreamState) -> int | None:
+def default_version(state: StreamState) -> int | None:
     """The version that an undo leads to if none is named, once what is open or wanted is done; None: it only finishes.
 
     An undo that is open was cut short: to go before it would be a redo.
@@ -46,7 +46,7 @@ def changes_to(store: Store, pipeline: str, stream: str, version: int, state: St
     return store.history(pipeline, stream, most=max(1, state.version - version + 1) + SIGHT)
 
 
-def foreseen(changes: Sequence[Change], state: StreamState) -> Sequence[Change]:
+def foresee(changes: Sequence[Change], state: StreamState) -> Sequence[Change]:
     """The history as it will be once what is open or wanted is done. The rows of an open slice are not known."""
     found = list(changes)
     if state.intent is not None:
@@ -62,7 +62,7 @@ def _next(state: StreamState, changes: Sequence[Change], reason: str, position: 
     return Change(changes[0].version + 1 if changes else 1, at, reason, position, 0, None)
 
 
-def whole(stream: str) -> StreamRefused:
+def refuse_refresh(stream: str) -> StreamRefused:
     """A stream whose mark is no place."""
     return StreamRefused(
         "it is read whole in every run, so its mark is no place that it could go back to",
@@ -71,7 +71,7 @@ def whole(stream: str) -> StreamRefused:
     )
 
 
-def place(changes: Sequence[Change], version: int, stream: str) -> Position:
+def find_position(changes: Sequence[Change], version: int, stream: str) -> Position:
     """Where the stream stood at a version; StreamRefused if it cannot be gone back to. `changes`: newest first."""
     if not changes:
         raise StreamRefused(
@@ -104,7 +104,7 @@ def place(changes: Sequence[Change], version: int, stream: str) -> Position:
     if found.position is None or found.position.mark is None:
         raise beginning
     if found.reason == "refresh":
-        raise whole(stream)
+        raise refuse_refresh(stream)
     if (wall := _wall(changes, version)) is not None:
         held = wall.position.number if wall.position else 0
         if held < found.position.number:
@@ -135,14 +135,14 @@ def _wall(changes: Sequence[Change], version: int) -> Change | None:
     return None
 
 
-def way(changes: Sequence[Change], to: Position) -> Way:
+def find_route(changes: Sequence[Change], to: Position) -> Route:
     """How a place lies to where the stream stands now."""
     here, there = _text(changes[0].position), _text(to)
     steps = list(_steps(changes))
     rows = _between(steps, there, here)
     if rows is not _NO_PATH:
-        return Way(back=True, rows=rows)
-    return Way(back=False if _between(steps, here, there) is not _NO_PATH else None)
+        return Route(back=True, rows=rows)
+    return Route(back=False if _between(steps, here, there) is not _NO_PATH else None)
 
 
 _NO_PATH = -1

@@ -24,7 +24,7 @@ from penstock.lake.fitting import fitting
 from penstock.lake.parquet import OpenFile, Shape, columns_of, local_path, make_folder, remove, sync
 from penstock.lake.space import is_full, no_space
 from penstock.lake.splitting import Values, splitter
-from penstock.ports import Probe, Quiet
+from penstock.ports import NoProbe, Probe
 
 #: numbers that each part of a slice has for its rows
 BLOCK = 1 << 26
@@ -49,7 +49,7 @@ class LakeWriter:
     block: int = BLOCK
     #: columns that are NULL in every row: the table need not have a place for them
     empty: tuple[str, ...] = ()
-    probe: Probe = field(default_factory=Quiet)
+    probe: Probe = field(default_factory=NoProbe)
 
     def write(self, batches: pa.RecordBatchReader, part: Part) -> Receipt:
         # Another try at this part, even one that still runs, has another name.

@@ -12,7 +12,7 @@ from dataclasses import replace
 from penstock.core.documents import Document, canonical, parse
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Slice
-from penstock.ports import Budget, Left, Offered, Planned, Reading, Remark, Source, StreamInfo
+from penstock.ports import Budget, DiscoveredStream, Planned, Reading, Remaining, Remark, Source, StreamInfo
 
 
 class Around:
@@ -36,8 +36,8 @@ class Around:
     def catalog(self) -> Sequence[StreamInfo]:
         return self.source.catalog()
 
-    def offers(self) -> Sequence[Offered]:
-        return self.source.offers()
+    def discover(self) -> Sequence[DiscoveredStream]:
+        return self.source.discover()
 
     def content(self, stream: str) -> Document:
         return self.source.content(stream)
@@ -45,11 +45,11 @@ class Around:
     def accept(self, stream: str, last: Position, content: Document) -> None:
         self.source.accept(stream, self.own_position(last), self.own(content))
 
-    def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
-        return self.source.settle(stream, self.own(content), self.own_position(last) if last else None)
+    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+        return self.source.prepare(stream, self.own(content), self.own_position(last) if last else None)
 
-    def reached(self, stream: str, last: Position) -> None:
-        self.source.reached(stream, self.own_position(last))
+    def caught_up(self, stream: str, last: Position) -> None:
+        self.source.caught_up(stream, self.own_position(last))
 
     def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
         return self.source.ceiling(stream, self.own(content), run, after)
@@ -59,8 +59,8 @@ class Around:
     ) -> Planned | None:
         return self.source.plan(stream, self.own(content), after, ceiling, budget)
 
-    def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
-        return self.source.left(stream, self.own(content), after, ceiling)
+    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
+        return self.source.remaining(stream, self.own(content), after, ceiling)
 
     def explain(self, stream: str, content: Document) -> Sequence[Remark]:
         return self.source.explain(stream, self.own(content))
@@ -70,8 +70,8 @@ class Around:
         own = self.own(content)
         return self.source.reading(slice_ if own is content else replace(slice_, content=canonical(own)))
 
-    def rewound(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
-        return self.source.rewound(stream, self.own(content), self.own_position(last) if last else None, to)
+    def mark_at(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+        return self.source.mark_at(stream, self.own(content), self.own_position(last) if last else None, to)
 
     def describe(self, mark: Mark | None) -> str:
         return self.source.describe(mark)

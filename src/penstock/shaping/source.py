@@ -15,7 +15,7 @@ from penstock.core.drift import columns_of, type_of
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Slice
 from penstock.errors import PenstockError, StreamRefused
-from penstock.ports import Budget, Left, Planned, Reader, Reading, Remark, Source, StreamInfo
+from penstock.ports import Budget, Planned, Reader, Reading, Remaining, Remark, Source, StreamInfo
 from penstock.shaping.around import Around
 from penstock.shaping.options import Shape
 from penstock.shaping.reader import ShapedReader
@@ -84,12 +84,12 @@ class Shaped(Around):
 
     # ------------------------------------------------------------ planning
 
-    def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
         rules = Rules.of(content)
         if rules is not None:
             # Before anything is written: what is refused later would leave it behind.
             self._check_filter(stream, rules)
-        return [*super().settle(stream, content, last), *_salt_changed(rules, last)]
+        return [*super().prepare(stream, content, last), *_salt_changed(rules, last)]
 
     def plan(
         self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
@@ -102,9 +102,9 @@ class Shaped(Around):
         self._check_filter(stream, rules)
         return replace(planned, rows=None)
 
-    def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
+    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
         """Rows to read: how many of them the filter lets through is not known before."""
-        left = super().left(stream, content, after, ceiling)
+        left = super().remaining(stream, content, after, ceiling)
         rules = Rules.of(content)
         return left if rules is None or rules.where is None else replace(left, exact=left.exact and left.rows == 0)
 

@@ -210,7 +210,7 @@ class SqlStore:
                 _introduce_stream(connection, lease, stream)
             connection.execute(update(streams).where(_at(streams, lease.pipeline, stream)).values(stopped=reason))
 
-    def want_reset(self, lease: Lease, stream: str, *, now: datetime) -> None:
+    def request_reset(self, lease: Lease, stream: str, *, now: datetime) -> None:
         with self._write(lease) as connection:
             _introduce_stream(connection, lease, stream)
             here = _at(streams, lease.pipeline, stream)
@@ -288,7 +288,7 @@ class SqlStore:
             past.forget_old_runs(connection, lease.pipeline, number, now=now, limits=self._limits)
             return record
 
-    def note_run(self, lease: Lease, run: str, *, totals: str, streams: Mapping[str, str]) -> None:
+    def save_progress(self, lease: Lease, run: str, *, totals: str, streams: Mapping[str, str]) -> None:
         this = and_(runs.c.pipeline == lease.pipeline, runs.c.id == run)
         with self._write(lease) as connection:
             connection.execute(update(runs).where(this).values(totals=totals))
@@ -325,7 +325,7 @@ class SqlStore:
 
     # ------------------------------------------------------------ how runs ended
 
-    def keep_report(self, pipeline: str, report: RunReport) -> None:
+    def save_report(self, pipeline: str, report: RunReport) -> None:
         # Another process may be faster with a new row of each table; after that the row is only updated.
         for tables_left in range(len(reports.TABLES), -1, -1):
             try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import wiring
-from penstock.ports import Probe, Quiet
+from penstock.ports import NoProbe, Probe
 from penstock.testing.halting import HaltAt
 
 
@@ -42,7 +42,7 @@ def _told_in(path: Path) -> Probe:
     try:
         told: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
-        return Quiet()
+        return NoProbe()
     return HaltAt(told["point"], told["nth"], told["folder"])
 
 

@@ -13,7 +13,7 @@ from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Part, Receipt, Slice
 from penstock.errors import PenstockError, StreamFailed, StreamRefused
 from penstock.links.pipe import carry
-from penstock.ports import Budget, Left, Offered, Planned, Reader, Reading, Remark, StreamInfo, Writer
+from penstock.ports import Budget, DiscoveredStream, Planned, Reader, Reading, Remaining, Remark, StreamInfo, Writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,9 +110,9 @@ class MemorySource:
 
     def __init__(self, streams: dict[str, Rows], most: int = 2, identity: str = "here") -> None:
         self.streams, self.most, self.identity = streams, most, identity
-        #: the stream and the mark of every `settle`
-        self.settled: list[tuple[str, Mark | None]] = []
-        #: the same of every `reached`
+        #: the stream and the mark of every `prepare`
+        self.prepared: list[tuple[str, Mark | None]] = []
+        #: the same of every `caught_up`
         self.let_go: list[tuple[str, Mark | None]] = []
 
     def connect(self) -> None:
@@ -121,9 +121,9 @@ class MemorySource:
     def catalog(self) -> Sequence[StreamInfo]:
         return [StreamInfo(name, Kind.ROWS, ("key",), ("place",)) for name in self.streams]
 
-    def offers(self) -> Sequence[Offered]:
+    def discover(self) -> Sequence[DiscoveredStream]:
         columns = tuple((name, "int64") for name in ("place", "key", "version"))
-        return [Offered(name, "list", columns, ("key",), rows.arrived) for name, rows in self.streams.items()]
+        return [DiscoveredStream(name, "list", columns, ("key",), rows.arrived) for name, rows in self.streams.items()]
 
     def content(self, stream: str) -> Document:
         columns = [{"name": name, "type": "int64"} for name in ("place", "key", "version")]
@@ -133,11 +133,11 @@ class MemorySource:
         if parse(last.content)["identity"] != content["identity"]:
             raise StreamRefused("another source", next_step="use the source the mark was made from", stream=stream)
 
-    def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
-        self.settled.append((stream, last.mark if last else None))
+    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+        self.prepared.append((stream, last.mark if last else None))
         return ()
 
-    def reached(self, stream: str, last: Position) -> None:
+    def caught_up(self, stream: str, last: Position) -> None:
         self.let_go.append((stream, last.mark))
 
     def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
@@ -151,10 +151,10 @@ class MemorySource:
         upto = min(top, at + self.most, at + (budget.rows if budget.rows is not None else self.most))
         return Planned(Mark.of({"place": upto}), rows=upto - at, exact=True) if upto > at else None
 
-    def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
+    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
         top = ceiling["place"]
         assert isinstance(top, int)
-        return Left(top - _place(after), exact=True)
+        return Remaining(top - _place(after), exact=True)
 
     def explain(self, stream: str, content: Document) -> Sequence[Remark]:
         return [Remark("guarantee", "every place is read once, in order")]
@@ -168,7 +168,7 @@ class MemorySource:
         ]
         yield Reading(_MemoryReader(self.streams[slice_.stream]), parts)
 
-    def rewound(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+    def mark_at(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
         at = _place(last.mark if last else None)
         if not (to.isascii() and to.isdigit()):
             raise StreamRefused(f"{to!r} is not a place", next_step=f"give a number from 0 to {at}", stream=stream)

@@ -23,8 +23,8 @@ from penstock.testing.forking import Forked, nursery
 POINTS = (
     "engine.leased",
     "gate.started",
-    "gate.greeted",
-    "gate.settled",
+    "gate.compared",
+    "gate.prepared",
     "gate.planned",
     "gate.intended",
     "gate.asked",

@@ -145,7 +145,7 @@ class MemoryStore:
             if reason is not None or (lease.pipeline, stream) in self._has.streams:
                 self._put(lease, stream, replace(self.state(lease.pipeline, stream), stopped=reason))
 
-    def want_reset(self, lease: Lease, stream: str, *, now: datetime) -> None:
+    def request_reset(self, lease: Lease, stream: str, *, now: datetime) -> None:
         with self._lock:
             self._hold(lease)
             self._put(lease, stream, replace(self.state(lease.pipeline, stream), reset_wanted=True))
@@ -195,7 +195,7 @@ class MemoryStore:
             self._has.runs[lease.pipeline] = tuple(newest[::-1])
             return replace(record, streams=self._noted(lease.pipeline, run))
 
-    def note_run(self, lease: Lease, run: str, *, totals: str, streams: Mapping[str, str]) -> None:
+    def save_progress(self, lease: Lease, run: str, *, totals: str, streams: Mapping[str, str]) -> None:
         with self._lock:
             self._hold(lease)
             self._change_run(lease, run, streams, totals=totals)
@@ -235,7 +235,7 @@ class MemoryStore:
 
     # ------------------------------------------------------------ how runs ended
 
-    def keep_report(self, pipeline: str, report: RunReport) -> None:
+    def save_report(self, pipeline: str, report: RunReport) -> None:
         with self._lock:
             if report.is_run:
                 self._count(pipeline, report)

@@ -15,7 +15,7 @@ from penstock.core.messages import (
     Eof,
     Message,
     MoverStatus,
-    Remaining,
+    RowsRemaining,
     StateChanged,
     Status,
     StepDone,
@@ -49,7 +49,7 @@ class Tape:
         return self
 
     def left(self, name: str, rows: int | None, exact: bool = False, **more: str | int) -> Tape:
-        return self.say(Remaining(stream=name, rows=rows, exact=exact, **more), 0.1)  # type: ignore[arg-type]  # few
+        return self.say(RowsRemaining(stream=name, rows=rows, exact=exact, **more), 0.1)  # type: ignore[arg-type]  # few
 
     def intend(self, name: str, rows: int | None = None) -> Tape:
         number = self._versions.get(name, 0) + 1

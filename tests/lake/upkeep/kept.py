@@ -24,7 +24,7 @@ from penstock.lake.standing import Standing
 from penstock.lake.upkeep.options import UpkeepOptions
 from penstock.lake.upkeep.work import Work
 from penstock.links.spark import SparkHouse
-from penstock.ports import Context, NoSpark, Owner, Probe, Quiet, Reading, Sink, Source, Spark
+from penstock.ports import Context, NoProbe, NoSpark, Owner, Probe, Reading, Sink, Source, Spark
 from penstock.sinks import files as files_sink
 from penstock.sinks import lake as lake_sink
 from penstock.sources import lake as lake_source
@@ -94,7 +94,7 @@ class Kept:
         return Place.of(LakeOptions(), folder=str(self.folder), pipeline=self.name)
 
     def context(self, pipeline: str, probe: Probe | None = None) -> Context:
-        return Context(pipeline, str(self.folder), probe or Quiet(), spark=self.spark, mover=LoopMover)
+        return Context(pipeline, str(self.folder), probe or NoProbe(), spark=self.spark, mover=LoopMover)
 
     def sink(self, probe: Probe | None = None) -> Sink:
         options = lake_sink.Options.model_validate({"upkeep": {"snapshots": self.states}})
@@ -135,7 +135,7 @@ class Kept:
             store=self.store,
             mover=LoopMover,
             clock=Clock(),
-            probe=probe or Quiet(),
+            probe=probe or NoProbe(),
             owner=Owner(f"{name}-{self.runs}", "here", 1),
             gone=lambda _: True,
             emit=said.append,
@@ -179,7 +179,7 @@ class Kept:
             options=UpkeepOptions(**options),
             spark=spark or self.spark,
             mover=LoopMover,
-            probe=chosen.pop("probe", Quiet()),
+            probe=chosen.pop("probe", NoProbe()),
             now=now or datetime.now(UTC),
             **chosen,
         )

@@ -14,7 +14,7 @@ from penstock.lake.upkeep.options import UpkeepOptions
 from penstock.lake.upkeep.orphans import _listed
 from penstock.lake.upkeep.run import keep
 from penstock.lake.upkeep.work import Work
-from penstock.ports import NoSpark, Quiet
+from penstock.ports import NoProbe, NoSpark
 from penstock.testing.doubles import LoopMover
 from penstock.testing.s3 import S3Server
 
@@ -43,7 +43,7 @@ def test_states_rows_and_orphans_go(s3_server: S3Server, tmp_path: Path) -> None
         options=UpkeepOptions.model_validate(options),
         spark=NoSpark(),
         mover=LoopMover,
-        probe=Quiet(),
+        probe=NoProbe(),
         now=datetime.now(UTC) + timedelta(minutes=1),
     )
     before = {each.path for each in _listed(work, table.location())}

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.core.slices import Part, Receipt, Slice
-from penstock.ports import Context, Probe, Quiet
+from penstock.ports import Context, NoProbe, Probe
 from penstock.sinks.files import FilesSink, Options, StreamOptions, build
 from penstock.testing.contracts.delivery import PIPELINE, STREAM, after
 
@@ -24,7 +24,7 @@ def open_sink(
 ) -> FilesSink:
     """A sink as a pipeline file would build it, into `folder`/out."""
     said = {name: StreamOptions.model_validate(stream) for name, stream in (streams or {}).items()}
-    context = Context(pipeline=pipeline, folder=str(folder), probe=probe or Quiet())
+    context = Context(pipeline=pipeline, folder=str(folder), probe=probe or NoProbe())
     return build(Options.model_validate({"directory": "out", **options}), said, context)
 
 

@@ -9,7 +9,7 @@ import pytest
 from penstock.core.drift import followed
 from penstock.core.slices import Kind
 from penstock.errors import StreamRefused
-from penstock.ports import Context, Quiet, StreamInfo
+from penstock.ports import Context, NoProbe, StreamInfo
 from penstock.sinks.files import FilesSink, Options, StreamOptions, build
 
 BEFORE = {"columns": [{"name": "id", "type": "int64"}, {"name": "at", "type": "date"}]}
@@ -18,7 +18,7 @@ NOW = {"columns": [{"name": "id", "type": "int64"}, {"name": "day", "type": "dat
 
 def sink(folder: Path, **stream: object) -> FilesSink:
     options = {"orders": StreamOptions.model_validate(stream)}
-    return build(Options(directory="out"), options, Context("shop", str(folder), Quiet()))
+    return build(Options(directory="out"), options, Context("shop", str(folder), NoProbe()))
 
 
 def test_the_column_of_the_folders_cannot_go(tmp_path: Path) -> None:

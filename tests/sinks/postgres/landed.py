@@ -14,7 +14,7 @@ from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, following
-from penstock.ports import Context, Probe, Quiet, StreamInfo
+from penstock.ports import Context, NoProbe, Probe, StreamInfo
 from penstock.sinks.postgres import Options, PostgresSink, StreamOptions, build
 from penstock.sinks.postgres.fitting import CHANGE
 from penstock.testing.contents import columns_of as columns_in
@@ -30,7 +30,7 @@ class Landed:
     url: str
     options: Mapping[str, Any] = field(default_factory=dict)
     pipeline: str = "shop"
-    probe: Probe = field(default_factory=Quiet)
+    probe: Probe = field(default_factory=NoProbe)
     #: options of the sink itself
     more: Mapping[str, Any] = field(default_factory=dict)
     last: Position | None = None
@@ -55,7 +55,7 @@ class Landed:
             kind=kind,
         )
         with closing(self.sink) as sink:
-            sink.expect([info])
+            sink.begin_run([info])
             sink.check(info, content)
             outcome = sink.commit(slice_, "a1", put_aside(sink, slice_, *parts))
             held = sink.held(STREAM)

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.core.messages import Eof, Message, StepDone, StreamStatus
 from penstock.engine import Engine, Settings
-from penstock.ports import Context, Mover, Owner, Probe, Quiet, Sink, Source
+from penstock.ports import Context, Mover, NoProbe, Owner, Probe, Sink, Source
 from penstock.shaping.drifting import Drifting
 from penstock.sinks import postgres as postgres_sink
 from penstock.sources import postgres as postgres_source
@@ -42,7 +42,7 @@ class Moving:
         *,
         dropped: Sequence[str] = (),
         mover: Callable[[], Mover] = LoopMover,
-        probe: Probe = Quiet(),  # noqa: B008 (it holds nothing)
+        probe: Probe = NoProbe(),  # noqa: B008 (it holds nothing)
         slice_bytes: int = 256 << 20,
     ) -> list[str]:
         """One run; what went wrong in it, in words."""
@@ -59,14 +59,16 @@ class Moving:
                 owner=Owner(f"owner{next(_numbers)}", "here", 1),
                 gone=lambda _: True,
                 emit=self.said.append,
-                settings=Settings(heartbeat=False, slice_bytes=slice_bytes, dropped={"t": dropped, "orders": dropped}),
+                settings=Settings(
+                    heartbeat=False, slice_bytes=slice_bytes, dropped_columns={"t": dropped, "orders": dropped}
+                ),
             ).run()
         bad = [m for m in self.said[before:] if isinstance(m, StreamStatus) and m.status in ("error", "skip")]
         return [f"{message.reason}; {message.next_step}" for message in bad]
 
 
 def context(pipeline: str, folder: str = ".") -> Context:
-    return Context(pipeline=pipeline, folder=folder, probe=Quiet(), mover=LoopMover)
+    return Context(pipeline=pipeline, folder=folder, probe=NoProbe(), mover=LoopMover)
 
 
 def reading(url: str, pipeline: str = "copy", stream: str = "t", **options: Any) -> Source:

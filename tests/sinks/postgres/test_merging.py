@@ -16,7 +16,7 @@ from tests.sinks.postgres.landed import Landed
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind
 from penstock.errors import StreamFailed
-from penstock.ports import Quiet
+from penstock.ports import NoProbe
 from penstock.testing.contracts.delivery import Crash, Crashing
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -190,7 +190,7 @@ def test_a_commit_that_died_anywhere_is_done_once(database: str, deletes: str) -
         landed, orders.probe = orders.last, Crashing(at_call)
         with pytest.raises(Crash, match=point):
             orders.deliver(given)
-        orders.last, orders.probe = landed, Quiet()
+        orders.last, orders.probe = landed, NoProbe()
         if point != "landed":
             assert orders.deliver(given) == Outcome(created=1, updated=1, deleted=1)
         alive = "gone IS NULL" if deletes == "soft" else "true"

@@ -66,7 +66,7 @@ def begun(orders: Landed) -> Iterator[tuple[PostgresSink, Slice]]:
     slice_ = following(orders.last, pipeline=orders.pipeline, stream=STREAM, upto=upto, content=content)
     info = StreamInfo(STREAM, Kind.ROWS)
     with closing(orders.sink) as sink:
-        sink.expect([info])
+        sink.begin_run([info])
         sink.check(info, content)
         yield sink, slice_
 

@@ -130,7 +130,7 @@ def test_what_is_no_matter_of_single_rows_fails(database: str, monkeypatch: pyte
 
 def replay(orders: Landed, *ids: int, overwrite: bool = False) -> Outcome:
     with closing(orders.sink) as sink:
-        sink.expect([StreamInfo("orders", Kind.ROWS, ("id",))])
+        sink.begin_run([StreamInfo("orders", Kind.ROWS, ("id",))])
         return sink.replay("orders", ids, overwrite=overwrite)
 
 

@@ -40,7 +40,7 @@ def asked(orders: Landed, info: StreamInfo) -> list[str]:
     with closing(orders.sink) as sink:
         try:
             sink.connect()
-            sink.expect([info])
+            sink.begin_run([info])
             sink.check(info, content_of(ROWS.schema))
         except InputError as refused:
             others = refused.others if isinstance(refused, StreamRefused) else ()

@@ -14,7 +14,7 @@ from tests.sinks.postgres.landed import STREAM, Landed
 from penstock.core.outcome import Outcome
 from penstock.errors import CommitUnclear
 from penstock.links.postgres import writing
-from penstock.ports import Quiet
+from penstock.ports import NoProbe
 from penstock.testing.contracts.delivery import after, deliver, put_aside, table
 
 
@@ -35,7 +35,7 @@ def test_a_process_that_says_nothing_in_its_transaction_loses_it(database: str) 
     """The server ends it after a while; who waited comes in, and the other one asks the sink when it wakes."""
     halts = Halts("postgres.merged")
     orders, frozen = (
-        Landed(database, pipeline="contract", probe=probe, more={"lock_timeout": 15}) for probe in (Quiet(), halts)
+        Landed(database, pipeline="contract", probe=probe, more={"lock_timeout": 15}) for probe in (NoProbe(), halts)
     )
     slice_ = after(None)
     said: list[Outcome | CommitUnclear] = []

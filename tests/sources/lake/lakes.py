@@ -24,7 +24,7 @@ from penstock.lake.peek import peek
 from penstock.lake.place import Place
 from penstock.lake.standing import Standing
 from penstock.lake.tables import commit, load
-from penstock.ports import Budget, Context, NoSpark, Probe, Quiet, Source, Spark
+from penstock.ports import Budget, Context, NoProbe, NoSpark, Probe, Source, Spark
 from penstock.sinks import lake as lake_sink
 from penstock.sources import lake as lake_source
 from penstock.testing.contents import columns_of as columns_in
@@ -62,7 +62,7 @@ class Lake:
         def say(stream: str, text: str) -> None:
             self.said.append(f"{stream}: {text}")
 
-        return Context(pipeline, str(self.folder), probe or Quiet(), spark=self.spark, mover=LoopMover, say=say)
+        return Context(pipeline, str(self.folder), probe or NoProbe(), spark=self.spark, mover=LoopMover, say=say)
 
     # ------------------------------------------------------------ rows come in
 
@@ -205,7 +205,7 @@ class Reader:
         content = source.content(self.stream)
         if self.last and self.last.mark:
             source.accept(self.stream, self.last, content)
-        self.said += source.settle(self.stream, content, self.last)
+        self.said += source.prepare(self.stream, content, self.last)
         content = source.content(self.stream)
         return content, source.ceiling(self.stream, content, "run")
 

@@ -81,11 +81,11 @@ def test_registering_and_going_back_add_a_snapshot(lake: Lake) -> None:
     reader.run()
     source = reader.source()
     content = source.content("orders")
-    mark = source.rewound("orders", content, reader.last, "4")
+    mark = source.mark_at("orders", content, reader.last, "4")
     from penstock.core.slices import Kind, following
 
     back = following(reader.last, pipeline="out", stream="orders", upto=mark, content=content, kind=Kind.REWIND)
-    source.settle("orders", content, back.position)
+    source.prepare("orders", content, back.position)
     lowered = lake.standing().main
     assert lowered
     assert (lowered.parent, lowered.kind) == (registered.id, "reader")

@@ -15,7 +15,7 @@ from penstock.core.limits import Limits
 from penstock.engine import Engine, Settings
 from penstock.errors import StreamRefused
 from penstock.lake import planning
-from penstock.ports import Budget, Owner, Quiet
+from penstock.ports import Budget, NoProbe, Owner
 from penstock.sinks import files
 from penstock.testing.doubles import Clock, LoopMover
 from penstock.testing.memory_store import MemoryStore
@@ -67,7 +67,7 @@ def test_max_rows_of_a_run_are_kept_exactly(lake: Lake) -> None:
             store=store,
             mover=LoopMover,
             clock=Clock(),
-            probe=Quiet(),
+            probe=NoProbe(),
             owner=Owner(os.urandom(8).hex(), "here", 1),
             gone=lambda _: True,
             emit=lambda _: None,

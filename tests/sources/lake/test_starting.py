@@ -106,7 +106,7 @@ def test_a_reader_below_the_floor_stops_with_the_count(lake: Lake) -> None:
         None, pipeline="out", stream="orders", upto=mark_of(lake.standing().uuid, 1), content={}
     ).position
     source = reader.source()
-    source.settle("orders", source.content("orders"), reader.last)
+    source.prepare("orders", source.content("orders"), reader.last)
     retained(lake, 4, lost={"out": 3})
     with pytest.raises(StreamStopped) as caught:
         reader.run()
@@ -128,9 +128,9 @@ def went(reader: Reader, to: str) -> None:
     content = source.content("orders")
     assert reader.last
     source.accept("orders", reader.last, content)
-    mark = source.rewound("orders", content, reader.last, to)
+    mark = source.mark_at("orders", content, reader.last, to)
     slice_ = following(reader.last, pipeline="out", stream="orders", upto=mark, content=content, kind=Kind.REWIND)
-    source.settle("orders", content, slice_.position)
+    source.prepare("orders", content, slice_.position)
     reader.last = slice_.position
 
 
@@ -191,7 +191,7 @@ def reader(lake: Lake) -> Reader:
 
 def rewound(reader: Reader, to: str) -> int:
     source = reader.source()
-    mark = source.rewound("orders", source.content("orders"), reader.last, to)
+    mark = source.mark_at("orders", source.content("orders"), reader.last, to)
     assert mark
     return int(mark.document["key"][0])
 

@@ -23,7 +23,7 @@ from penstock.errors import ConnectionFailed, InputError
 from penstock.links.postgres import arrow
 from penstock.links.postgres.failures import unreachable
 from penstock.links.postgres.targets import target
-from penstock.ports import Context, Quiet
+from penstock.ports import Context, NoProbe
 from penstock.sources.postgres import Options, PostgresSource, StreamOptions, build
 from penstock.testing.postgres import PASSWORD, PostgresServer
 
@@ -53,7 +53,7 @@ class Site:
 
     @property
     def context(self) -> Context:
-        return Context(pipeline="shop", folder=str(self.folder), probe=Quiet())
+        return Context(pipeline="shop", folder=str(self.folder), probe=NoProbe())
 
 
 @pytest.fixture(scope="module")

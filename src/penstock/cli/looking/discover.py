@@ -11,7 +11,7 @@ from penstock.cli.looking.pipeline import how
 from penstock.cli.proposing.file import value
 from penstock.cli.shared.render import size
 from penstock.config import File
-from penstock.ports import Offered, StreamInfo
+from penstock.ports import DiscoveredStream, StreamInfo
 
 _HEAD = ("stream", "what", "rows", "size", "key", "synced", "proposal")
 
@@ -22,7 +22,7 @@ def discovered(file: File, pipeline: str, *, columns: bool, why: bool, as_json: 
     try:
         source.connect()
         infos = {info.name: info for info in source.catalog()}
-        streams = [_document(file, pipeline, offered, infos) for offered in source.offers()]
+        streams = [_document(file, pipeline, offered, infos) for offered in source.discover()]
     finally:
         source.close()
     if as_json:
@@ -41,7 +41,7 @@ def discovered(file: File, pipeline: str, *, columns: bool, why: bool, as_json: 
             print("\n".join(f"    # {reason}" for reason in said))
 
 
-def _document(file: File, pipeline: str, offered: Offered, infos: Mapping[str, StreamInfo]) -> dict[str, Any]:
+def _document(file: File, pipeline: str, offered: DiscoveredStream, infos: Mapping[str, StreamInfo]) -> dict[str, Any]:
     info = _configured(file, pipeline, offered, infos)
     return {
         "stream": offered.name,
@@ -59,7 +59,9 @@ def _document(file: File, pipeline: str, offered: Offered, infos: Mapping[str, S
     }
 
 
-def _configured(file: File, pipeline: str, offered: Offered, infos: Mapping[str, StreamInfo]) -> StreamInfo | None:
+def _configured(
+    file: File, pipeline: str, offered: DiscoveredStream, infos: Mapping[str, StreamInfo]
+) -> StreamInfo | None:
     """The stream of the pipeline that reads what is offered; None: none does."""
     chosen = file.pipelines[pipeline]
     schema = getattr(chosen.source, "default_schema", None)

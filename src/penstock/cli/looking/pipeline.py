@@ -104,7 +104,7 @@ class Look:
                     pipeline=self.pipeline,
                 )
         try:
-            self.sink.expect([info for info in infos if info.skipped is None])
+            self.sink.begin_run([info for info in infos if info.skipped is None])
         except InputError as error:
             self.refused = error
         self.streams = [self._seen(info) for info in infos if not only or info.name in only]
@@ -162,7 +162,7 @@ class Look:
     def _followed(self, seen: Seen, content: Document) -> Document:
         """The content of the next slice, as the stream's policy has it."""
         intent = seen.state.intent
-        last = parse(intent.content) if intent else drifting.before(seen.state)
+        last = parse(intent.content) if intent else drifting.last_content(seen.state)
         keys = self.file.pipelines[self.pipeline].streams.get(seen.info.name)
         whole = seen.info.kind is Kind.REFRESH
         dropped = keys.dropped if keys else ()

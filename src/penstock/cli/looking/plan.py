@@ -118,7 +118,7 @@ def _ahead(at: Look, seen: Seen, content: Document, most: int, found: dict[str, 
     else:
         found["more"] = at.source.plan(name, content, after, ceiling, GLANCE) is not None
     if found["slices"] or ceiling.get("held"):
-        left = at.source.left(name, content, start, ceiling)
+        left = at.source.remaining(name, content, start, ceiling)
         found["left"] = {
             "rows": left.rows,
             "exact": left.exact,

@@ -20,7 +20,7 @@ from penstock.config import File
 from penstock.config.choosing import only
 from penstock.errors import UNTOUCHED, InputError
 from penstock.links.postgres.literals import TableName
-from penstock.ports import Offered
+from penstock.ports import DiscoveredStream
 from penstock.sources.postgres.options import Options, StreamOptions
 from penstock.sources.postgres.validate import table_name
 
@@ -35,7 +35,7 @@ def add(wanted: Wanted) -> None:
     text = path.read_text(encoding="utf-8")
     place = _Place.of(text, name, wanted.output)
     with closing(wiring.build_source(file, name)) as source:
-        offers = chosen_of(source.offers(), wanted.include, wanted.exclude)
+        offers = chosen_of(source.discover(), wanted.include, wanted.exclude)
     streams = _lacking(file, name, offers, views=wanted.views)
     streams = _agreed(path, name, text, place, streams)
     added = [stream for stream in streams if stream.left_out is None]
@@ -106,7 +106,7 @@ def _last_line(text: str, node: yaml.Node) -> int:
     return number
 
 
-def _lacking(file: File, pipeline: str, offers: Sequence[Offered], *, views: bool) -> list[Stream]:
+def _lacking(file: File, pipeline: str, offers: Sequence[DiscoveredStream], *, views: bool) -> list[Stream]:
     """Streams for tables that no stream reads, under names that no stream has."""
     chosen = file.pipelines[pipeline]
     if not isinstance(chosen.source, Options):
@@ -125,11 +125,11 @@ def _lacking(file: File, pipeline: str, offers: Sequence[Offered], *, views: boo
     return streams_for(lacking, chosen.sink_type, views=views, tables=into)
 
 
-def _table(offered: Offered, schema: str) -> TableName:
+def _table(offered: DiscoveredStream, schema: str) -> TableName:
     return table_name(offered.name, StreamOptions.model_validate(dict(offered.options)), schema)
 
 
-def _named(offered: Offered, taken: Collection[str]) -> Offered:
+def _named(offered: DiscoveredStream, taken: Collection[str]) -> DiscoveredStream:
     """What is offered, under another name if a stream that reads another table has its own."""
     name, number = offered.name, 1
     while name in taken:

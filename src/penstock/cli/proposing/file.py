@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.cli.shared.render import count, size
-from penstock.ports import Offered
+from penstock.ports import DiscoveredStream
 
 WIDTH = 110
 #: what stands before a stream in a file that is written from scratch
@@ -30,7 +30,7 @@ class Variable:
 class Stream:
     """A stream for the file."""
 
-    offered: Offered
+    offered: DiscoveredStream
     #: what stands in the file: the proposal, and what the sink needs
     options: Mapping[str, Any]
     #: why it stands there as a comment only; None: it is synced
@@ -70,7 +70,7 @@ def stream_lines(streams: Sequence[Stream], indent: str) -> list[str]:
     return lines
 
 
-def _about(offered: Offered) -> str:
+def _about(offered: DiscoveredStream) -> str:
     facts = [offered.what]
     if offered.rows is not None:
         facts.append(f"~{count(offered.rows, 'row')}")

@@ -17,7 +17,7 @@ from penstock.cli.proposing.file import Stream, Variable, file_text
 from penstock.cli.shared.render import count
 from penstock.config.mistakes import suggest
 from penstock.errors import UNTOUCHED, InputError, StreamRefused
-from penstock.ports import Context, Offered, Quiet, Sink, Source
+from penstock.ports import Context, DiscoveredStream, NoProbe, Sink, Source
 
 #: what rows are stored in; a view's rows come from elsewhere
 _TABLES = ("table", "partitioned table")
@@ -66,11 +66,11 @@ def propose(wanted: Wanted) -> None:
     if sink_options["type"] == "postgres":
         sink_options |= _database_of_the_sink(wanted, url)
     name = wanted.pipeline or _database(url)
-    context = Context(pipeline=name, folder=os.path.dirname(os.path.abspath(wanted.output)), probe=Quiet())
+    context = Context(pipeline=name, folder=os.path.dirname(os.path.abspath(wanted.output)), probe=NoProbe())
     source_options = {"type": "postgres", "url": url, "schema": wanted.schema}
     source = _built(sources, source_options, {}, context)
     try:
-        offers = chosen_of(source.offers(), wanted.include, wanted.exclude)
+        offers = chosen_of(source.discover(), wanted.include, wanted.exclude)
     finally:
         source.close()
     streams = _agreed(streams_for(offers, wanted.sink, views=wanted.views), source_options, sink_options, context)
@@ -173,7 +173,7 @@ def agreed(streams: Sequence[Stream], source: Source, sink: Sink) -> list[Stream
     try:
         sink.connect()
         infos = {info.name: info for info in source.catalog()}
-        sink.expect(list(infos.values()))
+        sink.begin_run(list(infos.values()))
         found = []
         for stream in streams:
             refused = stream.left_out
@@ -192,16 +192,20 @@ def agreed(streams: Sequence[Stream], source: Source, sink: Sink) -> list[Stream
 # ---------------------------------------------------------------- the streams
 
 
-def chosen_of(offers: Sequence[Offered], include: Sequence[str], exclude: Sequence[str]) -> list[Offered]:
+def chosen_of(
+    offers: Sequence[DiscoveredStream], include: Sequence[str], exclude: Sequence[str]
+) -> list[DiscoveredStream]:
     """What the patterns leave."""
 
-    def fits(offered: Offered, patterns: Sequence[str]) -> bool:
+    def fits(offered: DiscoveredStream, patterns: Sequence[str]) -> bool:
         return any(fnmatchcase(offered.name, pattern) for pattern in patterns)
 
     return [o for o in offers if (not include or fits(o, include)) and not fits(o, exclude)]
 
 
-def streams_for(offers: Sequence[Offered], sink: str, *, views: bool, tables: Iterable[str] = ()) -> list[Stream]:
+def streams_for(
+    offers: Sequence[DiscoveredStream], sink: str, *, views: bool, tables: Iterable[str] = ()
+) -> list[Stream]:
     """Streams for the file, with what the sink needs. `tables`: names of tables in the lake that others have."""
     found = []
     taken = {table.lower() for table in tables}

@@ -66,7 +66,7 @@ def _replay(
     with closing(sink), closing(wiring.build_source(file, name)) as source:
         must_be_streams(file, name, aside, streams)
         source.connect()
-        sink.expect([info for info in source.catalog() if info.skipped is None])
+        sink.begin_run([info for info in source.catalog() if info.skipped is None])
         for stream in streams or list(aside.quarantined([], limit=0)[0]):
             outcome = aside.replay(stream, ids, overwrite=overwrite)
             stay += outcome.quarantined

@@ -64,7 +64,7 @@ class Reached:
             ceiling = self._source.ceiling(stream, content, "")
             if ceiling is None:
                 return "there is nothing to read now"
-            rows = self._source.left(stream, content, after, ceiling)
+            rows = self._source.remaining(stream, content, after, ceiling)
         except PenstockError as error:
             return f"how many rows that is cannot be told now: {error.what}"
         if rows.rows is None:

@@ -68,7 +68,7 @@ def _undo(
     must_have_store(file, "undo")
     with closing(wiring.open_store(file)) as store:
         state = must_be_known(file, store, name, stream)
-        version = undoing.before(state) if to is None else to
+        version = undoing.default_version(state) if to is None else to
         with closing(wiring.build_source(file, name)) as source:
             again, what = _told(store, source, name, stream, state, version)
             info = Reached(source).info(stream) if again else None
@@ -99,15 +99,15 @@ def _told(
     if version is None:
         assert state.intent is not None
         return False, f"the undo that was begun before is finished: it leads to {source.describe(state.intent.upto)}"
-    changes = undoing.foreseen(undoing.changes_to(store, pipeline, stream, version, state), state)
+    changes = undoing.foresee(undoing.changes_to(store, pipeline, stream, version, state), state)
     try:
-        to = undoing.place(changes, version, stream)
+        to = undoing.find_position(changes, version, stream)
         source.connect()
         source.accept(stream, to, source.content(stream))
     except StreamRefused as error:
         raise error.at(pipeline=pipeline, stream=stream) from None
     here, there = (source.describe(position.mark if position else None) for position in (changes[0].position, to))
-    way = undoing.way(changes, to)
+    way = undoing.find_route(changes, to)
     told = f"{_first(state)}from {here!r} to {there!r}, where it was at version {version}"
     if way.back and way.rows == 0 and here == there:
         return False, f"{_first(state)}it is where it was at version {version}: {there}"

@@ -59,7 +59,7 @@ class FilesSink:
         if not os.access(place, os.W_OK | os.X_OK):
             raise self._unwritable(f"no permission to write in {place}")
 
-    def expect(self, streams: Sequence[StreamInfo]) -> Mapping[str, Collection[str]]:
+    def begin_run(self, streams: Sequence[StreamInfo]) -> Mapping[str, Collection[str]]:
         return {}
 
     def check(self, stream: StreamInfo, content: Document) -> None:

@@ -98,7 +98,7 @@ class LakeSink:
                 pipeline=self.pipeline,
             )
 
-    def expect(self, streams: Sequence[StreamInfo]) -> Mapping[str, Collection[str]]:
+    def begin_run(self, streams: Sequence[StreamInfo]) -> Mapping[str, Collection[str]]:
         self._infos = {info.name: info for info in streams}
         self._must_be_apart(self._infos)
         return {}

@@ -97,7 +97,7 @@ class PostgresSink:
         with self._asking("the database"), self.writing.transaction(read_only=True):
             return
 
-    def expect(self, streams: Sequence[StreamInfo]) -> Mapping[str, Collection[str]]:
+    def begin_run(self, streams: Sequence[StreamInfo]) -> Mapping[str, Collection[str]]:
         self._infos = {info.name: info for info in streams}
         self._must_be_apart(self._infos)
         with self._asking("the role's rights"), self.writing.transaction(read_only=True) as connection:

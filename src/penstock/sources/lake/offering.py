@@ -8,11 +8,11 @@ from typing import Any
 from penstock.lake import names
 from penstock.lake.standing import Standing
 from penstock.lake.types import Unreadable, spelt, type_of
-from penstock.ports import Offered, Remark
+from penstock.ports import DiscoveredStream, Remark
 from penstock.sources.lake.content import Content
 
 
-def offered(name: str, standing: Standing) -> Offered:
+def offered(name: str, standing: Standing) -> DiscoveredStream:
     """A table and how it would be read: onward from a number, by the order that penstock keeps in it."""
     fields = [field for field in standing.columns if field["name"] not in names.INTERNAL]
     unread = [field for field in fields if not _readable(field["type"])]
@@ -37,7 +37,7 @@ def offered(name: str, standing: Standing) -> Offered:
         refused = "none of its columns is of a type that can be read from the lake; add one that is"
     elif lost := [field["name"] for field in unread if field["name"] in standing.key]:
         refused = f"the key column {lost[0]} is of a type that cannot be read from the lake; use another table"
-    return Offered(
+    return DiscoveredStream(
         name=name,
         what=("keyed table" if keyed else "log") if standing.ours else "table of others",
         columns=tuple((field["name"], spelt(field["type"])) for field in fields),

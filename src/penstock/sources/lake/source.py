@@ -17,7 +17,7 @@ from penstock.lake import names
 from penstock.lake.peek import peek, tables_in
 from penstock.lake.place import Place
 from penstock.lake.standing import Standing
-from penstock.ports import Budget, Context, Left, Offered, Planned, Reading, Remark, StreamInfo
+from penstock.ports import Budget, Context, DiscoveredStream, Planned, Reading, Remaining, Remark, StreamInfo
 from penstock.sources.lake import missing
 from penstock.sources.lake.altered import as_now
 from penstock.sources.lake.content import Content, columns_of
@@ -61,7 +61,7 @@ class LakeSource:
             found.append(StreamInfo(stream, Kind.ROWS, primary_key=key, order=(names.SEQ,), in_order=True))
         return found
 
-    def offers(self) -> Sequence[Offered]:
+    def discover(self) -> Sequence[DiscoveredStream]:
         from penstock.sources.lake.offering import offered
 
         found = ((name, peek(self.place, name)) for name in tables_in(self.place))
@@ -166,7 +166,7 @@ class LakeSource:
 
     # ------------------------------------------------------------ what is new
 
-    def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
         from penstock.lake.adoption import adopt
         from penstock.lake.foreign import stamp
         from penstock.lake.readers import must_tell, tell
@@ -207,7 +207,7 @@ class LakeSource:
             return standing.head
         return int(content.start) if content.start.isdigit() else 0
 
-    def reached(self, stream: str, last: Position) -> None:
+    def caught_up(self, stream: str, last: Position) -> None:
         """Tell the table now: retention should not wait for the next row."""
         from penstock.lake.readers import must_tell, tell
 
@@ -255,7 +255,7 @@ class LakeSource:
         place = mark_of(uuid, upto, at, began=began)
         return Planned(place, plan=_plan(budget), rows=known, exact=exact and known is not None)
 
-    def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
+    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
         """From the files' own counts; a filter of the user's is not taken into account."""
         from penstock.lake.planning import pieces
 
@@ -268,7 +268,7 @@ class LakeSource:
         else:
             table = self._loaded(stream)
             found = pieces(table, table.metadata.current_snapshot_id, seq, head)
-        return Left(sum(piece.rows_within(seq, head) for piece in found))
+        return Remaining(sum(piece.rows_within(seq, head) for piece in found))
 
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:
@@ -330,7 +330,7 @@ class LakeSource:
 
     # ------------------------------------------------------------ going back
 
-    def rewound(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+    def mark_at(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
         from penstock.sources.lake.rewinding import number_of
 
         standing = self._standing(stream)

@@ -11,7 +11,7 @@ from penstock.core.ranges import Key, Range
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import row, statement, written
 from penstock.links.postgres.types import bare
-from penstock.ports import Left
+from penstock.ports import Remaining
 from penstock.sources.postgres.catalog import ROOM, describe
 from penstock.sources.postgres.content import Content
 from penstock.sources.postgres.horizon import horizons
@@ -24,24 +24,26 @@ from penstock.sources.postgres.statements import matched
 _HEAPS = ("r", "p", "m")
 
 
-def of_keyset(session: Session, stream: str, content: Content, after: KeysetMark | None, ceiling: Document) -> Left:
+def of_keyset(
+    session: Session, stream: str, content: Content, after: KeysetMark | None, ceiling: Document
+) -> Remaining:
     """The rows of a keyset stream between a mark and the run's ceiling."""
     key = horizons.key(ceiling)
     if key is None:
-        return Left(0, exact=True)
+        return Remaining(0, exact=True)
     return of_range(session, stream, content, Range(after.key if after else None, key))
 
 
-def with_held_back(session: Session, stream: str, content: Content, left: Left, ceiling: Document) -> Left:
+def with_held_back(session: Session, stream: str, content: Content, left: Remaining, ceiling: Document) -> Remaining:
     """The same with the rows above the ceiling that may not be read yet, and who keeps them from it."""
     beyond = horizons.held(ceiling)
     return horizons.noted(left, ceiling, of_range(session, stream, content, beyond).rows if beyond else None)
 
 
-def of_range(session: Session, stream: str, content: Content, range_: Range) -> Left:
+def of_range(session: Session, stream: str, content: Content, range_: Range) -> Remaining:
     """The rows of a keyset stream between a mark and the run's ceiling."""
     if range_.after == range_.upto:
-        return Left(0, exact=True)
+        return Remaining(0, exact=True)
     keys = [sql.Identifier("t", column.column) for column in content.key]
     query = statement(ROOM, "counted").format(
         table=content.table.sql,
@@ -55,17 +57,17 @@ def of_range(session: Session, stream: str, content: Content, range_: Range) -> 
     )
     [(passed, count, known)] = session.rows(query, table=str(content.table), stream=stream)
     if passed < COUNTED:
-        return Left(count, exact=True)
+        return Remaining(count, exact=True)
     if range_.after is None or range_.upto is None:
         found: int | None = expected(session, stream, content, _filled(content))
     elif known:
         found = _by_statistics(session, stream, content, range_.after, range_.upto)
     else:
         found = _by_place(session, stream, content, range_.after, range_.upto)
-    return Left(max(count, found) if found is not None else None)
+    return Remaining(max(count, found) if found is not None else None)
 
 
-def of_table(session: Session, stream: str, content: Content) -> Left:
+def of_table(session: Session, stream: str, content: Content) -> Remaining:
     """The rows of a table that is read whole.
 
     One that nobody has analyzed is begun to be counted: the planner takes it for ten pages, however empty it is.
@@ -77,8 +79,8 @@ def of_table(session: Session, stream: str, content: Content) -> Left:
         ).format(sql.SQL("({}) AS matched").format(matched(content)), content.table.sql, sql.Literal(COUNTED))
         [(passed, count)] = session.rows(query, table=str(content.table), stream=stream)
         if passed < COUNTED:
-            return Left(count, exact=True)
-    return Left(expected(session, stream, content, matched(content)))
+            return Remaining(count, exact=True)
+    return Remaining(expected(session, stream, content, matched(content)))
 
 
 def _filled(content: Content) -> sql.Composed:

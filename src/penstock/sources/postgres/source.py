@@ -14,7 +14,7 @@ from penstock.core.slices import Kind, Slice
 from penstock.errors import InputError, StreamRefused
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import TableName
-from penstock.ports import Budget, Context, Left, Offered, Planned, Reading, Remark, StreamInfo
+from penstock.ports import Budget, Context, DiscoveredStream, Planned, Reading, Remaining, Remark, StreamInfo
 from penstock.sources.postgres import catalog, keyset, marks, missed, refresh
 from penstock.sources.postgres.altered import as_now, refused
 from penstock.sources.postgres.catalog import Found, Table
@@ -120,7 +120,7 @@ class PostgresSource:
     def _options_of(self, stream: str) -> StreamOptions:
         return self._streams.get(stream) or StreamOptions()
 
-    def offers(self) -> Sequence[Offered]:
+    def discover(self) -> Sequence[DiscoveredStream]:
         from penstock.sources.postgres.offer.proposals import offers
 
         found = offers(self._session, self._options.default_schema)
@@ -146,11 +146,11 @@ class PostgresSource:
     def accept(self, stream: str, last: Position, content: Document) -> None:
         marks.accept(self._session, stream, last, Content.read(content))
 
-    def settle(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
         said = self._access.follows(stream, last.mark) if last and last.mark else None
         return (said,) if said else ()
 
-    def reached(self, stream: str, last: Position) -> None:
+    def caught_up(self, stream: str, last: Position) -> None:
         return None
 
     def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
@@ -245,7 +245,7 @@ class PostgresSource:
         skips = self._options_of(stream).hidden_partitions == "skip"
         return Stream(self._session, stream, content, first_load, self._options.connections, waits, skips)
 
-    def left(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Left:
+    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
         from penstock.sources.postgres import remaining
 
         read = Content.read(content)
@@ -257,10 +257,10 @@ class PostgresSource:
                 left = remaining.of_keyset(self._session, stream, read, keyset.read(after, stream=stream), ceiling)
             return remaining.with_held_back(self._session, stream, read, left, ceiling)
         if after == RefreshMark(str(ceiling["run"])).mark():
-            return Left(0, exact=True)
+            return Remaining(0, exact=True)
         return remaining.of_table(self._session, stream, read)
 
-    def rewound(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+    def mark_at(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
         from penstock.sources.postgres.rewinding import place
 
         at, read = last.mark if last else None, Content.read(content)

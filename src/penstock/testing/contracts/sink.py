@@ -14,7 +14,7 @@ import pytest
 from penstock.core.marks import Mark
 from penstock.core.slices import Kind, Part, Receipt, Slice
 from penstock.errors import CommitUnclear, SliceRefused, StreamRefused, StreamStopped
-from penstock.ports import Probe, Quiet, Sink, StreamInfo
+from penstock.ports import NoProbe, Probe, Sink, StreamInfo
 from penstock.testing.contracts.delivery import (
     CHANGES,
     CONTENT,
@@ -51,7 +51,7 @@ class SinkContract:
 
     @pytest.fixture
     def sink(self, destination: Destination) -> Iterator[Sink]:
-        sink = destination.open(Quiet())
+        sink = destination.open(NoProbe())
         sink.connect()
         yield sink
         sink.close()
@@ -59,7 +59,7 @@ class SinkContract:
     @pytest.fixture
     def reopened(self, destination: Destination) -> Callable[[], Sink]:
         """The same sink as another process sees it."""
-        return lambda: destination.open(Quiet())
+        return lambda: destination.open(NoProbe())
 
     # ------------------------------------------------------------ visible at once, and only by a commit
 
@@ -384,7 +384,7 @@ class SinkContract:
         self, destination: Destination, kind: Kind
     ) -> None:
         def begin(stream: str) -> tuple[Slice, list[Receipt]]:
-            sink = destination.open(Quiet())
+            sink = destination.open(NoProbe())
             first = deliver(sink, after(None, stream=stream, kind=kind if kind.moves else Kind.ROWS), table(1))
             second = after(first, stream=stream, kind=kind)
             if kind is Kind.RESET:
@@ -409,7 +409,7 @@ class SinkContract:
     def finish(self, destination: Destination, slice_: Slice, receipts: Sequence[Receipt], wanted: list[int]) -> str:
         """What the next process does; the slice must come in whole, once."""
         stream = slice_.stream
-        sink = destination.open(Quiet())
+        sink = destination.open(NoProbe())
         held = position(sink, stream)
         assert held is not None
         if held.id == slice_.id:
@@ -422,7 +422,7 @@ class SinkContract:
             assert sorted(destination.rows(stream)) == [1]
             sink.commit(slice_, "a1", receipts)
         for _ in range(2):
-            again = destination.open(Quiet())
+            again = destination.open(NoProbe())
             assert position(again, stream) == slice_.position
             assert sorted(destination.rows(stream)) == wanted
             again.sweep(stream, slice_.position)
@@ -437,7 +437,7 @@ class SinkContract:
             stream = f"race {call}"
             slice_, attempt, receipts = self.two_parts(destination, stream)
             other = replace(slice_, upto=Mark.of({"key": ["other"]}))
-            theirs = put_aside(destination.open(Quiet()), other, table(7, 8), attempt="b1")
+            theirs = put_aside(destination.open(NoProbe()), other, table(7, 8), attempt="b1")
             outcomes: dict[str, bool] = {}
 
             def commit(name: str, probe: Probe, *what: Any, outcomes: dict[str, bool] = outcomes) -> None:
@@ -447,11 +447,11 @@ class SinkContract:
                 except CommitUnclear:
                     outcomes[name] = False
 
-            meets = partial(commit, "other", Quiet(), other, "b1", theirs)
+            meets = partial(commit, "other", NoProbe(), other, "b1", theirs)
             commit("this", Crashing(at_call=call, action=meets), slice_, attempt, receipts)
             assert sorted(outcomes.values()) == [False, True]
             winner, rows = (slice_, [1, 2, 3]) if outcomes["this"] else (other, [1, 7, 8])
-            assert position(destination.open(Quiet()), stream) == winner.position
+            assert position(destination.open(NoProbe()), stream) == winner.position
             assert sorted(destination.rows(stream)) == rows
 
     def test_whoever_finishes_may_crash_too(self, destination: Destination) -> None:
@@ -476,7 +476,7 @@ class SinkContract:
 
     def two_parts(self, destination: Destination, stream: str) -> tuple[Slice, str, list[Receipt]]:
         """The second slice of a stream, put aside in two parts."""
-        sink = destination.open(Quiet())
+        sink = destination.open(NoProbe())
         slice_ = after(deliver(sink, after(None, stream=stream), table(1)), stream=stream)
         return slice_, "a1", put_aside(sink, slice_, table(2), table(3))
 
@@ -488,7 +488,7 @@ class SinkContract:
             writer = destination.open(Crashing(at_call=call)).writer(slice_, f"b{call}")
             with pytest.raises(Crash, match=point):
                 writer.write(table(9).to_reader(), Part(0, "{}"))
-        sink = destination.open(Quiet())
+        sink = destination.open(NoProbe())
         assert sink.held(STREAM) is None
         held = deliver(sink, slice_, table(1))
         sink.sweep(STREAM, held)
@@ -529,7 +529,7 @@ class SinkContract:
         assert sorted(destination.rows(STREAM)) == [1, 2]
 
     def test_recovering_finishes_what_a_crash_left(self, destination: Destination) -> None:
-        sink = destination.open(Quiet())
+        sink = destination.open(NoProbe())
         dry = Crashing()
         destination.open(dry).commit(
             after(None, stream="dry"), "a1", put_aside(sink, after(None, stream="dry"), table(1))
@@ -550,7 +550,7 @@ class SinkContract:
         """They stay beside those of the stream, or the stream is refused before anything is written."""
         destination.occupy(STREAM, 91, 92)
         info = StreamInfo(STREAM, kind, ("id",), ("id",) if kind is Kind.ROWS else ())
-        sink.expect([info])
+        sink.begin_run([info])
         if kind in self.REFUSED_BESIDE_OTHERS:
             with pytest.raises(StreamRefused) as refused:
                 sink.check(info, CONTENT)
@@ -565,7 +565,7 @@ class SinkContract:
     def test_a_delete_is_rendered_or_refused(self, sink: Sink, destination: Destination) -> None:
         """Never as a row that looks like any other."""
         info = StreamInfo(STREAM, Kind.ROWS, ("id",), ("place",), in_order=True)
-        sink.expect([info])
+        sink.begin_run([info])
         if self.AFTER_A_DELETE is None:
             with pytest.raises(StreamRefused) as refused:
                 sink.check(info, CHANGES)
@@ -581,7 +581,7 @@ class SinkContract:
     def test_of_rows_that_share_a_key_the_newest_stays(self, sink: Sink, destination: Destination) -> None:
         """Neither the rows of a slice nor the slices of a first load come in the order of the cursor."""
         info = StreamInfo(STREAM, Kind.ROWS, ("row",), ("at", "row"))
-        sink.expect([info])
+        sink.begin_run([info])
         sink.check(info, VERSIONS)
         first = versions((1, 1, 20), (2, 2, 11), (3, 2, 10))
         second = versions((4, 1, 19), (5, 2, 12), (6, 3, 5))
@@ -615,7 +615,7 @@ class SinkContract:
             assert destination.rows(name) == [number], name
 
     def test_pipelines_do_not_mix(self, sink: Sink, destination: Destination) -> None:
-        other = destination.open(Quiet(), "another")
+        other = destination.open(NoProbe(), "another")
         mine = deliver(sink, after(None), table(1))
         assert other.held(STREAM) is None
         theirs = deliver(other, after(None, pipeline="another"), table(2))

@@ -116,11 +116,11 @@ def next_slice(
 
 
 def begin(source: Source, origin: Origin, last: Position | None, run: str) -> tuple[Document, Document | None]:
-    """What the engine asks for before the first plan of a run: content and ceiling, after the source has settled."""
+    """What the engine asks for before the first plan of a run: content and ceiling, after the source has prepared."""
     content = source.content(origin.stream)
     if last:
         source.accept(origin.stream, last, content)
-    source.settle(origin.stream, content, last)
+    source.prepare(origin.stream, content, last)
     content = source.content(origin.stream)
     return content, source.ceiling(origin.stream, content, run)
 
@@ -213,11 +213,11 @@ class SourceContract:
         origin.arrive(10)
         last: Position | None = None
         for run in ("one", "two"):
-            told: object = source.settle(origin.stream, source.content(origin.stream), last)
+            told: object = source.prepare(origin.stream, source.content(origin.stream), last)
             assert isinstance(told, list | tuple)
             assert all(isinstance(line, str) and line for line in told)
             content = source.content(origin.stream)
-            assert list(source.settle(origin.stream, content, last)) == [], "what is done is not done again"
+            assert list(source.prepare(origin.stream, content, last)) == [], "what is done is not done again"
             assert canonical(source.content(origin.stream)) == canonical(content)
             last = drain(source, origin, last, run=run)[-1].slice.position
             origin.arrive(10)
@@ -231,7 +231,7 @@ class SourceContract:
         again, highest = begin(other, origin, None, "run")
         assert highest is not None
         assert canonical(again) == canonical(content)
-        left = (source.left(origin.stream, content, None, each).rows for each in (ceiling, highest))
+        left = (source.remaining(origin.stream, content, None, each).rows for each in (ceiling, highest))
         assert len(set(left)) == 1, "both lead to the same place"
         other.close()
         replanned = source.plan(origin.stream, content, None, ceiling, SMALL)
@@ -247,7 +247,7 @@ class SourceContract:
         content = source.content(origin.stream)
         for foreign in self.nowhere:
             with pytest.raises(StreamRefused) as refused:
-                source.rewound(origin.stream, content, last, foreign)
+                source.mark_at(origin.stream, content, last, foreign)
             assert refused.value.next_step
 
     def test_a_run_that_has_read_all_has_nothing_new(self, source: Source, origin: Origin) -> None:
@@ -281,7 +281,7 @@ class SourceContract:
 
     def test_what_it_offers_is_accepted_as_it_is(self, source: Source, origin: Origin) -> None:
         origin.arrive(10)
-        offers = [offered for offered in source.offers() if offered.refused is None]
+        offers = [offered for offered in source.discover() if offered.refused is None]
         assert origin.stream in [offered.name for offered in offers]
         for offered in offers:
             assert offered.columns
@@ -299,11 +299,11 @@ class SourceContract:
         origin.arrive(1000)
         content, ceiling = begin(source, origin, None, "run")
         assert ceiling is not None
-        before = source.left(origin.stream, content, None, ceiling)
+        before = source.remaining(origin.stream, content, None, ceiling)
         assert before.rows is None or 100 <= before.rows <= 10_000
         assert not before.exact or before.rows == 1000
         last = drain(source, origin)[-1].slice.upto
-        after = source.left(origin.stream, content, last, ceiling)
+        after = source.remaining(origin.stream, content, last, ceiling)
         assert after.rows in (None, 0)
 
     def test_it_says_what_holds_and_what_does_not(self, source: Source, origin: Origin) -> None:
@@ -318,12 +318,12 @@ class SourceContract:
         assert ceiling is not None
         before = origin.traces()
         source.catalog()
-        source.offers()
+        source.discover()
         source.explain(origin.stream, content)
         planned = source.plan(origin.stream, content, None, ceiling, SMALL)
         assert planned is not None
-        source.left(origin.stream, content, None, ceiling)
-        source.left(origin.stream, content, planned.upto, ceiling)
+        source.remaining(origin.stream, content, None, ceiling)
+        source.remaining(origin.stream, content, planned.upto, ceiling)
         assert origin.traces() == before
 
     def test_secrets_are_not_in_what_is_printed(self, source: Source, origin: Origin) -> None:
@@ -355,7 +355,7 @@ class IncrementalContract(SourceContract):
         mark: Mark | None = None
         read = 0
         for moved in drain(source, origin, budget=Budget(bytes=1 << 30, rows=200, workers=2)):
-            left = source.left(origin.stream, content, mark, ceiling)
+            left = source.remaining(origin.stream, content, mark, ceiling)
             assert left.rows is not None
             assert abs(left.rows - (1000 - read)) <= (0 if left.exact else 100)
             mark, read = moved.slice.upto, read + len(moved.rows)

@@ -191,10 +191,10 @@ class StoreContract:
             lambda: store.intend(zombie, after(None, 1, stream="new"), now=NOW, run="r"),
             lambda: store.advance(zombie, open_, rows=1, bytes_=1, now=NOW, run="r"),
             lambda: store.stop(zombie, "orders", "no", now=NOW),
-            lambda: store.want_reset(zombie, "orders", now=NOW),
+            lambda: store.request_reset(zombie, "orders", now=NOW),
             lambda: store.rebuild(zombie, "orders", None, now=NOW, run=None),
             lambda: store.start_run(zombie, "r2", now=NOW),
-            lambda: store.note_run(zombie, "r", totals='{"rows":9}', streams={"orders": "{}"}),
+            lambda: store.save_progress(zombie, "r", totals='{"rows":9}', streams={"orders": "{}"}),
             lambda: store.heartbeat(zombie, now=NOW, ttl=30),
         ]
         for write in writes:
@@ -352,7 +352,7 @@ class StoreContract:
     def test_a_reset_waits_for_the_open_slice_and_starts_from_zero(self, store: Store, reopen: Open) -> None:
         lease = take(store)
         store.intend(lease, slice_ := after(None, 1), now=NOW, run="r")
-        store.want_reset(lease, "orders", now=NOW)
+        store.request_reset(lease, "orders", now=NOW)
         assert reopen().state("shop", "orders") == StreamState(intent=slice_, reset_wanted=True)
         store.advance(lease, slice_, rows=10, bytes_=1000, now=NOW, run="r")
         assert store.state("shop", "orders").reset_wanted
@@ -510,8 +510,8 @@ class StoreContract:
     def test_a_run_that_was_killed_leaves_its_progress(self, store: Store) -> None:
         lease = take(store)
         store.start_run(lease, "r1", now=NOW)
-        store.note_run(lease, "r1", totals='{"rows":7}', streams={"a": '{"rows":3}', "b": '{"rows":4}'})
-        store.note_run(lease, "r1", totals='{"rows":9}', streams={"b": '{"rows":6}'})
+        store.save_progress(lease, "r1", totals='{"rows":7}', streams={"a": '{"rows":3}', "b": '{"rows":4}'})
+        store.save_progress(lease, "r1", totals='{"rows":9}', streams={"b": '{"rows":6}'})
         second = store.start_run(lease, "r2", now=later(1))
         assert (second.totals, second.streams) == ('{"rows":9}', {"a": '{"rows":3}', "b": '{"rows":6}'})
         assert [run.streams for run in store.runs("shop")] == [second.streams, {}]
@@ -555,28 +555,28 @@ class StoreContract:
 
     def test_failures_are_counted_until_a_success(self, store: Store, reopen: Open) -> None:
         first, second = Problem("no column", "Nothing lost.", "check FILE"), Problem("no table", "", "look")
-        store.keep_report("shop", RunReport(NOW, failed=True, problems={"orders": first, WHOLE_RUN: second}))
-        store.keep_report("shop", RunReport(later(60), failed=True, problems={"orders": second}))
+        store.save_report("shop", RunReport(NOW, failed=True, problems={"orders": first, WHOLE_RUN: second}))
+        store.save_report("shop", RunReport(later(60), failed=True, problems={"orders": second}))
         assert reopen().failures("shop") == {
             "orders": Failure(second, later(60), NOW, 2),
             WHOLE_RUN: Failure(second, NOW, NOW, 1),
         }
         assert store.failures("other") == {}
-        store.keep_report("shop", RunReport(later(90), succeeded=("orders", "items")))
+        store.save_report("shop", RunReport(later(90), succeeded=("orders", "items")))
         assert reopen().failures("shop") == {
             "orders": Failure(second, later(60), NOW, 0),
             WHOLE_RUN: Failure(second, NOW, NOW, 1),
         }
-        store.keep_report("shop", RunReport(later(120), failed=True, problems={"orders": first}))
+        store.save_report("shop", RunReport(later(120), failed=True, problems={"orders": first}))
         assert reopen().failures("shop")["orders"] == Failure(first, later(120), later(120), 1)
 
     def test_the_last_look_is_kept_without_a_lease_for_each_selection(self, store: Store, reopen: Open) -> None:
         assert store.last_looks("shop") == []
-        store.keep_report("shop", RunReport(NOW, looked=True, idle=True))
-        store.keep_report("shop", RunReport(later(60), looked=True, idle=True, streams=("items", "orders")))
-        store.keep_report("shop", RunReport(later(120), looked=True, idle=True, streams=("items", "orders")))
-        store.keep_report("shop", RunReport(later(180), failed=True))  # no connection
-        store.keep_report("shop", RunReport(later(240), is_run=False, looked=True))  # an undo
+        store.save_report("shop", RunReport(NOW, looked=True, idle=True))
+        store.save_report("shop", RunReport(later(60), looked=True, idle=True, streams=("items", "orders")))
+        store.save_report("shop", RunReport(later(120), looked=True, idle=True, streams=("items", "orders")))
+        store.save_report("shop", RunReport(later(180), failed=True))  # no connection
+        store.save_report("shop", RunReport(later(240), is_run=False, looked=True))  # an undo
         looks = list(reopen().last_looks("shop"))
         assert looks == [LastLook(("items", "orders"), later(120)), LastLook(None, NOW)]
         assert [look.covers("customers") for look in looks] == [False, True]
@@ -584,12 +584,12 @@ class StoreContract:
 
     def test_runs_are_counted_by_day_and_old_days_go(self, store: Store, reopen: Open) -> None:
         day = 24 * 3600
-        store.keep_report("shop", RunReport(later(-DAYS_KEPT * day - day), looked=True, rows=1))
-        store.keep_report("shop", RunReport(NOW, looked=True, rows=5, bytes=50))
-        store.keep_report("shop", RunReport(later(60), looked=True, idle=True))
-        store.keep_report("shop", RunReport(later(120), failed=True, rows=2, bytes=20))
-        store.keep_report("shop", RunReport(later(180), is_run=False, looked=True))
-        store.keep_report("shop", RunReport(later(day), looked=True, rows=7, bytes=70))
+        store.save_report("shop", RunReport(later(-DAYS_KEPT * day - day), looked=True, rows=1))
+        store.save_report("shop", RunReport(NOW, looked=True, rows=5, bytes=50))
+        store.save_report("shop", RunReport(later(60), looked=True, idle=True))
+        store.save_report("shop", RunReport(later(120), failed=True, rows=2, bytes=20))
+        store.save_report("shop", RunReport(later(180), is_run=False, looked=True))
+        store.save_report("shop", RunReport(later(day), looked=True, rows=7, bytes=70))
         newest, first = reopen().days("shop")
         assert first == DayOfRuns(NOW.date(), runs=3, idle=1, failed=1, rows=7, bytes=70, last=later(120))
         assert (newest.day - first.day, newest.rows) == (timedelta(days=1), 7)
@@ -599,7 +599,7 @@ class StoreContract:
     def test_many_who_report_at_once_are_all_counted(self, store: Store, reopen: Open) -> None:
         handles = [reopen() for _ in range(4)]
         report = RunReport(NOW, looked=True, idle=True, rows=1)
-        assert _race(lambda i: handles[i].keep_report("shop", report), handles) == [None] * 4
+        assert _race(lambda i: handles[i].save_report("shop", report), handles) == [None] * 4
         [day] = store.days("shop")
         assert (day.runs, day.idle, day.rows) == (4, 4, 4)
         assert len(store.last_looks("shop")) == 1

@@ -17,7 +17,7 @@ from penstock.core.marks import Mark
 from penstock.core.ranges import Key, Range
 from penstock.errors import StreamFailed
 from penstock.links.postgres.connection import Session
-from penstock.ports import Left
+from penstock.ports import Remaining
 from penstock.sources.postgres import marks
 from penstock.sources.postgres.content import Content, names
 from penstock.sources.postgres.horizon.certifying import Answer, Began, Question, by_activity, by_holders
@@ -100,7 +100,7 @@ def held(ceiling: Document) -> Range | None:
     return None if told is None or told["top"] is None else Range(key(ceiling), tuple(told["top"]))
 
 
-def noted(left: Left, ceiling: Document, held_back: int | None) -> Left:
+def noted(left: Remaining, ceiling: Document, held_back: int | None) -> Remaining:
     """What is left, with what the horizon has to say of it."""
     told: Any = ceiling.get("horizon")
     if told is None:

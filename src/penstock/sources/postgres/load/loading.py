@@ -18,7 +18,7 @@ from penstock.core.ranges import Key, Range
 from penstock.core.slices import Part, Slice
 from penstock.errors import StreamRefused
 from penstock.links.postgres.literals import TableName, plain, row
-from penstock.ports import Budget, Left, Planned
+from penstock.ports import Budget, Planned, Remaining
 from penstock.sources.postgres import keyset, remaining, spread
 from penstock.sources.postgres.horizon import horizons
 from penstock.sources.postgres.load import block_ranges, key_ranges
@@ -79,7 +79,7 @@ def parts(stream: Stream, slice_: Slice) -> list[Part]:
     return found
 
 
-def left(stream: Stream, mark: LoadMark, ceiling: Document) -> Left:
+def left(stream: Stream, mark: LoadMark, ceiling: Document) -> Remaining:
     """What a run still has before it in the middle of a load: the rest of it, and what has come above H0 since."""
     shape = look(stream.session, stream.content.table, stream=stream.name)
     rows = block_ranges.left(stream, mark, shape) if mark.by == "blocks" else key_ranges.left(stream, mark, shape)
@@ -91,9 +91,9 @@ def left(stream: Stream, mark: LoadMark, ceiling: Document) -> Left:
         rows = round(rows * min(1.0, some / max(1, all_)))
     top, start = horizons.key(ceiling), mark.then.key
     if top is None or top == start:
-        return Left(rows)
+        return Remaining(rows)
     beyond = remaining.of_range(stream.session, stream.name, stream.content, Range(start, top)).rows
-    return Left(None if beyond is None else rows + beyond)
+    return Remaining(None if beyond is None else rows + beyond)
 
 
 def _onward(stream: Stream, load: LoadMark, shape: Shape, budget: Budget) -> Planned:

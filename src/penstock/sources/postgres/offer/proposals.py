@@ -17,7 +17,7 @@ from penstock.errors import StreamRefused
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import plain
 from penstock.links.postgres.types import bare
-from penstock.ports import Offered
+from penstock.ports import DiscoveredStream
 from penstock.sources.postgres.catalog import Column, Index, Table, describe
 from penstock.sources.postgres.options import StreamOptions
 from penstock.sources.postgres.relations import KINDS, Relation, relations
@@ -44,9 +44,9 @@ _CHANGED = {
 _BESIDE = {"last", "at", "on", "ts", "time", "date", "datetime", "timestamp", "tstamp", "utc", "dt", "row", "record"}
 
 
-def offers(session: Session, schema: str) -> list[Offered]:
+def offers(session: Session, schema: str) -> list[DiscoveredStream]:
     """Everything in a schema, each with a proposal or the reason why it cannot be read."""
-    found: list[Offered] = []
+    found: list[DiscoveredStream] = []
     taken: set[str] = set()
     for relation in relations(session, schema):
         stream = stream_name(relation.name.name, taken)
@@ -85,7 +85,7 @@ class Judge:
     relation: Relation
     table: Table
 
-    def offered(self) -> Offered:
+    def offered(self) -> DiscoveredStream:
         always, said = self._always()
         if not self.relation.populated:
             step = f"REFRESH MATERIALIZED VIEW {self._sql};"
@@ -103,8 +103,8 @@ class Judge:
             return self._offer(options, (*said, *refusals, *proposal.reasons), None)
         return self._offer({}, (), refusals[-1])
 
-    def _offer(self, options: dict[str, Any], reasons: Sequence[str], refused: str | None) -> Offered:
-        return Offered(
+    def _offer(self, options: dict[str, Any], reasons: Sequence[str], refused: str | None) -> DiscoveredStream:
+        return DiscoveredStream(
             name=self.stream,
             what=KINDS[self.relation.kind],
             columns=tuple((column.name, column.type) for column in self.table.columns),

@@ -36,7 +36,7 @@ class Ending:
         return cls(status, error.exit_code, True, error.what, error.safe, error.next_step)
 
 
-class Voice:
+class RunReporter:
     """Speaks for one execution."""
 
     def __init__(self, clock: Clock, emit: Callable[[Message], None], pipeline: str | None = None) -> None:
@@ -47,7 +47,7 @@ class Voice:
         #: what was said before the run was recorded; None: it is
         self._early: list[Message] | None = []
 
-    def say(self, message: Message) -> None:
+    def report(self, message: Message) -> None:
         message = message.stamped(self._clock.now())
         self.run = progress_fold.apply(self.run, message)
         self.request = progress_fold.apply(self.request, message)
@@ -56,7 +56,7 @@ class Voice:
             self._early.append(message)
         self._emit(message)
 
-    def continues(self, record: RunRecord) -> None:
+    def continue_run(self, record: RunRecord) -> None:
         """The run goes on from the progress of the execution before."""
         before = {
             "pipeline": record.pipeline,
@@ -79,8 +79,8 @@ class Voice:
         kept = [stream for stream, progress in self.run.streams.items() if progress.is_worth_keeping]
         return {**dict.fromkeys(self.run.streams), **self.progress_of(kept)}
 
-    def failed(self, stream: str, error: PenstockError) -> None:
-        self.say(
+    def report_failure(self, stream: str, error: PenstockError) -> None:
+        self.report(
             StreamStatus(
                 stream=stream,
                 status=Status.ERROR,
