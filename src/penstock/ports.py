@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
+from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
 from penstock.core.outcome import Delivered, Outcome
@@ -194,23 +195,23 @@ class Source(Protocol):
         """
         ...
 
-    def content(self, stream: str) -> Document:
+    def content(self, stream: str) -> Content:
         """Validate the stream and say what would be read now: schema, columns, filter, key, identity.
 
         StreamRefused, with the reason and the next step, before anything is read. The same configuration
-        and the same table give the same document in every process. `columns` lists what is shipped, each
-        with its `name` and its `arrow` type as pyarrow prints it; `drift` is not the source's to say.
+        and the same table give the same content in every process. `shape` and `drift` are not the source's to
+        set.
         """
         ...
 
-    def accept(self, stream: str, last: Position, content: Document) -> None:
+    def accept(self, stream: str, last: Position, content: Content) -> None:
         """Check that a stored position fits what would be read now.
 
         StreamRefused if the mark is malformed, or was made under another key or by another database.
         """
         ...
 
-    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+    def prepare(self, stream: str, content: Content, last: Position | None) -> Sequence[str]:
         """Put in order what reading needs, once in a run, under the lease and before its first plan.
 
         A lake's reader registers itself and has rows without a place in the order stamped. Returns what was done
@@ -225,7 +226,7 @@ class Source(Protocol):
         """
         ...
 
-    def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
+    def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
         """The highest place this run will read to, frozen for the run; None: there is nothing to read.
 
         `after` is where the stream is: its mark may hold what was known when it was made. A ceiling whose `held` is
@@ -235,16 +236,16 @@ class Source(Protocol):
         ...
 
     def plan(
-        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
         """The next slice after a mark, within ceiling and budget; None: nothing new. Writes nothing."""
         ...
 
-    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
+    def remaining(self, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
         """What a run still has before it after a mark. Cheap: estimated where counting would read rows."""
         ...
 
-    def explain(self, stream: str, content: Document) -> Sequence[Remark]:
+    def explain(self, stream: str, content: Content) -> Sequence[Remark]:
         """What holds for this stream as it is configured, what does not, and what would be better."""
         ...
 
@@ -257,7 +258,7 @@ class Source(Protocol):
         """
         ...
 
-    def mark_at(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+    def mark_at(self, stream: str, content: Content, last: Position | None, to: str) -> Mark | None:
         """The mark for a place that a user names (a number, a time); None: the beginning.
 
         Also where `accept` would refuse `last`: going elsewhere may be the way out (rows that are gone by retention).
@@ -301,11 +302,11 @@ class Sink(Protocol):
         """
         ...
 
-    def check(self, stream: StreamInfo, content: Document) -> None:
+    def check(self, stream: StreamInfo, content: Content) -> None:
         """StreamRefused if this sink cannot take the stream as configured (a partition column that is missing)."""
         ...
 
-    def explain(self, stream: StreamInfo, content: Document) -> Sequence[Remark]:
+    def explain(self, stream: StreamInfo, content: Content) -> Sequence[Remark]:
         """Where the stream lands and what holds there, what does not, and what would be better."""
         ...
 

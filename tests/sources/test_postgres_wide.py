@@ -20,7 +20,7 @@ from penstock.core.documents import parse
 from penstock.core.slices import Slice
 from penstock.links.arrow_types import arrow_type
 from penstock.ports import Budget, Writer
-from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.reader import BATCH_BYTES
 
 #: as many as a table can have
@@ -55,7 +55,7 @@ def into_files(folder: Path, slice_: Slice) -> Writer:
 
 
 def into_the_lake(folder: Path, slice_: Slice) -> Writer:
-    columns = pa.schema([(c.name, arrow_type(c.type)) for c in Content.read(parse(slice_.content)).columns])
+    columns = pa.schema([(c.name, arrow_type(c.type)) for c in TableContent.read(parse(slice_.content)).columns])
     return writer_for(table_for(catalog(folder), columns))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from penstock.core.content import Content
 from penstock.core.documents import Document, canonical, digest, parse
 from penstock.core.marks import Mark, Position
 
@@ -93,7 +94,7 @@ def following(
     pipeline: str,
     stream: str,
     upto: Mark | None,
-    content: Document,
+    content: Content,
     kind: Kind = Kind.ROWS,
     plan: Document | None = None,
 ) -> Slice:
@@ -104,7 +105,7 @@ def following(
         number=last.number + 1 if last else 1,
         after=last.mark if last else None,
         upto=upto,
-        content=canonical(content),
+        content=content.text,
         previous=last.id if last else "",
         kind=kind,
         plan=canonical(plan or {}),

@@ -7,11 +7,11 @@ Every line between two probe points may be the last one this process executes; w
 from __future__ import annotations
 
 import enum
-import json
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.drift import EVOLVE, followed, kept
 from penstock.core.marks import Mark, Position
@@ -71,7 +71,7 @@ class Gate:
     rows_left: Callable[[], int | None]
     #: the highest place this run reads to; frozen at the first plan
     ceiling: Document | None = None
-    content: Document | None = None
+    content: Content | None = None
     #: Arrow bytes per row of the last slice
     row_bytes: float | None = None
     #: whether the source has put in order what this run needs
@@ -157,7 +157,7 @@ class Gate:
         self,
         state: StreamState,
         mark: Mark | None,
-        content: Document,
+        content: Content,
         kind: Kind,
         plan: Document | None = None,
         *,
@@ -201,7 +201,7 @@ class Gate:
                 pipeline=self.pipeline,
                 stream=self.stream,
                 upto=None,
-                content=json.loads(state.last.content),
+                content=Content.parse(state.last.content),
                 kind=Kind.RESET,
             )
             return self.intend(slice_, rows=0)
@@ -234,7 +234,7 @@ class Gate:
             self.emit_all(drifting.remind(self.stream, self.content))
         return slice_
 
-    def prepare(self, content: Document, at: Position | None) -> None:
+    def prepare(self, content: Content, at: Position | None) -> None:
         """Let the source put in order what reading on from `at` needs. Only under the lease: it may write."""
         for line in self.source.prepare(self.stream, content, at):
             self.emit(Log(level="info", stream=self.stream, text=line))

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from penstock.core.documents import Document, canonical, parse
-from penstock.core.drift import columns_of, type_of
+from penstock.core.content import Content
+from penstock.core.documents import Document, canonical
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Slice
 from penstock.errors import PenstockError, StreamRefused
@@ -34,7 +34,7 @@ class Shaped(Around):
         #: filters that were found to be fine
         self._fine: set[str] = set()
 
-    def own(self, content: Document) -> Document:
+    def own(self, content: Content) -> Content:
         return own(content)
 
     # ------------------------------------------------------------ the streams
@@ -60,15 +60,15 @@ class Shaped(Around):
             content = self.source.content(stream)
         except PenstockError:
             return {}  # a broken stream is listed too; `content` says what is wrong with it
-        types = {column["name"]: type_of(column) for column in columns_of(content)}
+        types = {column.name: column.type for column in content.columns}
         return {name: name in types and tells_apart(types[name], shape.cast[name]) for name in cast}
 
-    def content(self, stream: str) -> Document:
+    def content(self, stream: str) -> Content:
         content = super().content(stream)
         shape = self._shapes.get(stream)
         return content if shape is None else resolved(stream, shape, content).around(content)
 
-    def explain(self, stream: str, content: Document) -> Sequence[Remark]:
+    def explain(self, stream: str, content: Content) -> Sequence[Remark]:
         said = list(super().explain(stream, content))
         rules = Rules.of(content)
         if rules is None:
@@ -84,7 +84,7 @@ class Shaped(Around):
 
     # ------------------------------------------------------------ planning
 
-    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+    def prepare(self, stream: str, content: Content, last: Position | None) -> Sequence[str]:
         rules = Rules.of(content)
         if rules is not None:
             # Before anything is written: what is refused later would leave it behind.
@@ -92,7 +92,7 @@ class Shaped(Around):
         return [*super().prepare(stream, content, last), *_salt_changed(rules, last)]
 
     def plan(
-        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
         planned = super().plan(stream, content, after, ceiling, budget)
         rules = Rules.of(content)
@@ -102,7 +102,7 @@ class Shaped(Around):
         self._check_filter(stream, rules)
         return replace(planned, rows=None)
 
-    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
+    def remaining(self, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
         """Rows to read: how many of them the filter lets through is not known before."""
         left = super().remaining(stream, content, after, ceiling)
         rules = Rules.of(content)
@@ -111,7 +111,7 @@ class Shaped(Around):
     def _check_filter(self, stream: str, rules: Rules) -> None:
         if rules.where is None:
             return
-        asked = canonical([rules.where, [dict(column) for column in rules.reads]])
+        asked = canonical([rules.where, [column.document() for column in rules.reads]])
         if asked in self._fine:
             return
         from penstock.shaping.filtering import bound
@@ -127,7 +127,7 @@ class Shaped(Around):
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:
         with super().reading(slice_) as reading:
-            rules = Rules.of(parse(slice_.content))
+            rules = Rules.of(Content.parse(slice_.content))
             yield reading if rules is None else replace(reading, reader=self._reader(reading.reader, slice_, rules))
 
     def _reader(self, reader: Reader, slice_: Slice, rules: Rules) -> ShapedReader:
@@ -151,7 +151,7 @@ class Shaped(Around):
 
 def _salt_changed(rules: Rules | None, last: Position | None) -> list[str]:
     """Digests before and after a change of salt cannot be compared: said in each run until a slice has the new one."""
-    before = Rules.of(parse(last.content)) if last else None
+    before = Rules.of(Content.parse(last.content)) if last else None
     if rules is None or before is None or rules.salt is None or before.salt in (None, rules.salt):
         return []
     return ["the salt has changed: from now on the same value has another digest than those that were delivered before"]

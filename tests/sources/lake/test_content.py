@@ -40,7 +40,7 @@ from penstock.lake import names
 from penstock.lake.projection import arrow_type
 from penstock.links import arrow_types
 from penstock.sources.lake import StreamOptions
-from penstock.sources.lake.content import Content, columns_of
+from penstock.sources.lake.content import TableContent, columns_of
 from penstock.testing.contents import columns_of as columns_in
 
 
@@ -184,7 +184,7 @@ def test_every_type_leaves_as_the_content_says(tmp_path: Path) -> None:
     table.append(pa.table([pa.nulls(3, field.type) for field in arrow], schema=arrow))
     reader = lake.reader(adopt=True)
     (rows,) = reader.run()
-    said = Content.read(json.loads(reader.slices[0].content)).columns
+    said = TableContent.read(json.loads(reader.slices[0].content)).columns
     assert columns_in(rows.schema) == [{"name": c["name"], "type": c["type"]} for c in said]
     assert rows.num_rows == 3
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
+from penstock.core.content import Content
 from penstock.core.documents import Document, canonical
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Slice, following
@@ -93,7 +94,7 @@ def next_slice(
     origin: Origin,
     last: Position | None,
     *,
-    content: Document,
+    content: Content,
     ceiling: Document,
     budget: Budget = SMALL,
 ) -> Slice | None:
@@ -291,7 +292,7 @@ class SourceContract:
             other.connect()
             described = other.content(offered.name)["columns"]
             assert isinstance(described, list)
-            assert {column["name"] for column in described} <= {name for name, _ in offered.columns}
+            assert {column.name for column in described} <= {name for name, _ in offered.columns}
             assert [info.skipped for info in other.catalog() if info.name == offered.name] == [None]
             other.close()
 
