@@ -1,5 +1,6 @@
 """What every room's tests may ask for: a real PostgreSQL server, an empty database on it, and a real S3 server."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -8,6 +9,9 @@ import pytest
 
 from penstock.testing.postgres import PostgresServer
 from penstock.testing.s3 import S3Server
+
+# Every test that runs Spark would have an archive of its classes made behind it. A test of archives sets this itself.
+os.environ.setdefault("PENSTOCK_ARCHIVES", "off")
 
 #: files that take minutes, the longest first: begun last, each would keep the others' workers waiting for it
 LONG = (

@@ -26,6 +26,8 @@ CARRIED_OUT = {
         "docs/drift.md": "python",
     },
     "tests/docs/test_drift_page.py::test_the_pipeline_file_has_every_policy": {"docs/drift.md": "yaml"},
+    "tests/docs/test_recipes.py::test_every_recipe_has_its_test": {"docs/recipes.md": "console sql text yaml"},
+    "tests/docs/test_recipes.py::test_the_roles_suffice": {"docs/roles.md": "sql"},
     "tests/docs/test_reference.py::test_every_example_is_a_command_of_its_verb": {"docs/commands.md": "bash"},
     "tests/docs/test_reference.py::test_the_page_is_what_the_command_says": {"docs/commands.md": "plain"},
     "tests/docs/test_shaping_page.py::test_the_page_is_carried_out": {"docs/shaping.md": "console python sql yaml"},
@@ -55,6 +57,7 @@ RUN = {
     for language in languages.split()
 }
 
+PIP = "pip downloads about a gigabyte, and needs a package index"
 SCRIPTS = "scripts that take minutes; that they are there is tested, and a fresh machine runs them"
 
 #: blocks that no test runs, by how they begin, and why
@@ -63,6 +66,10 @@ NOT_RUN = {
     ("README.md", "script/setup"): SCRIPTS,
     ("CONTRIBUTING.md", "script/demo"): SCRIPTS,
     ("CONTRIBUTING.md", "testing  "): "a picture of the rooms; import-linter holds it",
+    ("docs/install.md", "pip wheel"): PIP,
+    ("docs/install.md", "python3 -m venv"): PIP,
+    ("docs/install.md", ".venv/bin/pip install"): PIP,
+    ("docs/install.md", ".venv/bin/python -m penstock.links.spark.jars"): "downloads; its names are tested",
     ("docs/quickstart.md", "script/setup"): SCRIPTS,
     ("docs/sinks/files.md", "out/"): "a picture of a folder",
     ("docs/sinks/lake.md", "table shop.orders"): "a picture of a table",

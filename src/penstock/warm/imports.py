@@ -1,13 +1,8 @@
-"""What the worker imports before it forks, so that no run has to."""
+"""What the warm worker imports before it forks, so that no run has to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: what `penstock run` imports later than at its start, whatever its source and sink
 IMPORTED_BY_RUNS = (
@@ -49,32 +44,8 @@ IMPORTED_WITH_SPARK = (
     "pyspark.sql.pandas.map_ops",
     "pyspark.sql.pandas.types",
 )
-#: what a part imports in a Python worker
-IMPORTED_BY_PARTS = (
-    "adbc_driver_postgresql.dbapi",
-    "penstock.lake.writing",
-    "penstock.links.pipe",
-    "penstock.shaping.reader",
-    "penstock.sinks.files.writer",
-    "penstock.sinks.postgres.writer",
-    "penstock.sources.postgres.reader",
-    "pyarrow.parquet",
-)
 
 
 def import_for_runs() -> None:
     for name in IMPORTED_BY_RUNS + IMPORTED_WITH_SPARK:
         import_module(name)
-
-
-def import_for_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run once in each Python worker of a Spark that is to be warm."""
-    from penstock.links.spark.mover import shed_zips
-
-    shed_zips()
-    import pyarrow as pa
-
-    for name in IMPORTED_BY_PARTS:
-        import_module(name)
-    for batch in batches:
-        yield pa.RecordBatch.from_arrays([pa.array([b""] * batch.num_rows, pa.binary())], names=["outcome"])

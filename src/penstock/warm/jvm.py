@@ -17,14 +17,15 @@ from typing import Any
 
 from penstock.errors import PenstockError, StreamFailed
 from penstock.links.spark import jars, lent
+from penstock.links.spark.daemon import start_workers
 from penstock.links.spark.failures import died
 from penstock.links.spark.jvm import END_SECONDS
+from penstock.links.spark.launch import ClassArchive
 from penstock.links.spark.lent import LentSpark, of_context
 from penstock.links.spark.log import SparkLog
 from penstock.links.spark.scratch import ScratchFolder, sweep
 from penstock.links.spark.session import SparkOptions, start
 from penstock.warm.child import die_with
-from penstock.warm.imports import import_for_parts
 
 #: seconds that the tasks of a run that has ended may take to stop
 TASKS_SECONDS = 20.0
@@ -41,13 +42,14 @@ class WarmSpark:
         sweep()
         self._scratch = ScratchFolder()
         self._process: subprocess.Popen[bytes] | None = None
+        self._archive: ClassArchive | None = None
         self._lent: LentSpark | None = None
 
     def start(self) -> None:
         """Start the JVM and a Spark in it, and run a job that has its Python workers import what they need."""
         gateway = lent.launch(self._options, self._wanted, self._files, self._log, self._scratch.path)
         process: subprocess.Popen[bytes] = gateway.proc
-        self._process = process
+        self._process, self._archive = process, getattr(gateway, "archive", None)
         self._lent = LentSpark(
             port=gateway.gateway_parameters.port,
             secret=gateway.gateway_parameters.auth_token,
@@ -89,6 +91,7 @@ class WarmSpark:
     def end(self) -> None:
         """End the JVM and remove its temporary files."""
         process = self._process
+        lived = process is not None and process.poll() is None
         if process is not None:
             assert process.stdin is not None
             with contextlib.suppress(OSError):
@@ -100,6 +103,8 @@ class WarmSpark:
                 process.wait()
         self._log.close()
         self._scratch.remove()
+        if lived and self._archive is not None:
+            self._archive.make_in_background()
 
     def stop_tasks(self) -> None:
         """Cancel whatever still runs for a process that has ended, and wait until it has stopped."""
@@ -137,8 +142,7 @@ class WarmSpark:
 
         SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
         session = start(self._options, self._wanted, self._files, self._log, self._scratch.path)
-        count = self._options.workers
-        session.range(0, count, 1, count).mapInArrow(import_for_parts, "outcome binary").collect()
+        start_workers(session, self._options.workers)
 
 
 def _report(writing: int, work: Callable[[], None]) -> None:

@@ -45,13 +45,14 @@ def files(packages: Sequence[str], settings: Mapping[str, str] | None = None) ->
 
     `settings` are Spark's, for a user whose packages come from a repository of their own.
     """
-    missing = [package for package in packages if not _whole(_file(package))]
+    missing = [package for package in packages if not _whole(file_of(package))]
     if missing:
         _fetch(missing, settings or {})
-    return [_file(package) for package in packages]
+    return [file_of(package) for package in packages]
 
 
-def _file(package: str) -> Path:
+def file_of(package: str) -> Path:
+    """Where a package's file lies, or will lie."""
     group, artifact, version = package.split(":")
     # As Ivy names it.
     return folder() / f"{group}_{artifact}-{version}.jar"
@@ -69,10 +70,10 @@ def _fetch(packages: Sequence[str], settings: Mapping[str, str]) -> None:
         with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder()) as attempt:
             said = _resolve(packages, settings, Path(attempt))
             for package in packages:
-                fetched = Path(attempt, "jars", _file(package).name)
+                fetched = Path(attempt, "jars", file_of(package).name)
                 if not _whole(fetched):
                     raise _unfetched(package, said)
-                os.replace(fetched, _file(package))
+                os.replace(fetched, file_of(package))
     except OSError as error:
         raise _unfetched(packages[0], f"{error.strerror or error}: {error.filename}") from error
 
@@ -126,7 +127,7 @@ def main(words: Sequence[str]) -> int:
         print(f"jars: unknown: {', '.join(unknown)}; known: {', '.join(NAMES)}", file=sys.stderr)
         return 2
     packages = [NAMES[word] for word in words] or list(USUAL)
-    missing = [package for package in packages if not _whole(_file(package))]
+    missing = [package for package in packages if not _whole(file_of(package))]
     if missing:
         print(f"jars: fetching {', '.join(missing)} into {folder()}", file=sys.stderr)
     try:

@@ -8,6 +8,8 @@ import sys
 import warnings
 from typing import Any
 
+from penstock.links.spark.launch import ClassArchive
+
 #: seconds that a JVM is given to end by itself
 END_SECONDS = 10
 #: seconds between a connection that breaks and the end of its process
@@ -22,6 +24,8 @@ class Jvm:
     def __init__(self, gateway: Any) -> None:
         self._gateway = gateway
         self._process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+        #: of its classes, if we have started it ourselves
+        self.archive: ClassArchive | None = getattr(gateway, "archive", None)
 
     @classmethod
     def current(cls) -> Jvm | None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 #: what `spark-submit` of the locked version adds for the modules of Java; a test compares them
 MODULES = (
@@ -83,6 +83,19 @@ _ADDRESS = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _LOOK_SECONDS = 0.01
 
 
+class ClassArchive(Protocol):
+    """The archive of classes with which a JVM starts sooner: see `archive`."""
+
+    def options(self) -> list[str]:
+        """Options with which the JVM uses it; none if it is not there."""
+
+    def remove(self) -> None:
+        """Remove it: a JVM has died with it."""
+
+    def make_in_background(self) -> None:
+        """Have it made if it is missing."""
+
+
 @dataclass(frozen=True)
 class Command:
     """How Spark's JVM is started with some settings."""
@@ -126,8 +139,11 @@ class Command:
         path = os.pathsep.join(self.class_path)
         return [str(self.java), "-cp", path, *self.options, *more, *settings, GATEWAY]
 
-    def launch(self, scratch: Path, log: int, more: Sequence[str] = ()) -> Launched:
+    def launch(
+        self, scratch: Path, log: int, archive: ClassArchive | None = None, more: Sequence[str] = ()
+    ) -> Launched:
         """Start it; its output goes to `log`, and how it is reached to a file in `scratch`."""
+        archived = archive.options() if archive is not None else []
         address = scratch / "gateway"
         environment = os.environ | {
             "SPARK_HOME": str(self.home),
@@ -136,11 +152,11 @@ class Command:
             _ADDRESS: str(address),
         }
         # Ctrl-C is for us alone. A shell sets that before Java begins: in a process with threads, Python must not.
-        shielded = ["/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"', *self.words(more)]
+        shielded = ["/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"', *self.words([*archived, *more])]
         process = subprocess.Popen(
             shielded, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, close_fds=True
         )
-        return Launched(process, address)
+        return Launched(process, address, archive, bool(archived))
 
 
 @dataclass(frozen=True)
@@ -149,6 +165,10 @@ class Launched:
 
     process: subprocess.Popen[bytes]
     address: Path
+    #: of the classes that it loads; None: it has none
+    archive: ClassArchive | None = None
+    #: whether it was started with that archive; otherwise the archive is still to be made
+    archived: bool = False
 
     def gateway(self) -> Any:
         """Wait until it can be reached, and reach it. RuntimeError if it ends before."""
@@ -168,7 +188,7 @@ class Launched:
         finally:
             for name in named:
                 del os.environ[name]
-        gateway.proc = self.process
+        gateway.proc, gateway.archive = self.process, self.archive
         return gateway
 
 

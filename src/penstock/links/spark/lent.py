@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.links.spark.log import SparkLog
-from penstock.links.spark.session import _JAVA_OPTIONS, _LISTS, SparkOptions, _launch, _settings, _submit
+from penstock.links.spark.session import _JAVA_OPTIONS, _LISTS, SparkOptions, _launch, _reached, _settings
 
 #: settings that each session may have of its own; those of the lender are never passed on
 OF_A_SESSION = "spark.sql.catalog."
@@ -151,7 +151,7 @@ def launch(options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path
     os.environ["PYSPARK_PYTHON"] = python_of(wanted)
     settings = _settings(options, wanted, jars, scratch)
     launched = _launch(options, settings, log, scratch, None)
-    gateway = launched.gateway() if launched else _submit(options, settings, log, scratch)
+    gateway = _reached(launched, options, settings, log, scratch)
     client = gateway._gateway_client
     connection = client.get_thread_connection()
     if connection is not None:

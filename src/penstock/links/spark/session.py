@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import InputError
+from penstock.links.spark import daemon
+from penstock.links.spark.archive import Archive
 from penstock.links.spark.cluster import must_answer, must_be_classic, workers_of
 from penstock.links.spark.failures import died, unstarted
 from penstock.links.spark.jvm import Jvm, end
@@ -67,6 +69,8 @@ SECRET = "(?i)secret|password|passphrase|token|credential|authorization|header|a
 _PRIVATE = ("spark.sql.", "spark.hadoop.")
 #: which Python the workers run
 _PYTHON = "spark.pyspark.python"
+#: what they are forked from, and the variables that it and they get
+_DAEMON, _VARIABLE = "spark.python.daemon.module", "spark.executorEnv."
 
 
 def united(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
@@ -124,7 +128,7 @@ def start(
         with SparkContext._lock:
             if SparkContext._gateway is None:
                 early = early or _launch(options, settings, log, scratch, attempt)
-                gateway = early.gateway() if early else _submit(options, settings, log, scratch)
+                gateway = _reached(early, options, settings, log, scratch, attempt)
                 SparkContext._gateway = gateway
                 SparkContext._jvm = gateway.jvm
                 launched = Jvm(gateway)
@@ -151,6 +155,32 @@ def _public(settings: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in settings.items() if not _private(key)}
 
 
+def _reached(
+    launched: Launched | None,
+    options: SparkOptions,
+    settings: Mapping[str, str],
+    log: SparkLog,
+    scratch: Path,
+    attempt: Start | None = None,
+) -> Any:
+    """The gateway of a JVM that was launched, or else of one that `spark-submit` starts.
+
+    Should a JVM die as it starts with an archive, the archive is removed and another JVM started without it.
+    """
+    if launched is None:
+        return _submit(options, settings, log, scratch)
+    try:
+        return launched.gateway()
+    except RuntimeError:
+        if launched.archive is None or not launched.archived or (attempt is not None and attempt.given_up):
+            raise
+        launched.archive.remove()
+        again = _launch(options, settings, log, scratch, attempt)
+        if again is None:
+            raise
+        return again.gateway()
+
+
 def _launch(
     options: SparkOptions, settings: Mapping[str, str], log: SparkLog, scratch: Path, attempt: Start | None
 ) -> Launched | None:
@@ -161,8 +191,9 @@ def _launch(
     command = Command.plain(public, os.environ)
     if command is None:
         return None
+    archive = Archive.of(command)
     with log.opened(scratch) as handle:
-        launched = command.launch(scratch, handle)
+        launched = command.launch(scratch, handle, archive)
     if attempt is not None:
         attempt.launched(launched.process)
     return launched
@@ -222,6 +253,10 @@ def _settings(
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
     if scratch is not None:
         settings["spark.local.dir"] = str(scratch)
+    if options.one_process and _runs_our_python(wanted):
+        settings[_DAEMON] = daemon.__name__
+        if any("iceberg" in jar.name for jar in jars):
+            settings[_VARIABLE + daemon.VARIABLE] = ",".join(daemon.IMPORTED_WITH_LAKE)
     settings |= wanted
     if scratch is not None and _TEMPORARY not in settings[_JAVA_OPTIONS]:
         settings[_JAVA_OPTIONS] += f' "{_TEMPORARY}={scratch}"'
@@ -231,3 +266,8 @@ def _settings(
     if jars and not options.one_process:
         settings = united(settings, {"spark.jars": ",".join(map(str, jars))})
     return settings
+
+
+def _runs_our_python(wanted: Mapping[str, str]) -> bool:
+    """Whether the workers run this process's own Python, which has penstock."""
+    return (wanted.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable) == sys.executable

@@ -142,6 +142,8 @@ class SharedSpark:
             stop(session)
         if jvm is not None and (dead or not self.lent):
             jvm.end()
+            if jvm.archive is not None and session is not None and orderly and not dead:
+                jvm.archive.make_in_background()
         self.log.close()
         if self._scratch is not None:
             self._scratch.remove()
