@@ -58,7 +58,9 @@ def walk(tmp_path: Path, database: str) -> Walk:
 def test_cron_with_an_env_file() -> None:
     variables, crontab = recipe("Cron with an env file")
     assert variables.text in (EXAMPLES / "penstock.env").read_text()
-    assert crontab.text in (EXAMPLES / "crontab").read_text(), "test_schedulers runs the example, so it must be the same"
+    assert crontab.text in (EXAMPLES / "crontab").read_text(), (
+        "test_schedulers runs the example, so it must be the same"
+    )
 
 
 def test_nightly_full_and_hourly_incremental(walk: Walk) -> None:
@@ -79,7 +81,9 @@ def test_deletes(walk: Walk) -> None:
     walk.sql("DELETE FROM orders WHERE id = 8")
     walk.penstock("run", "shop.yaml")
     assert rows(walk, "SELECT count(*) FROM copies.orders WHERE id = 8") == [(1,)], "a cursor sees no delete"
-    assert rows(walk, "SELECT id FROM copies.live_orders ORDER BY id") == rows(walk, "SELECT id FROM orders ORDER BY id")
+    assert rows(walk, "SELECT id FROM copies.live_orders ORDER BY id") == rows(
+        walk, "SELECT id FROM orders ORDER BY id"
+    )
 
 
 def test_change_the_cursor(walk: Walk) -> None:
@@ -166,7 +170,9 @@ def test_the_commands_for_jars_and_extras_name_what_there_is() -> None:
     (fetched,) = re.findall(r"penstock\.links\.spark\.jars (.+)$", text, re.MULTILINE)
     assert set(fetched.split()) <= set(jars.NAMES)
     assert all(f"`{name}`" in text for name in jars.NAMES)
-    extras = re.search(r"^\[project\.optional-dependencies\]\n(.*?)^\[", (TOP / "pyproject.toml").read_text(), re.M | re.S)
+    extras = re.search(
+        r"^\[project\.optional-dependencies\]\n(.*?)^\[", (TOP / "pyproject.toml").read_text(), re.M | re.S
+    )
     assert extras
     named = set(re.findall(r"`penstock\[(\w+)\]`", text))
     assert named == set(re.findall(r"^(\w+) = \[", extras[1], re.MULTILINE))

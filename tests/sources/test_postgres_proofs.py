@@ -214,8 +214,8 @@ class TestStampedByTriggers:
         if what == "MATERIALIZED VIEW":
             execute(plain, "CREATE UNIQUE INDEX ON v (id)")
         origin = source(plain, {"t": {"cursor": "c", "tiebreaker": "id"}})
-        content = {**origin.content("t"), "table": "public.v"}
-        found = prove(origin._session, "v", TableContent.read(content))
+        content = replace(TableContent.read(origin.content("t")), table=TableName("public", "v"))
+        found = prove(origin._session, "v", content)
         assert found.assumptions == (f"rows come into public.v, a {what.lower()}, in the order of c",)
         assert not found.lockable
 

@@ -1,12 +1,12 @@
 """Each rule that a Postgres stream must keep, by the exact words with which it is refused."""
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from tests.sources.tables import ORDERS, execute, rows, source
 
+from penstock.core.documents import parse
 from penstock.errors import StreamRefused
 from penstock.testing.postgres import PostgresServer
 
@@ -22,9 +22,10 @@ def refusal(url: str, stream: str = "orders", **options: Any) -> tuple[str, str]
     return refused.value.what, refused.value.next_step
 
 
-def content(url: str, stream: str = "orders", **options: Any) -> Mapping[str, Any]:
+def content(url: str, stream: str = "orders", **options: Any) -> dict[str, Any]:
+    """The canonical form of a stream's content."""
     origin = source(url, {stream: options})
-    return origin.content(stream)
+    return parse(origin.content(stream).text)
 
 
 @pytest.fixture
@@ -382,8 +383,7 @@ class TestTheDocument:
             " WHERE datname = current_database()",
         )
         assert content(orders, **KEYSET) == {
-            "kind": "keyset",
-            "table": "public.orders",
+            "format": 2,
             "columns": [
                 {"name": "id", "origin": "bigint", "type": "int64"},
                 {"name": "updated_at", "origin": "timestamp with time zone", "type": "timestamptz"},
@@ -391,22 +391,33 @@ class TestTheDocument:
                 {"name": "amount", "origin": "numeric(12,2)", "type": "decimal(12,2)"},
                 {"name": "payload", "origin": "json", "type": "string"},
             ],
-            "key": [
-                {"column": "updated_at", "type": "timestamp with time zone"},
-                {"column": "id", "type": "bigint"},
-            ],
-            "unique": False,
-            "nulls": "fail",
+            "changes": False,
+            "key": ["id"],
             "filter": None,
-            "unfit": "fail",
-            "row_security": "refuse",
-            "identity": {"system": system, "oid": oid, "database": name_of(orders), "timeline": 1},
+            "identity": {
+                "system": system,
+                "oid": oid,
+                "database": name_of(orders),
+                "timeline": 1,
+                "table": "public.orders",
+            },
+            "private": {
+                "mode": "keyset",
+                "order": [
+                    {"column": "updated_at", "type": "timestamp with time zone"},
+                    {"column": "id", "type": "bigint"},
+                ],
+                "unique": False,
+                "nulls": "fail",
+                "unfit": "fail",
+                "row_security": "refuse",
+            },
         }
 
     def test_a_refresh_has_no_key(self, orders: str) -> None:
         document = content(orders, columns=["status", "id"])
-        assert document["kind"] == "refresh"
-        assert not {"key", "unique", "nulls"} & document.keys()
+        assert document["private"]["mode"] == "refresh"
+        assert not {"order", "unique", "nulls"} & document["private"].keys()
         assert [column["name"] for column in document["columns"]] == ["status", "id"]
 
     def test_a_server_that_does_not_tell_its_identifier(self, orders: str, postgres_server: PostgresServer) -> None:

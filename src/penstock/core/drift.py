@@ -1,6 +1,7 @@
 """What has changed between the columns of two slices, and which columns the sink has afterwards. Pure.
 
-A content lists in `columns` what arrives at the sink, and in `reads` what the source gives. The sink's columns only grow: one that the stream no longer has stays and gets no more values, one that became narrower stays wide.
+A content lists in `columns` what arrives at the sink, and in `reads` what the source gives. The sink's columns only
+grow: one that the stream no longer has stays and gets no more values, one that became narrower stays wide.
 """
 
 from __future__ import annotations

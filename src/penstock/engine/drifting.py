@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from penstock.core.content import Content
 from penstock.core.drift import ASIDE, FREEZE, Change, Way, said
@@ -34,13 +33,13 @@ _COPIED = {
 }
 
 
-def last_content(state: StreamState) -> dict[str, Any] | None:
+def last_content(state: StreamState) -> Content | None:
     """What the last slice was made of."""
     return Content.parse(state.last.content) if state.last else None
 
 
 def lines(
-    last: Mapping[str, Any] | None,
+    last: Content | None,
     content: Content,
     *,
     whole: bool = False,
@@ -62,7 +61,7 @@ def lines(
 
 def describe_changes(
     stream: str,
-    last: Mapping[str, Any] | None,
+    last: Content | None,
     content: Content,
     *,
     whole: bool = False,

@@ -254,7 +254,7 @@ class Gate:
             self.plan(state, Budget(self.slice_bytes, rows=1, look=True))
         return Turn.NOTHING
 
-    def validate(self, state: StreamState) -> Document:
+    def validate(self, state: StreamState) -> Content:
         """What would be read now, once source and sink have agreed to it."""
         content = self.content if self.content is not None else self.source.content(self.stream)
         if state.last and state.last.mark:

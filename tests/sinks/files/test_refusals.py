@@ -20,6 +20,7 @@ from tests.sinks.files.folder import data_files, open_sink, tree, write
 from penstock.core.slices import Kind, Part
 from penstock.errors import CommitUnclear, InputError, SliceRefused, StreamFailed, StreamRefused, StreamStopped
 from penstock.ports import StreamInfo
+from penstock.testing.contents import content as content_of
 from penstock.testing.contracts.delivery import STREAM, after, deliver, position, put_aside, table
 
 SAFE = "Nothing was lost: the mark has not moved."
@@ -78,7 +79,7 @@ def test_a_column_that_text_cannot_hold(tmp_path: Path, format_: str, column: pa
         f"{SAFE}\n"
         "Next: use format: parquet, or leave the column out with `columns`"
     )
-    content = {"columns": [{"name": "id", "type": "int64"}, {"name": "payload", "type": kind}]}
+    content = content_of(id="int64", payload=kind)
     with pytest.raises(StreamRefused) as checked:
         sink.check(StreamInfo(STREAM, Kind.ROWS), content)
     assert str(checked.value) == f"contract/orders: {said}"
@@ -90,7 +91,7 @@ def test_a_column_that_text_cannot_hold(tmp_path: Path, format_: str, column: pa
 
 
 def test_a_list_into_csv_has_other_ways_out(tmp_path: Path) -> None:
-    content = {"columns": [{"name": "ids", "type": "list<int64>"}]}
+    content = content_of(ids="list<int64>")
     with pytest.raises(StreamRefused) as refused:
         open_sink(tmp_path, format="csv").check(StreamInfo(STREAM, Kind.ROWS), content)
     assert str(refused.value) == (
@@ -103,7 +104,7 @@ def test_a_list_into_csv_has_other_ways_out(tmp_path: Path) -> None:
 
 
 def test_a_partition_column_is_checked_by_name_and_type(tmp_path: Path) -> None:
-    content = {"columns": [{"name": "id", "type": "int64"}, {"name": "at", "type": "timestamptz"}]}
+    content = content_of(id="int64", at="timestamptz")
 
     def check(column: str) -> None:
         sink = open_sink(tmp_path, streams={STREAM: {"partition_by": {"column": column, "by": "date"}}})

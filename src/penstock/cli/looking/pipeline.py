@@ -16,7 +16,6 @@ from penstock.cli.shared.standing import pipeline_document
 from penstock.config import File
 from penstock.config.mistakes import suggest
 from penstock.core.content import Content
-from penstock.core.documents import Document
 from penstock.core.drift import EVOLVE, followed
 from penstock.core.slices import Kind
 from penstock.engine import drifting
@@ -140,7 +139,7 @@ class Look:
         if (held.position.id if held else None) != (last.id if last else None):
             raise disagreement(self.pipeline, seen.info.name, last, held.position if held else None)
 
-    def _valid(self, seen: Seen) -> Document:
+    def _valid(self, seen: Seen) -> Content:
         name, state = seen.info.name, seen.state
         content = self.source.content(name)
         # Where it stands now is not where it goes on, if something is to be done first.

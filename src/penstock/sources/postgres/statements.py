@@ -8,12 +8,13 @@ from typing import Any
 
 from psycopg import sql
 
+from penstock.core.content import Column
 from penstock.core.documents import parse
 from penstock.core.ranges import Key, Range
 from penstock.core.slices import Part
 from penstock.links.postgres.asking import misshapen, selected
 from penstock.links.postgres.literals import TableName
-from penstock.sources.postgres.content import ColumnRead, KeyColumn, TableContent, declared, form_of
+from penstock.sources.postgres.content import KeyColumn, TableContent, declared, form_of
 from penstock.sources.postgres.marks import bound
 from penstock.sources.postgres.plan import cursor_bounds, key_range
 
@@ -91,7 +92,7 @@ def _blocks(start: Sequence[object] | None, end: Sequence[object] | None) -> lis
     return sides or [sql.SQL("{}").format(sql.SQL("true"))]
 
 
-def asked(column: ColumnRead) -> sql.Composed:
+def asked(column: Column) -> sql.Composed:
     """What stands in the SELECT list for a column."""
     return selected(column.name, declared(column), form_of(column), domain=column.base is not None)
 

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from psycopg import sql
 
+from penstock.core import content as core
 from penstock.errors import StreamRefused, problems_of, refuse_all
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import TableName, plain
