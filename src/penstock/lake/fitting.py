@@ -129,7 +129,7 @@ def _column(incoming: pa.Schema, field: NestedField, within: pa.DataType, target
             cast = column.cast(within)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise StreamFailed(
-                f"column {field.name!r}: a value of type {type_of(given)} is no {described(field.field_type)}: {error}",
+                f"column {field.name!r}: a value of type {given} is no {described(field.field_type)}: {error}",
                 next_step="correct or cast the value at the source",
             ) from error
         # Arrow casts structs by their fields' names; names that files spell otherwise are put on afterwards.
