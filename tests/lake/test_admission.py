@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import pytest
 from tests.sources.lake.lakes import Lake, orders
 
 from penstock.core.content import Content
+from penstock.core.documents import canonical
 from penstock.core.marks import Mark
 from penstock.core.slices import Kind, Slice, following
 from penstock.errors import StreamRefused
+from penstock.lake import names
 from penstock.ports import StreamInfo
 from penstock.sinks import lake as lake_sink
 from penstock.testing.contents import content as content_of
@@ -163,3 +166,24 @@ def test_a_merged_table_that_copies_on_write_is_refused(tmp_path: Path) -> None:
         transaction.set_properties({"write.merge.mode": "copy-on-write"})
     said = refusal(sink_for(lake, "in", "shop", mode="merge", key=["id"]), info())
     assert "ALTER TABLE `lake`.`shop`.`orders` SET TBLPROPERTIES ('write.merge.mode' = 'merge-on-read')" in said
+
+
+def test_a_table_of_another_version_is_refused_and_nothing_in_it_is_changed(tmp_path: Path) -> None:
+    """The content of the commit before this form, which had no version."""
+    lake = Lake(tmp_path)
+    lake.land(orders(1, 3))
+    [(name, text)] = [each for each in lake.table().properties.items() if each[0].startswith(names.CONTENT)]
+    older = canonical({key: value for key, value in json.loads(text).items() if key != "format"})
+    with lake.table().transaction() as change:
+        change.set_properties({name: older})
+    before = lake.table().metadata
+    sink = lake_sink.build(lake_sink.Options(namespace=lake.namespace), {}, lake.context("in"))
+    for ask in (sink.held, sink.recover):
+        with pytest.raises(StreamRefused) as refused:
+            ask("orders")
+        what, safe, step = str(refused.value).split("\n")
+        assert what.startswith("in/orders: slice 1 in the table at ")
+        assert what.endswith("was landed by another version of penstock: its format is 1, this penstock reads 2")
+        assert safe == "Nothing was changed: neither the mark nor the table."
+        assert "name another table with `into` on the stream" in step
+    assert lake.table().metadata == before

@@ -128,9 +128,8 @@ class Content:
     @classmethod
     def parse(cls, text: str) -> Content:
         """From its canonical form; OtherFormat if its version is another one, ValueError if it is none."""
+        check_format(text)
         document = parse(text)
-        if document.get("format") != FORMAT:
-            raise OtherFormat(f"its format is {document.get('format', 1)}, this penstock reads {FORMAT}")
         try:
             drift = document.get("drift")
             return cls(
@@ -145,6 +144,13 @@ class Content:
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a content: {error!r}") from error
+
+
+def check_format(text: str) -> None:
+    """OtherFormat if another version of penstock has written a content."""
+    found = parse(text).get("format", 1)
+    if found != FORMAT:
+        raise OtherFormat(f"its format is {found}, this penstock reads {FORMAT}")
 
 
 def _columns(documents: Any) -> Columns:

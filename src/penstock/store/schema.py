@@ -24,10 +24,10 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeDecorator
 
 #: every revision, oldest first; kept here because reading it from Alembic would cost its import at each start
-REVISIONS = ("0004",)
+REVISIONS = ("0005",)
 HEAD = REVISIONS[-1]
 #: revisions of penstock before its first release, from which no migration leads here
-ABANDONED = ("0001", "0002", "0003")
+ABANDONED = ("0001", "0002", "0003", "0004")
 #: Alembic's version table; not its default name, which a database of another program may well have
 REVISION_TABLE = "revision"
 #: the schema that holds the tables in Postgres

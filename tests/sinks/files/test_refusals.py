@@ -140,10 +140,6 @@ def edit(path: Path, **new: Any) -> None:
         (lambda f: (f / MANIFESTS / "000000000001.json").unlink(), "manifest 1 is missing below manifest 2"),
         (lambda f: (f / MANIFESTS / "000000000002.json").write_text(""), "000000000002.json cannot be read"),
         (lambda f: (f / MANIFESTS / "000000000002.json").write_text("[]"), "000000000002.json cannot be read"),
-        (
-            lambda f: edit(f / MANIFESTS / "000000000002.json", penstock_manifest=2),
-            "its format is 2, this penstock reads 1",
-        ),
         (lambda f: edit(f / MANIFESTS / "000000000002.json", upto={"key": ["7"]}), "its contents do not give its id"),
         (lambda f: edit(f / MANIFESTS / "000000000002.json", files=[{}]), "000000000002.json cannot be read"),
         (
@@ -417,3 +413,20 @@ def test_a_disk_that_fills_up(tmp_path: Path) -> None:
         "kept": True,
     }
     assert json.loads(run_alone(FILL, str(tmp_path))) == [wanted] * 8
+
+
+@pytest.mark.parametrize("format_", [1, 3])
+def test_a_folder_of_another_version_is_refused_and_nothing_in_it_is_changed(tmp_path: Path, format_: int) -> None:
+    two_slices(tmp_path)
+    edit(tmp_path / MANIFESTS / "000000000002.json", penstock_manifest=format_)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    sink = open_sink(tmp_path)
+    for ask in (sink.held, sink.recover):
+        with pytest.raises(StreamRefused) as refused:
+            ask(STREAM)
+        what, safe, step = str(refused.value).split("\n")
+        assert what.startswith("contract/orders: the output folder was written by another version of penstock: ")
+        assert what.endswith(f"its format is {format_}, this penstock reads 2")
+        assert safe == "Nothing was changed: the mark stays, and no file was removed."
+        assert "or name another `directory` of the sink, and the stream begins again" in step
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
