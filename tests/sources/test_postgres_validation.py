@@ -181,8 +181,8 @@ class TestPermissions:
             "row-level security may hide rows of public.orders from user Read er",
             'ALTER ROLE "Read er" BYPASSRLS; or set `row_security: accept` for what it sees',
         )
-        assert content(reader, **KEYSET, row_security="accept")["row_security"] == "accept"
-        assert content(orders, **KEYSET)["row_security"] == "refuse"
+        assert content(reader, **KEYSET, row_security="accept")["private"]["row_security"] == "accept"
+        assert content(orders, **KEYSET)["private"]["row_security"] == "refuse"
 
 
 class TestTheKey:
@@ -218,7 +218,7 @@ class TestTheKey:
                 "DROP TABLE IF EXISTS t",
                 f"CREATE TABLE t (c {type_} NOT NULL, id int PRIMARY KEY); CREATE INDEX ON t (c, id)",
             )
-            assert content(database, "t", cursor="c", tiebreaker="id")["key"][0]["column"] == "c"
+            assert content(database, "t", cursor="c", tiebreaker="id")["private"]["order"][0]["column"] == "c"
 
     @pytest.mark.parametrize("type_", ["json", "point", "xml", "json[]", "xid"])
     def test_types_without_order(self, database: str, type_: str) -> None:
@@ -352,7 +352,7 @@ class TestTheKey:
             "the tiebreaker id of public.latest may be NULL",
             "read the table behind it, or remove `cursor` to read it whole in every run",
         )
-        assert content(orders, "latest")["kind"] == "refresh"
+        assert content(orders, "latest")["private"]["mode"] == "refresh"
 
     def test_inheriting_tables_are_not_covered_by_an_index(self, orders: str) -> None:
         execute(orders, "CREATE TABLE archived () INHERITS (orders)")
@@ -360,7 +360,7 @@ class TestTheKey:
             "other tables inherit from public.orders, and no unique index covers their rows too",
             "read each table as a stream of its own, or remove `cursor` to read them whole in every run",
         )
-        assert content(orders)["kind"] == "refresh"
+        assert content(orders)["private"]["mode"] == "refresh"
 
     def test_null_cursors(self, orders: str) -> None:
         execute(orders, "INSERT INTO orders (updated_at) VALUES (NULL), (now())")
@@ -372,7 +372,7 @@ class TestTheKey:
         assert refusal(orders, **KEYSET)[0].startswith("2 rows of public.orders have NULL")
         execute(orders, "INSERT INTO orders (updated_at) SELECT NULL FROM generate_series(1, 2000)")
         assert refusal(orders, **KEYSET)[0].startswith("at least 1000 rows of public.orders have NULL")
-        assert content(orders, **KEYSET, nulls="skip")["nulls"] == "skip"
+        assert content(orders, **KEYSET, nulls="skip")["private"]["nulls"] == "skip"
 
 
 class TestTheDocument:

@@ -128,8 +128,7 @@ class Content:
     @classmethod
     def parse(cls, text: str) -> Content:
         """From its canonical form; OtherFormat if its version is another one, ValueError if it is none."""
-        check_format(text)
-        document = parse(text)
+        document = _current(text)
         try:
             drift = document.get("drift")
             return cls(
@@ -148,9 +147,15 @@ class Content:
 
 def check_format(text: str) -> None:
     """OtherFormat if another version of penstock has written a content."""
-    found = parse(text).get("format", 1)
+    _current(text)
+
+
+def _current(text: str) -> dict[str, Any]:
+    document = parse(text)
+    found = document.get("format", 1)
     if found != FORMAT:
         raise OtherFormat(f"its format is {found}, this penstock reads {FORMAT}")
+    return document
 
 
 def _columns(documents: Any) -> Columns:
