@@ -7,7 +7,7 @@ import dagster as dg
 import penstock
 
 
-# Again after any failure: a run resumes where it stood, and delivers nothing twice.
+# Retry after any failure: a run resumes where the last one stopped and delivers nothing twice.
 @dg.asset(retry_policy=dg.RetryPolicy(max_retries=3, delay=120))
 def shop(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
     with penstock.run(os.environ.get("SHOP_FILE", "shop.yaml")) as run:

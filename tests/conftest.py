@@ -7,11 +7,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from penstock.links.spark.house import SparkHouse
+from penstock.links.spark.shared import SharedSpark
 from penstock.testing.postgres import PostgresServer
 from penstock.testing.s3 import S3Server
+from penstock.testing.spark import house_on, shared_spark
 
-# Every test that runs Spark would have an archive of its classes made behind it. A test of archives sets this itself.
-os.environ.setdefault("PENSTOCK_ARCHIVES", "off")
+# The archives that script/test has made are used. No test has one made behind it; a test of archives sets this itself.
+os.environ.setdefault("PENSTOCK_TRAINING", "off")
 
 #: files that take minutes, the longest first: begun last, each would keep the others' workers waiting for it
 LONG = (
@@ -44,11 +47,51 @@ LONG = (
 )
 
 
+#: the tests that use the fixture of this name run in one process
+SHARED_JVM = "shared_jvm"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first; apart from that the order stays."""
+    """Long files first; apart from that the order stays. A file's tests stay in one process.
+
+    All files with a test on the shared Spark stay together, so that it is started once.
+    """
     top = Path(__file__).parent
     place = {top / name: number for number, name in enumerate(LONG)}
-    items.sort(key=lambda item: place.get(item.path, len(LONG)))
+    together = {item.path for item in items if SHARED_JVM in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: (item.path not in together, place.get(item.path, len(LONG))))
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(SHARED_JVM if item.path in together else str(item.path)))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End the shared Spark before the files that do not use it: some start their own, or see that there is none."""
+    if _group(item) == SHARED_JVM and (nextitem is None or _group(nextitem) != SHARED_JVM):
+        _SHARED.end()
+
+
+def _group(item: pytest.Item) -> str | None:
+    marker = item.get_closest_marker("xdist_group")
+    return str(marker.args[0]) if marker is not None else None
+
+
+#: the Spark behind `shared_jvm`
+_SHARED = shared_spark()
+
+
+@pytest.fixture(scope="session")
+def shared_jvm() -> SharedSpark:
+    """One JVM for every module that uses `house`, ended after the last of them."""
+    return _SHARED
+
+
+@pytest.fixture(scope="module")
+def house(shared_jvm: SharedSpark) -> Iterator[SparkHouse]:
+    """A Spark session of the module's own, on the JVM that such modules share; the first that asks starts it."""
+    house = house_on(shared_jvm)
+    yield house
+    house.close()
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,9 @@ UNTOUCHED = "Nothing was read or written."
 ENDED_AT_ONCE = b"ended at once; run the same command again, it resumes where it stood\n"
 
 
-#: verbs that take a pipeline as an argument; `status` shows all of them, every other verb has `--pipeline`
+#: verbs that are about all pipelines of a file
+_FILE_VERBS = ("status", "warm")
+#: verbs that take a pipeline as an argument; every other verb has `--pipeline`
 _LIST_VERBS = ("run", "check", "plan", "discover", "upkeep", "quarantine list")
 _COMMAND = re.compile(r"penstock ((?:state |quarantine )?[a-z]+) FILE(?! --pipeline)")
 
@@ -44,7 +46,7 @@ def filled(next_step: str, file: str, pipeline: str | None = None, stream: str |
 
     def command(found: re.Match[str]) -> str:
         verb = found[1]
-        if pipeline is None or verb == "status":
+        if pipeline is None or verb in _FILE_VERBS:
             return f"penstock {verb} {path}"
         option = "" if verb in _LIST_VERBS else "--pipeline "
         return f"penstock {verb} {path} {option}{shlex.quote(pipeline)}"

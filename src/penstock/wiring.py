@@ -26,10 +26,13 @@ from penstock.ports import (
     Owner,
     Probe,
     Reader,
+    Report,
     Sink,
     Source,
     Store,
     Writer,
+    is_never_cancelled,
+    report_nothing,
     say_nothing,
 )
 
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from penstock.core.slices import Part, Receipt
     from penstock.engine import Engine
     from penstock.links.spark import Needs, SparkHouse
+    from penstock.links.spools import FolderSpools
 
 
 def _spark_mover(house: SparkHouse) -> Mover:
@@ -220,6 +224,8 @@ def context_for(
     mover: Callable[[], Mover] | None = None,
     probe: Probe | None = None,
     say: Callable[[str, str], None] = say_nothing,
+    report: Report = report_nothing,
+    is_cancelled: Callable[[], bool] = is_never_cancelled,
 ) -> Context:
     """What a pipeline's source and sink are built with. Without hands they get some that only they know of."""
     chosen = hands or hands_for(file)
@@ -230,7 +236,17 @@ def context_for(
         spark=chosen.spark,
         mover=mover or (lambda: chosen),
         say=say,
+        report=report,
+        is_cancelled=is_cancelled,
+        spools=spools_for(file, pipeline),
     )
+
+
+def spools_for(file: File, pipeline: str) -> FolderSpools:
+    """The pipeline's folder for spools; made when something is put there."""
+    from penstock.links.spools import FolderSpools
+
+    return FolderSpools(os.path.join(file.folder, file.pipelines[pipeline].spools), pipeline)
 
 
 def build_source(file: File, pipeline: str, context: Context | None = None) -> Source:
@@ -287,9 +303,13 @@ def assemble(
         hands=hands,
         mover=lambda: engine.mover(),
         say=lambda stream, text: engine.report_line(stream, text),
+        report=lambda stream, doing, *, done=None, total=None: engine.report_work(
+            stream, doing, done=done, total=total
+        ),
+        is_cancelled=lambda: engine.is_cancelled(),
     )
     chosen = file.pipelines[pipeline]
-    engine = Engine(
+    engine: Engine = Engine(
         pipeline,
         source=build_source(file, pipeline, context),
         sink=build_sink(file, pipeline, context),
@@ -300,6 +320,7 @@ def assemble(
         owner=this_process(),
         gone=gone,
         emit=emit,
+        spools=context.spools,
         settings=Settings(
             lease_seconds=chosen.lease_seconds,
             slice_bytes=chosen.slice_bytes,

@@ -17,6 +17,7 @@ from penstock import wiring
 from penstock.lake.options import LakeOptions
 from penstock.lake.place import Place
 from penstock.lake.tables import load
+from penstock.links.spark.house import SparkHouse
 from penstock.testing.doubles import LoopMover
 from tests.acceptance.drifting import Ground, same
 
@@ -395,29 +396,27 @@ def test_a_column_that_was_dropped_in_the_lake_too_does_not_come_back(database: 
     same(ground.landed(), ground.source(range(1, ids.stop)))
 
 
-def test_a_keyed_and_partitioned_table_follows(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_keyed_and_partitioned_table_follows(
+    database: str, house: SparkHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream = {"mode": "merge", "partition_by": ["bucket(4, id)"]}
     ground = Ground(database, tmp_path, "lake", stream)
-    kept = wiring.Kept(wiring.hands_for(wiring.load(str(tmp_path / "shop.yaml"))).spark)
-    monkeypatch.setattr(wiring, "hands_for", lambda *_, **__: kept)
-    try:
-        ground.ran()
-        ground.sql(
-            "ALTER TABLE orders DROP COLUMN note, ADD COLUMN tag text DEFAULT 'x', ALTER COLUMN amount TYPE bigint,"
-            " ALTER COLUMN id TYPE bigint, ALTER COLUMN big TYPE integer"
-        )
-        ids = ground.arrive(3, amount="5000000000 + g")
-        moved = "updated_at = updated_at + interval '1 hour'"
-        ground.sql(f"UPDATE orders SET amount = 6000000000, {moved} WHERE id IN (2, 4)")
-        ground.ran()
-        found = ground.landed()
-        untouched = ground.source(range(1, ids.stop))
-        for id_ in (1, 3, 5):
-            assert found[id_]["note"] is not None
-            found[id_]["note"] = untouched[id_]["tag"] = None
-        same(found, untouched)
-    finally:
-        kept.end()
+    monkeypatch.setattr(wiring, "hands_for", lambda *_, **__: wiring.Kept(house))
+    ground.ran()
+    ground.sql(
+        "ALTER TABLE orders DROP COLUMN note, ADD COLUMN tag text DEFAULT 'x', ALTER COLUMN amount TYPE bigint,"
+        " ALTER COLUMN id TYPE bigint, ALTER COLUMN big TYPE integer"
+    )
+    ids = ground.arrive(3, amount="5000000000 + g")
+    moved = "updated_at = updated_at + interval '1 hour'"
+    ground.sql(f"UPDATE orders SET amount = 6000000000, {moved} WHERE id IN (2, 4)")
+    ground.ran()
+    found = ground.landed()
+    untouched = ground.source(range(1, ids.stop))
+    for id_ in (1, 3, 5):
+        assert found[id_]["note"] is not None
+        found[id_]["note"] = untouched[id_]["tag"] = None
+    same(found, untouched)
 
 
 def test_a_table_that_is_read_whole_is_as_it_is_now(database: str, tmp_path: Path) -> None:

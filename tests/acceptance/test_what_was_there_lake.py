@@ -147,22 +147,19 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SparkHouse, Path]]:
-    """One Spark and one lake; started by the first merge that needs it."""
-    made = SparkHouse()
-    yield made, tmp_path_factory.mktemp("lake")
-    made.close()
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One lake for all: a session cannot move to another catalog."""
+    return tmp_path_factory.mktemp("lake")
 
 
 @pytest.fixture
 def shop(
-    database: str, house: tuple[SparkHouse, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: str, house: SparkHouse, warehouse: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Shop]:
-    spark, warehouse = house
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "1000")
     monkeypatch.setattr(wiring, "make_mover", lambda *_, **__: LoopMover())
-    monkeypatch.setattr(wiring, "hands_for", lambda *_, **__: wiring.Kept(spark))
+    monkeypatch.setattr(wiring, "hands_for", lambda *_, **__: wiring.Kept(house))
     with psycopg.connect(database, autocommit=True) as db:
         db.execute("CREATE TABLE orders (id bigint PRIMARY KEY, note text, updated_at timestamptz NOT NULL)")
         db.execute("CREATE INDEX ON orders (updated_at, id)")

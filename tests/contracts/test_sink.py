@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -200,14 +200,6 @@ class TestLakeLog(SinkContract):
 
 
 NAMESPACES = count(1)
-
-
-@pytest.fixture(scope="module")
-def house() -> Iterator[SparkHouse]:
-    """One Spark for every keyed table."""
-    house = SparkHouse()
-    yield house
-    house.close()
 
 
 @pytest.fixture(scope="module")

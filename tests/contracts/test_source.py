@@ -7,7 +7,7 @@ import pytest
 from tests.sources.lake.lakes import Foreign, Origin
 from tests.sources.tables import STAMP, Table, execute
 
-from penstock.ports import Source
+from penstock.ports import Releasing, Source
 from penstock.testing.contracts.source import IncrementalContract, SourceContract, drain
 
 
@@ -47,6 +47,8 @@ class TestPostgresRefresh(SourceContract):
 
 
 class LakeContract(IncrementalContract):
+    CAPABILITIES = IncrementalContract.CAPABILITIES | {Releasing}
+
     def test_secrets_are_not_in_what_is_printed(self, source: Source, origin: Any) -> None:
         """Parts name files, which Iceberg spells with their scheme; nothing else may look like an address."""
         origin.options["catalog"] = {"s3.secret-access-key": "hunter2"}

@@ -33,11 +33,11 @@ FIRST = Slice(
 )
 #: written down once: an id that changes makes every sink and store out there disagree
 GOLDEN = {
-    "first": "f2f3e1e02ebbe362fd4da2cada5c39e1b76d759b6cc7d53882674f5b5e6e58e0",
-    "second": "bb57caeb630a24e2f608ce95a3eaa6bdeded6371550f3588e2b5bab585aab40b",
-    "reset": "ce6ac6477222489123b12f98e2c011b7708bf733b1dca990242b02bfc2b2e770",
-    "refresh": "4f8c427e002b26d6cf59f76d01e39a3100dff5643276c7dddf590dca37416327",
-    "rewind": "33d44ae2ea4d16ec1622aeb8c453ab4662bae644ae787a42e3d4389eb30d259b",
+    "first": "2e15d33dad479ab837bbf61edde6158f2674dc35a4584b6ccd6034408175ec7f",
+    "second": "ba058c2b889c03c7b48e63e3c3ca0586b6c9efafe5940fdfac800eb43206f793",
+    "reset": "3643af58bbedbd64ba2081bbb19d9a8cea086899e07310a59cbae38356415ee1",
+    "refresh": "67eed83b9c2585417568cea4bc36806927c7622b4cf37aea7bd4bf11f55adf2a",
+    "rewind": "ebaa21c78ffb8333031acd6749c1c83873b1147f8c64aa4daf71ecabe0fd3f73",
 }
 
 #: what the golden ids are the ids of; runs in other interpreters too, so the core alone may be imported

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from penstock.testing.memory_store import Contents
 from penstock.testing.processes import Process
 from tests.engine.files_world import FilesWorld
+from tests.engine.sealed_world import SealedWorld
 from tests.engine.world import World, Wrong
 
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -31,10 +32,14 @@ GATE_POINTS = (
 )
 
 
+#: times the examples of `test_properties_hold`: `script/soak suite --search N`
+MORE_EXAMPLES = int(os.environ.get("PENSTOCK_SEARCH", "1"))
+
+
 def few(examples: int) -> settings:
     """Beside a real server or lake a slice takes a hundred times as long as in a folder: none is shrunk."""
     return settings(
-        max_examples=examples,
+        max_examples=examples * MORE_EXAMPLES,
         stateful_step_count=25,
         deadline=None,
         report_multiple_bugs=False,
@@ -296,3 +301,86 @@ class FilesMachine(GateMachine):
         if sure == 0 and self.fault():
             files = sorted(self.world.visible_files())
             self.world.delete(files[-1] if newest else files[0])
+
+
+class SealedMachine(GateMachine):
+    """Beside a source that gathers and a sink that seals."""
+
+    world: SealedWorld
+    points = (*GATE_POINTS, "gate.gathered", "gate.spooled", "gate.sealed", "gate.seal_kept", "sealed.piece_sent")
+    between = ("gate.asked", "gate.moved", "gate.sealed", "gate.seal_kept", "sealed.piece_sent")
+    landed = ("sealed.piece_sent",)
+
+    def made_world(self) -> SealedWorld:
+        return SealedWorld(self.folder)
+
+    @rule(sure=st.integers(0, 3))
+    def spools_are_lost(self, sure: int) -> None:
+        if sure == 0 and self.fault():
+            self.world.lose_spools()
+
+    @rule(point=one_of("between"), loses=st.booleans(), steps=st.integers(0, 24))
+    def slice_is_cut_short(self, point: str, loses: bool, steps: int) -> None:
+        """One process dies with a slice of several pieces, a row of it changes, perhaps the spools are lost."""
+        if self.is_free() and self.fault():
+            self.cut_short(point)
+            if loses:
+                self.world.lose_spools()
+            self.go(self.world.start(), steps)
+
+    @rule(point=one_of("between"), another=st.booleans())
+    def store_forgets_the_slice(self, point: str, another: bool) -> None:
+        """The store comes back as it was before the slice was sealed; perhaps the next plan is another one."""
+        if self.is_free() and self.fault():
+            copies = [self.world.store.copy()]
+            self.cut_short(point, copies)
+            self.world.store.restore(copies[0] if another else copies[-1])
+            self.world.tampered_store = True
+            if another:
+                self.row_arrives()
+            self.go(self.world.start(), 400)
+            if self.world.stopped:
+                self.operator_recovers(True)
+
+    @rule(first=one_of("between"), second=one_of("between"))
+    def two_stage_one_slice(self, first: str, second: str) -> None:
+        """One is frozen, a row changes, another does the same slice; the first wakes, then the other goes on."""
+        if self.is_free() and self.world.starts + 1 < self.most_starts and self.fault():
+            self.row_arrives()
+            self.row_arrives()
+            frozen = self.world.start()
+            self.go_to(frozen, first)
+            self.row_of_the_slice_changes()
+            other = self.world.start()
+            self.go_to(other, second)
+            self.row_of_the_slice_changes()
+            self.go(frozen, 400)
+            self.go(other, 400)
+
+    def is_free(self) -> bool:
+        return not self.world.processes and not self.world.stopped and self.world.starts < self.most_starts
+
+    def cut_short(self, point: str, copies: list[Contents] | None = None) -> None:
+        self.row_arrives()
+        self.row_arrives()
+        process = self.world.start()
+        if copies is not None:
+            self.go_to(process, "gate.intended")
+            copies.append(self.world.store.copy())
+        self.go_to(process, point)
+        if not process.ended:
+            self.world.crash(process)
+        self.row_of_the_slice_changes()
+
+    def row_of_the_slice_changes(self) -> None:
+        last = self.world.store.state("p", "s").last
+        above = sorted(place for place in self.world.rows.places if place > self.mark())
+        if above and not (last is not None and last.mark is None) and self.world.rows.arrived < self.most_rows:
+            self.world.rows.update(above[0])
+
+
+class SealedNotGathered(SealedMachine):
+    """Rows of a slice may change between two moves of it: only the seal keeps pieces of both apart."""
+
+    def made_world(self) -> SealedWorld:
+        return SealedWorld(self.folder, gathers=False)

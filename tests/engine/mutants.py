@@ -14,12 +14,14 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+from penstock.core.outcome import Delivered
 from penstock.core.slices import Kind, Verdict
 from penstock.engine import gate as gate_module
 from penstock.engine import undoing
 from penstock.engine.gate import Gate
 from penstock.engine.run import Engine
 from penstock.errors import CommitUnclear
+from penstock.ports import find_mark
 from penstock.sinks.files import chain as chain_module
 from penstock.sinks.files import writer as writer_module
 from penstock.sinks.files.chain import Chain
@@ -227,7 +229,7 @@ def _() -> Iterator[None]:
         store: Any = self.store
         state = store.state(self.pipeline, self.stream)
         self.compare_with_sink(state)
-        mark = self.source.mark_at(self.stream, self.source.content(self.stream), state.last, to)
+        mark = find_mark(self.source, self.stream, self.source.content(self.stream), state.last, to)
         store._put(self.lease, self.stream, replace(state, last=replace(state.last, mark=mark)))
         return gate_module.Turn.MOVED
 
@@ -264,14 +266,16 @@ def _() -> Iterator[None]:
 
 @mutant("an undo sets the number of the slice back too")
 def _() -> Iterator[None]:
-    lead = Gate.move_mark
+    move_mark = Gate.move_mark
 
-    def renumbered(self: Gate, state: Any, mark: Any, content: Any, kind: Kind, *, prepare: bool = True) -> Any:
+    def renumbered(
+        self: Gate, state: Any, mark: Any, content: Any, kind: Kind, plan: Any = None, *, prepare: bool = True
+    ) -> Any:
         if kind is Kind.UNDO:
             history = self.store.history(self.pipeline, self.stream)
             then = next(c.position for c in history if c.position and c.position.mark == mark)
             state = replace(state, last=replace(state.last, number=then.number))
-        return lead(self, state, mark, content, kind, prepare=prepare)
+        return move_mark(self, state, mark, content, kind, plan, prepare=prepare)
 
     with patched((Gate, "move_mark", renumbered)):
         yield
@@ -352,10 +356,11 @@ def _() -> Iterator[None]:
 
 @mutant("advance without compare-and-set")
 def _() -> Iterator[None]:
-    def blindly(self: Any, lease: Any, slice_: Any, *, rows: int, bytes_: int, now: Any, run: str) -> int:
+    def blindly(self: Any, lease: Any, slice_: Any, *, rows: int, bytes_: int, now: Any, run: str, **_: Any) -> int:
         with self._lock:
             state = self.state(lease.pipeline, slice_.stream)
-            return int(self._move(lease, slice_.stream, state, slice_.position, now, "advance", rows, run))
+            delivered = Delivered(rows, bytes_)
+            return int(self._move(lease, slice_.stream, state, slice_.position, now, "advance", run, delivered))
 
     with patched((MemoryStore, "advance", blindly)):
         yield

@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import Any
 import pytest
 
 from penstock.core.messages import Log, StateChanged, StepDone
+from penstock.core.slices import Part, Receipt
 from penstock.errors import ConnectionFailed, StoreRefused, StreamFailed
-from penstock.ports import Owner
+from penstock.ports import Owner, Reader, Writer
 from penstock.testing.doubles import Clock, LoopMover, MemorySource
 from penstock.testing.processes import Crashed
 from tests.engine.pipeline import PIPELINE, At, Breaking, Pipeline, broken_off, rows
@@ -71,19 +73,39 @@ def test_a_signal_ends_the_run_and_the_next_finishes_the_same_slice(one: Pipelin
     assert one.delivered() == list(range(1, 16))
 
 
-@pytest.mark.parametrize("point", ["engine.leased", "gate.compared", "gate.planned", "gate.intended", "gate.asked"])
-def test_a_signal_before_the_first_move_starts_none(one: Pipeline, point: str) -> None:
-    made: list[LoopMover] = []
+class CountingMover(LoopMover):
+    """Counts what it is asked for."""
 
-    def mover() -> LoopMover:
-        made.append(LoopMover())
-        return made[-1]
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = self.moves = self.closed = 0
+
+    def begin(self) -> None:
+        self.begun += 1
+
+    def move(self, reader: Reader, writer: Writer, parts: Sequence[Part]) -> Sequence[Receipt]:
+        self.moves += 1
+        return super().move(reader, writer, parts)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize("point", ["engine.leased", "gate.compared", "gate.planned", "gate.intended", "gate.asked"])
+def test_a_signal_before_the_first_move_prevents_it(one: Pipeline, point: str) -> None:
+    movers: list[CountingMover] = []
+
+    def mover() -> CountingMover:
+        movers.append(CountingMover())
+        return movers[-1]
 
     probe = At(point, lambda: one.engine.stop(2))
     eof = one.open(probe, mover=mover).run()
     assert (eof.status, eof.exit_code) == ("interrupted", 130)
     assert one.delivered() == []
-    assert made == [], "no JVM is started for a run that is to end"
+    assert [(each.begun, each.moves, each.cancelled, each.closed) for each in movers] == [(1, 0, True, 1)], (
+        "Spark, which the look had begun to start, is given up"
+    )
     assert one.run().exit_code == 0
     assert one.delivered() == [1, 2, 3, 4, 5]
 

@@ -9,7 +9,8 @@ from tests.engine.lake_mutants import LAKE_MUTANTS
 from tests.engine.machine import SEARCH, few
 from tests.engine.world import Wrong
 
-LONG_ENOUGH = few(25)
+#: more of them: script/soak suite --search 10
+LONG_ENOUGH = few(15)
 
 #: where a mutant takes long to be caught by the usual seed, one that is quicker
 SEEDS = {"a landing does not ask the chain": 11}

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.engine.machine import FilesMachine
+from tests.engine.machine import MORE_EXAMPLES, FilesMachine
 from tests.engine.mutants import MUTANTS
 
 LONG_ENOUGH = settings(
-    max_examples=150,
+    max_examples=150 * MORE_EXAMPLES,
     stateful_step_count=40,
     deadline=None,
     report_multiple_bugs=False,

@@ -9,7 +9,8 @@ from tests.engine.postgres_machine import KeyedMachine, Losing, Meeting, Postgre
 from tests.engine.postgres_mutants import POSTGRES_MUTANTS
 from tests.engine.world import Wrong
 
-LONG_ENOUGH = few(30)
+#: more of them: script/soak suite --search 10
+LONG_ENOUGH = few(15)
 #: where a mutant takes long to be caught by the usual seed, one that is quicker
 SEEDS = {
     "a sweep drops what was put aside for later slices too": 4,

@@ -85,11 +85,13 @@ def test_the_source_prepares_once_and_is_then_asked_anew(one: Pipeline) -> None:
     ]
 
 
-def test_a_source_learns_when_a_run_that_moved_something_has_nothing_left(one: Pipeline) -> None:
+def test_a_source_learns_of_every_advance_with_the_number_of_the_slice(one: Pipeline) -> None:
     one.open().run()
-    assert one.source.let_go == [("a", at(5))]
+    assert one.source.released == [("a", 1, at(2)), ("a", 2, at(4)), ("a", 3, at(5))]
     one.open().run()
-    assert one.source.let_go == [("a", at(5))], "nothing moved"
+    assert len(one.source.released) == 3, "nothing moved"
+    one.open().rewind(["a"], "2")
+    assert one.source.released[3:] == [("a", 4, at(2))]
 
 
 def test_a_look_prepares_nothing(one: Pipeline) -> None:

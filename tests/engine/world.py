@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 
 from penstock.core.messages import Eof, Message, Status, StreamStatus
 from penstock.engine import Engine, Settings
-from penstock.ports import Mover, Owner, Probe, Sink
+from penstock.ports import Mover, Owner, Probe, Sink, Source, Spools
 from penstock.testing.doubles import Clock, LoopMover, MemorySource, Rows
 from penstock.testing.memory_store import MemoryStore
 from penstock.testing.processes import Process
@@ -50,10 +50,21 @@ class World(ABC):
     starts: int = 0
     #: rows that someone removed
     deleted: set[tuple[int, int]] = field(default_factory=set)
+    #: by process, and all that was reported
+    engines: dict[str, Engine] = field(default_factory=dict)
+    messages: list[Message] = field(default_factory=list)
     mover: ClassVar[Callable[[], Mover]] = LoopMover
 
     @abstractmethod
     def sink(self, probe: Probe) -> Sink: ...
+
+    def source(self, probe: Probe) -> Source:
+        return MemorySource({STREAM: self.rows})
+
+    @property
+    def spools(self) -> Spools | None:
+        """Where a source gathers and a sink seals; None: neither does."""
+        return None
 
     @abstractmethod
     def returns(self) -> list[Return]:
@@ -91,6 +102,7 @@ class World(ABC):
         token = f"P{self.starts}"
 
         def heard(message: Message) -> None:
+            self.messages.append(message)
             if isinstance(message, StreamStatus) and message.status is Status.ERROR:
                 if message.stopped:
                     self.stopped = message.reason
@@ -102,7 +114,7 @@ class World(ABC):
         def work(probe: Probe) -> Eof:
             engine = Engine(
                 PIPELINE,
-                source=MemorySource({STREAM: self.rows}),
+                source=self.source(probe),
                 sink=self.sink(probe),
                 store=self.store,
                 mover=type(self).mover,
@@ -112,7 +124,11 @@ class World(ABC):
                 gone=lambda _: True,
                 emit=heard,
                 settings=Settings(heartbeat=False),
+                spools=self.spools,
             )
+            self.engines[token] = engine
+            if verb == "recover, drop sealed":
+                return engine.recover([STREAM], drop_sealed=True)
             if verb == "reset":
                 return engine.reset([STREAM])
             if verb == "rewind":

@@ -23,7 +23,7 @@ from penstock.lake.foreign import accept
 from penstock.lake.landing import current_files
 from penstock.lake.readers import tell
 from penstock.lake.upkeep.run import keep
-from penstock.ports import NoProbe, StreamInfo
+from penstock.ports import NoProbe, StreamInfo, explain_sink
 from penstock.testing.doubles import LoopMover
 
 
@@ -167,7 +167,7 @@ def warnings_of(lake: Kept) -> list[str]:
 def checked(lake: Kept) -> list[str]:
     """What `check` says of the sink that is not so good."""
     content = Changes(lake.rows, 2).content("s")
-    return [each.text for each in lake.sink().explain(StreamInfo("s", Kind.ROWS), content) if each.kind == "gap"]
+    return [each.text for each in explain_sink(lake.sink(), StreamInfo("s", Kind.ROWS), content) if each.kind == "gap"]
 
 
 def test_writers_learn_that_no_reader_can_go_on(stuck: Kept) -> None:

@@ -26,7 +26,7 @@ from penstock.lake import tables
 from penstock.lake.options import LakeOptions
 from penstock.lake.peek import peek, tables_in
 from penstock.lake.place import Place
-from penstock.links.spark import SparkHouse, SparkMover, SparkOptions, jars
+from penstock.links.spark import SparkHouse, SparkMover
 from penstock.testing.postgres import PASSWORD, free_port
 from penstock.testing.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 
@@ -34,16 +34,6 @@ from penstock.testing.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def house() -> Iterator[SparkHouse]:
-    """One Spark for the module; each test adds a catalog of its own name."""
-    started = SparkHouse(SparkOptions(master="local[2,3]"))
-    started.needs({"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"})
-    started.needs({}, list(jars.NAMES.values()))
-    yield started
-    started.close()
 
 
 @pytest.fixture(autouse=True)

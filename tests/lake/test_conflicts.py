@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -156,15 +156,14 @@ def test_partitioned_anew_under_a_landing_takes_nothing_of_it(lane: Lane) -> Non
 
 
 @pytest.fixture(scope="module")
-def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Lane]]:
+def keyed(tmp_path_factory: pytest.TempPathFactory, house: SparkHouse) -> Callable[[], Lane]:
     """Lanes into tables of one lake, each in a namespace of its own; one Spark for all."""
-    folder, house, numbers = tmp_path_factory.mktemp("keyed"), SparkHouse(), count(1)
+    folder, numbers = tmp_path_factory.mktemp("keyed"), count(1)
 
     def make() -> Lane:
         return Lane(folder, namespace=f"n{next(numbers)}", mode="merge", spark=house)
 
-    yield make
-    house.close()
+    return make
 
 
 def texts(lane: Lane) -> dict[int, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -56,13 +55,6 @@ class Export:
         assert self.run().exit_code == 0
         found = (self.lane.folder / f"out-{self.lane.namespace}" / STREAM).glob("*.ndjson*")
         return sorted(json.loads(line)["id"] for path in found for line in path.read_text().splitlines())
-
-
-@pytest.fixture(scope="module")
-def house() -> Iterator[SparkHouse]:
-    house = SparkHouse()
-    yield house
-    house.close()
 
 
 @pytest.fixture(scope="module")

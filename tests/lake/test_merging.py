@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -66,11 +66,10 @@ Lakes = Callable[[], Lake]
 
 
 @pytest.fixture(scope="module")
-def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakes]:
+def lakes(tmp_path_factory: pytest.TempPathFactory, house: SparkHouse) -> Lakes:
     """Namespaces of one lake; one Spark for all."""
-    folder, house, numbers = tmp_path_factory.mktemp("merged"), SparkHouse(), count(1)
-    yield lambda: Lake(folder, namespace=f"n{next(numbers)}", spark=house)
-    house.close()
+    folder, numbers = tmp_path_factory.mktemp("merged"), count(1)
+    return lambda: Lake(folder, namespace=f"n{next(numbers)}", spark=house)
 
 
 def noted(*ids: int, note: str, **more: Any) -> pa.Table:

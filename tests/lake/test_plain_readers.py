@@ -55,9 +55,8 @@ CUSTOMERS = [
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def lake(tmp_path_factory: pytest.TempPathFactory, house: SparkHouse) -> Lake:
     """A log, the same partitioned, and a keyed table with deletes."""
-    house = SparkHouse()
     made = Lake(tmp_path_factory.mktemp("lake"), spark=house)
     for rows in ORDERS:
         made.land(rows)
@@ -67,7 +66,6 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     # One of them in a file that Spark has written.
     work = Work(made.place, "customers", UpkeepOptions(), house, LoopMover, NoProbe(), datetime.now(UTC))
     assert [done.text[:22] for done in compact(work)] == ["rewrote 4 files as 1: "]
-    house.close()
     return made
 
 

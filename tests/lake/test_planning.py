@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -50,7 +50,6 @@ from penstock.lake.planning import cut, parts, piece_of, pieces, shelf_of
 from penstock.lake.reading import LakeReader
 from penstock.lake.shelf import Shelf
 from penstock.links.spark.house import SparkHouse
-from penstock.links.spark.session import SparkOptions
 
 LARGE = 1 << 40
 
@@ -387,15 +386,13 @@ Ask = Callable[[str], list[tuple[Any, ...]]]
 
 
 @pytest.fixture
-def spark_lake(tmp_path: Path) -> Iterator[tuple[Place, Ask]]:
+def spark_lake(tmp_path: Path, house: SparkHouse) -> tuple[Place, Ask]:
     """A lake, and a way to ask Spark about it."""
     place = Place("sqlite", "lake", f"{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse", "db")
     place.catalog().create_namespace("db")
-    house = SparkHouse(SparkOptions(master="local[1,3]"))
     house.needs(place.spark_settings(), place.spark_packages())
     session = house.session()
-    yield place, lambda sql: house.wait(lambda: [tuple(row) for row in session.sql(sql).collect()])
-    house.close()
+    return place, lambda sql: house.wait(lambda: [tuple(row) for row in session.sql(sql).collect()])
 
 
 # py4j leaves the sockets it fetches results through to the garbage collector.

@@ -18,10 +18,32 @@ from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Part, Slice, following
 from penstock.core.types import Decimal, Plain
-from penstock.errors import StreamRefused
+from penstock.errors import InputError, StreamRefused
 from penstock.links.arrow_types import arrow_type
 from penstock.links.spark.frame import frame_schema, job, read_parts
-from penstock.ports import Budget, DiscoveredStream, Planned, Reading, Remaining, Remark, StreamInfo
+from penstock.ports import (
+    Budget,
+    DiscoveredStream,
+    Discovering,
+    Estimating,
+    ExplainingSource,
+    Gathering,
+    Planned,
+    Preparing,
+    Reading,
+    Releasing,
+    Remaining,
+    Remark,
+    Rewinding,
+    StreamInfo,
+    capability,
+    discover,
+    estimate,
+    explain_source,
+    find_mark,
+    has_capability,
+)
+from penstock.shaping.drifting import Drifting
 from penstock.shaping.options import Shape
 from penstock.shaping.rules import own
 from penstock.shaping.source import Shaped
@@ -62,8 +84,8 @@ class People:
             self.same("prepare", Content.parse(last.content))
         return ["prepared"]
 
-    def caught_up(self, stream: str, last: Position) -> None:
-        self.same("caught_up", Content.parse(last.content))
+    def advanced(self, stream: str, position: Position) -> None:
+        self.same("advanced", Content.parse(position.content))
 
     def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
         self.same("ceiling", content)
@@ -163,7 +185,7 @@ def test_the_source_inside_gets_back_its_own_content_everywhere() -> None:
     source.remaining("people", content, None, ceiling)
     source.explain("people", content)
     source.mark_at("people", content, last, "0")
-    source.caught_up("people", last)
+    source.advanced("people", last)
     assert rows(source, slice_).column_names == ["n", "email", "phone", "paid", "total", "born"]
     assert source.describe(None) == "described"
     source.close()
@@ -175,7 +197,7 @@ def test_the_source_inside_gets_back_its_own_content_everywhere() -> None:
         "remaining",
         "explain",
         "mark_at",
-        "caught_up",
+        "advanced",
         "reading",
         "close",
     }
@@ -383,6 +405,7 @@ LOOK = """
 import sys
 from penstock.core.marks import Mark
 from penstock.ports import Budget
+from penstock.shaping.drifting import Drifting
 from penstock.shaping.options import Shape
 from penstock.shaping.source import Shaped
 from penstock.testing.doubles import MemorySource, Rows
@@ -403,3 +426,47 @@ print(sorted({"pyarrow", "pyiceberg", "numpy"} & set(sys.modules)))
 def test_a_look_that_finds_nothing_new_does_not_load_what_only_rows_need() -> None:
     done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# ---------------------------------------------------------------- capabilities
+
+EVERY = (Discovering, Estimating, ExplainingSource, Gathering, Preparing, Releasing, Rewinding)
+
+
+class Narrow:
+    """A source with the methods of its port and no others."""
+
+    def __init__(self) -> None:
+        self.people = People()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("connect", "catalog", "content", "accept", "ceiling", "plan", "reading", "describe", "close"):
+            return getattr(self.people, name)
+        raise AttributeError(name)
+
+
+def test_a_wrapped_source_can_do_what_the_one_inside_can() -> None:
+    for inside, able in ((People(), set(EVERY) - {Gathering}), (Narrow(), set())):
+        for wrapped in (Drifting(inside), Shaped(inside, {}), Drifting(Shaped(inside, {}))):
+            assert {each for each in EVERY if has_capability(wrapped, each)} == able
+            assert {each for each in EVERY if capability(wrapped, each) is wrapped} == able
+
+
+def test_a_shape_has_something_to_explain_and_to_check_around_any_source() -> None:
+    source = Drifting(Shaped(Narrow(), {"people": Shape.model_validate({"where": "id > 1"})}))
+    assert {each for each in EVERY if has_capability(source, each)} == {ExplainingSource, Preparing}
+    content = source.content("people")
+    assert list(source.prepare("people", content, None)) == []
+    assert explain_source(source, "people", content)
+
+
+def test_what_a_source_cannot_do_is_refused_with_the_way_out() -> None:
+    source = Drifting(Narrow())
+    content = source.content("people")
+    with pytest.raises(InputError, match="cannot list"):
+        discover(source)
+    with pytest.raises(StreamRefused, match="cannot go back") as refused:
+        find_mark(source, "people", content, None, "1")
+    assert "state reset" in refused.value.next_step
+    assert estimate(source, "people", content, None, {}) == Remaining(None)
+    assert list(explain_source(source, "people", content)) == []

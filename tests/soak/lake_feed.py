@@ -120,7 +120,7 @@ class FeedSource:
     def prepare(self, stream: str, content: Content, last: Position | None) -> Sequence[str]:
         return ()
 
-    def caught_up(self, stream: str, last: Position) -> None:
+    def advanced(self, stream: str, position: Position) -> None:
         return None
 
     def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.links.spark.house import SparkHouse
 from penstock.ports import NoSpark
 from tests.lake.upkeep.kept import house_for
 from tests.soak.foreign import soak
@@ -22,12 +23,8 @@ def test_every_row_that_pyiceberg_writes_is_delivered_once_or_named(tmp_path: Pa
     assert result["landed"] > 0
 
 
-def test_every_row_that_spark_writes_is_delivered_once_or_named(tmp_path: Path) -> None:
-    house = house_for(tmp_path)
-    try:
-        result = soak(seed=2, steps=6, folder=tmp_path, spark=house)
-    finally:
-        house.close()
+def test_every_row_that_spark_writes_is_delivered_once_or_named(tmp_path: Path, house: SparkHouse) -> None:
+    result = soak(seed=2, steps=6, folder=tmp_path, spark=house_for(tmp_path, house))
 
     assert result["faults"] == []
     assert any(name.startswith("spark_") for name in result)

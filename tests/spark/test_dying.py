@@ -47,7 +47,7 @@ def worker_of(pid: int) -> psutil.Process | None:
     """The JVM of a process, once it has Python workers: a part is under way."""
     for child in descendants(pid):
         try:
-            if "pyspark.daemon" in " ".join(child.cmdline()):
+            if "-m penstock.links.spark.daemon" in " ".join(child.cmdline()):
                 return child.parent()
         except psutil.Error:
             continue

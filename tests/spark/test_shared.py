@@ -30,7 +30,8 @@ class Session:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.settings = dict(settings)
-        self.conf = self
+        # All that is asked of these is asked of this object.
+        self.conf = self.sparkContext = self._jsc = self
         self.stopped = False
 
     def newSession(self) -> Session:
@@ -52,6 +53,8 @@ class Session:
 class NoJvm:
     """A JVM that is not there: it lives until it is ended."""
 
+    archive = None
+
     def __init__(self) -> None:
         self.ended: int | None = None
 
@@ -62,7 +65,7 @@ class NoJvm:
     def status(self, _error: BaseException | None = None) -> int | None:
         return self.ended
 
-    def end(self) -> None:
+    def end(self, *, at_once: bool = False) -> None:
         self.ended = 0
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.slices import Part, Receipt
 from penstock.ports import Writer
@@ -83,3 +85,24 @@ class Where:
         here = {"pid": os.getpid(), "python": sys.executable, "path": sys.path}
         Path(self.folder, f"here-{part.index}").write_text(json.dumps(here))
         return Receipt(part.index, f"{os.getpid()}", rows, rows, 0, "", "{}")
+
+
+def describe_worker(numbers: Iterator[int]) -> Iterator[dict[str, Any]]:
+    """What a worker has when its first part begins."""
+    for _ in numbers:
+        zips = [path for path in sys.path if path.endswith((".zip", ".jar"))]
+        # The other worker must not be done before this one is asked for.
+        time.sleep(0.5)
+        yield {"modules": list(sys.modules), "zips": zips, "parent": os.getppid()}
+
+
+def use_threads(folders: Iterator[str]) -> Iterator[int]:
+    """Use both pools of threads that PyArrow has, for computing and for files."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for folder in folders:
+        path = f"{folder}/{os.getpid()}.parquet"
+        pq.write_table(pa.table({"a": range(100_000), "b": range(100_000)}), path, row_group_size=1000)
+        table = pq.read_table(path, use_threads=True, pre_buffer=True)
+        yield int(table.group_by("b", use_threads=True).aggregate([("a", "sum")])["a_sum"].to_pandas().sum())

@@ -113,6 +113,8 @@ def _chosen(source: Source, streams: Sequence[str] | None, pipeline: str) -> lis
 
 def _told(source: Source, stream: str, state: StreamState, to: str) -> str:
     """What a rewind would do to a stream, as far as one can tell without the lease; refused as it would be."""
+    from penstock.ports import find_mark
+
     # Where it will stand once an open slice is finished.
     last = state.intent.position if state.intent else state.last
     first = f"slice {state.intent.number} is open and is finished first; " if state.intent else ""
@@ -122,7 +124,7 @@ def _told(source: Source, stream: str, state: StreamState, to: str) -> str:
         return f"{first}it is at its beginning: there is nothing to rewind"
     content = source.content(stream)
     source.accept(stream, last, content)
-    mark = source.mark_at(stream, content, last, to)
+    mark = find_mark(source, stream, content, last, to)
     if mark == last.mark:
         return f"{first}it is at that place: {source.describe(mark)}"
     return f"{first}from {source.describe(last.mark)} to {source.describe(mark)}; the next run reads on from there"

@@ -147,6 +147,7 @@ class _Check:
             sink_streams=streams.sink,
             slice_bytes=self._slice_bytes(keys, sink.type),
             lease_seconds=keys.lease_seconds,
+            spools=keys.spools,
             on_failure=keys.on_failure,
             on_success=keys.on_success,
         )

@@ -127,6 +127,12 @@ class FileKeys(Keys):
         default=History(), description="how much of the past the store keeps; default: all defaults"
     )
     spark: Spark = Field(default=Spark(), description="how rows are moved; default: all defaults")
+    spools: str = Field(
+        default=".penstock/spools",
+        min_length=1,
+        description="folder for rows that a source has read ahead or a sink has staged, until they are delivered; "
+        "several machines that run the pipeline need a shared one",
+    )
     on_failure: str | None = Field(
         default=None,
         min_length=1,
@@ -166,6 +172,12 @@ class PipelineKeys(Keys):
         gt=0,
         allow_inf_nan=False,
         description="a run that has not been heard of for so long may be replaced",
+    )
+    spools: str = Field(
+        default=".penstock/spools",
+        min_length=1,
+        description="folder for rows that a source has read ahead or a sink has staged, until they are delivered; "
+        "several machines that run the pipeline need a shared one",
     )
     on_failure: str | None = Field(
         default=None,
@@ -227,6 +239,8 @@ class Pipeline:
     sink_streams: Mapping[str, BaseModel]
     slice_bytes: int
     lease_seconds: float
+    #: the folder for spools, as the file has it
+    spools: str = ".penstock/spools"
     #: commands that are run after a run; None: the file's, if it has some
     on_failure: str | None = field(default=None, repr=False)
     on_success: str | None = field(default=None, repr=False)

@@ -109,7 +109,7 @@ class StepDone(Message):
 
     type: ClassVar[str] = "progress"
     stream: str
-    #: intend, move or commit
+    #: gather, intend, move, seal or commit
     step: str
     number: int
     #: rows moved; for `intend` those expected, if known
@@ -140,6 +140,20 @@ class RowsRemaining(Message):
     horizon: str | None = None
     #: that nothing below can still appear: proven, or assumed
     proven: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkProgress(Message):
+    """How far a source or sink is with something that takes long: a gather, a commit."""
+
+    type: ClassVar[str] = "work"
+    stream: str
+    #: what it does, in words
+    doing: str
+    #: how much of it is done, in whatever it counts; None: not counted
+    done: int | None = None
+    #: how much there is; None: not known
+    total: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +220,7 @@ TYPES: dict[str, type[Message]] = {
         MoverStatus,
         StepDone,
         RowsRemaining,
+        WorkProgress,
         StateChanged,
         Log,
         Eof,

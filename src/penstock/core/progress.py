@@ -23,6 +23,7 @@ from penstock.core.messages import (
     Status,
     StepDone,
     StreamStatus,
+    WorkProgress,
     stamp,
 )
 from penstock.core.outcome import Outcome
@@ -55,6 +56,10 @@ class StreamProgress:
     #: how far it is safe to read, in words, and whether that is proven or assumed
     horizon: str | None = None
     proven: bool | None = None
+    #: what the source or sink is doing that takes long, and how much of how much is done; None: nothing was reported
+    doing: str | None = None
+    doing_done: int | None = None
+    doing_total: int | None = None
     #: the newest mark
     mark: str | None = None
     #: the highest version of the mark that was counted: a replayed message is not counted twice
@@ -188,6 +193,10 @@ def _with(progress: Progress, name: str, **new: Any) -> Progress:
     return replace(progress, streams={**progress.streams, name: stream})
 
 
+#: a step is done: what was reported within it is over
+_IDLE: dict[str, Any] = {"doing": None, "doing_done": None, "doing_total": None}
+
+
 @singledispatch
 def _apply(_message: Message, progress: Progress) -> Progress:
     return progress
@@ -210,6 +219,7 @@ def _(message: Catalog, progress: Progress) -> Progress:
 @_apply.register
 def _(message: StreamStatus, progress: Progress) -> Progress:
     new: dict[str, Any] = {"status": message.status, "error": message.reason, "next_step": message.next_step}
+    new |= _IDLE
     if message.status is Status.COMPLETE:
         new |= {"left": 0, "left_exact": True}
     if message.status is Status.ERROR:
@@ -233,7 +243,7 @@ def _(message: MoverStatus, progress: Progress) -> Progress:
 
 @_apply.register
 def _(message: StepDone, progress: Progress) -> Progress:
-    new: dict[str, Any] = {"number": message.number, "step": message.step}
+    new: dict[str, Any] = {"number": message.number, "step": message.step, **_IDLE}
     if message.step == "intend":
         new["expected"] = message.rows
     return _with(progress, message.stream, **new)
@@ -251,6 +261,11 @@ def _(message: RowsRemaining, progress: Progress) -> Progress:
         horizon=message.horizon,
         proven=message.proven,
     )
+
+
+@_apply.register
+def _(message: WorkProgress, progress: Progress) -> Progress:
+    return _with(progress, message.stream, doing=message.doing, doing_done=message.done, doing_total=message.total)
 
 
 @_apply.register

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
 from penstock.core.content import Content
 from penstock.core.documents import Document, canonical, digest, parse
@@ -49,6 +50,8 @@ class Slice:
     kind: Kind = Kind.ROWS
     #: canonical JSON of how it was planned (cuts, estimates); not part of the id
     plan: str = "{}"
+    #: the digest of the spool that it was gathered into; "": it is read where its source has it
+    spool: str = ""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -64,7 +67,10 @@ class Slice:
 
     @cached_property
     def id(self) -> str:
-        """The hash of the name, the bounds, what is read and every slice before it."""
+        """The hash of the name, the bounds, what is read and every slice before it.
+
+        A slice that is gathered again has another spool, and so is another slice.
+        """
         marks = (mark.text if mark else "" for mark in (self.after, self.upto))
         return digest(
             self.pipeline,
@@ -73,6 +79,7 @@ class Slice:
             self.kind.value,
             *marks,
             self.fingerprint,
+            self.spool,
             self.previous,
         )
 
@@ -97,6 +104,7 @@ def following(
     content: Content,
     kind: Kind = Kind.ROWS,
     plan: Document | None = None,
+    spool: str = "",
 ) -> Slice:
     """The slice that comes after `last`."""
     return Slice(
@@ -109,6 +117,7 @@ def following(
         previous=last.id if last else "",
         kind=kind,
         plan=canonical(plan or {}),
+        spool=spool,
     )
 
 
@@ -144,6 +153,41 @@ class Receipt:
     nulled: int = 0
     #: columns that the source no longer has: NULL in every row, which says nothing of the values that were there
     absent: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What was staged for a slice, recorded before the first piece of it is delivered. It is never staged again."""
+
+    #: the slice's id
+    slice_id: str
+    #: the attempt that staged it
+    attempt: str
+    receipts: tuple[Receipt, ...]
+
+    @property
+    def text(self) -> str:
+        """As canonical JSON."""
+        receipts = [asdict(receipt) for receipt in self.receipts]
+        return canonical({"slice": self.slice_id, "attempt": self.attempt, "receipts": receipts})
+
+    @classmethod
+    def read(cls, text: str) -> Seal:
+        document = parse(text)
+        receipts = (Receipt(**{**each, "absent": tuple(each["absent"])}) for each in document["receipts"])
+        return cls(document["slice"], document["attempt"], tuple(receipts))
+
+
+def slice_document(slice_: Slice) -> dict[str, Any]:
+    """A slice as JSON, whole: for a seal that must outlive the store."""
+    marks = {"after": slice_.after, "upto": slice_.upto}
+    return asdict(slice_) | {name: mark.text if mark else None for name, mark in marks.items()}
+
+
+def read_slice(document: dict[str, Any]) -> Slice:
+    """The slice of `slice_document`."""
+    marks = {name: Mark(document[name]) if document[name] is not None else None for name in ("after", "upto")}
+    return Slice(**{**document, **marks, "kind": Kind(document["kind"])})
 
 
 class Verdict(enum.Enum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.core.marks import Position
+from penstock.core.slices import Slice
 from penstock.errors import StreamStopped
 
 _SAFE = "Nothing was changed: neither the mark nor the sink."
@@ -48,3 +49,17 @@ def disagreement(
         )
         step = f"put back a store and a sink that belong together; or {recover}"
     return StreamStopped(what, next_step=step, safe=_SAFE, pipeline=pipeline, stream=stream)
+
+
+def open_slice_disagreement(pipeline: str, stream: str, opened: str, at_hand: Slice | None) -> StreamStopped:
+    """The stop for a sink that has pieces of a slice which the store does not have open."""
+    expected = f"slice {at_hand.number} ({at_hand.id[:12]})" if at_hand else "no slice"
+    return StreamStopped(
+        f"the sink has received pieces of slice {opened[:12]}, and the store has {expected} open. "
+        "The store was restored from an older copy, or another store was used in between",
+        next_step=f"use the newest store; or `penstock state recover FILE --stream {stream}` finishes or withdraws "
+        "the slice that the sink has open",
+        safe=_SAFE,
+        pipeline=pipeline,
+        stream=stream,
+    )

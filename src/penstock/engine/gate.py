@@ -1,5 +1,7 @@
 """The gate: plan, intend, move, commit, advance. The only way a mark moves.
 
+Two steps are optional: a source gathers before `intend`, a sink seals between `move` and `commit`.
+
 `Gate.turn` takes one slice of one stream through it, finishing an open intent before anything new is planned.
 Every line between two probe points may be the last one this process executes; whoever comes next asks the sink.
 """
@@ -17,24 +19,34 @@ from penstock.core.drift import EVOLVE, followed, kept
 from penstock.core.marks import Mark, Position
 from penstock.core.messages import Log, Message, RowsRemaining, StateChanged, StepDone
 from penstock.core.outcome import Outcome
-from penstock.core.slices import Kind, Receipt, Slice, Verdict, faults_of, following, verdict
-from penstock.engine import drifting, undoing
-from penstock.engine.disagreement import disagreement
+from penstock.core.slices import Kind, Receipt, Seal, Slice, Verdict, faults_of, following, verdict
+from penstock.engine import drifting, sealing, undoing
+from penstock.engine.disagreement import disagreement, open_slice_disagreement
 from penstock.errors import CommitUnclear, SliceRefused, StreamFailed, StreamStopped
 from penstock.ports import (
     Budget,
     Clock,
+    Gathering,
     Held,
     Lease,
     Mover,
     Noticing,
     Planned,
+    Preparing,
     Probe,
+    Releasing,
+    Sealing,
     Sink,
     Source,
+    Spools,
     Store,
     StreamInfo,
     StreamState,
+    Withdrawing,
+    capability,
+    estimate,
+    find_mark,
+    has_capability,
 )
 
 #: how often a commit is tried again after the sink has said that it holds the predecessor
@@ -60,6 +72,7 @@ class Gate:
     source: Source
     sink: Sink
     store: Store
+    spools: Spools
     lease: Lease
     mover: Callable[[], Mover]
     clock: Clock
@@ -109,8 +122,6 @@ class Gate:
             self.compare_with_sink(state)
             slice_ = self.next_slice(state)
             if slice_ is None:
-                if self.has_moved and state.last:
-                    self.source.caught_up(self.stream, state.last)
                 if self.has_rows_held_back:
                     self.report_remaining(state)
                 return Turn.NOTHING
@@ -131,7 +142,7 @@ class Gate:
         if state.last is None or state.last.mark is None:
             return self.report_unchanged("is at its beginning already")
         content = kept(drifting.last_content(state), self.source.content(self.stream))
-        mark = self.source.mark_at(self.stream, content, state.last, to)
+        mark = find_mark(self.source, self.stream, content, state.last, to)
         if mark == state.last.mark:
             return self.report_unchanged("is at that place already")
         return self.move_mark(state, mark, content, Kind.REWIND)
@@ -188,10 +199,12 @@ class Gate:
         held = self._ask_sink(state)
         if (held.position.id if held else None) != (state.last.id if state.last else None):
             self.stop(disagreement(self.pipeline, self.stream, state.last, held.position if held else None))
+        if (opened := self._open_slice()) is not None:
+            self.stop(open_slice_disagreement(self.pipeline, self.stream, opened, None))
         if state.stopped:
             self.store.stop(self.lease, self.stream, None, now=self.clock.now())
         if held:
-            self.sink.sweep(self.stream, held.position)
+            self.sweep(held.position)
         self.probe.at("gate.compared")
 
     def next_slice(self, state: StreamState) -> Slice | None:
@@ -215,6 +228,11 @@ class Gate:
         if planned is None or self.content is None or self.ceiling is None:
             return None
         self.report_remaining(state)
+        spool = ""
+        if planned.kind.moves and (gathering := capability(self.source, Gathering)):
+            planned, spool = self.gather(gathering, state, budget)
+            if planned is None:
+                return None
         slice_ = following(
             state.last,
             pipeline=self.pipeline,
@@ -223,6 +241,7 @@ class Gate:
             content=self.content,
             kind=planned.kind,
             plan=planned.plan,
+            spool=spool,
         )
         self.intend(slice_, rows=planned.rows)
         self.emit_all(
@@ -234,11 +253,26 @@ class Gate:
             self.emit_all(drifting.remind(self.stream, self.content))
         return slice_
 
+    def gather(self, gathering: Gathering, state: StreamState, budget: Budget) -> tuple[Planned | None, str]:
+        """Let the source read ahead into a spool; the slice that it plans from it, and the spool's digest."""
+        if self.content is None or self.ceiling is None:
+            return None, ""
+        number, after = (state.last.number + 1, state.last.mark) if state.last else (1, None)
+        with self.spools.gather(self.stream, number, new_attempt()) as spool:
+            planned = gathering.gather(self.stream, self.content, after, self.ceiling, budget, spool)
+            self.probe.at("gate.gathered", number=number)
+            digest = self.spools.close_gathered(spool) if planned is not None else ""
+        self.probe.at("gate.spooled", number=number)
+        if planned is not None:
+            self.emit(StepDone(stream=self.stream, step="gather", number=number, rows=planned.rows))
+        return planned, digest
+
     def prepare(self, content: Content, at: Position | None) -> None:
         """Let the source put in order what reading on from `at` needs. Only under the lease: it may write."""
-        for line in self.source.prepare(self.stream, content, at):
+        preparing, noticing = capability(self.source, Preparing), capability(self.sink, Noticing)
+        for line in preparing.prepare(self.stream, content, at) if preparing else ():
             self.emit(Log(level="info", stream=self.stream, text=line))
-        for line in self.sink.notices(self.stream) if isinstance(self.sink, Noticing) else ():
+        for line in noticing.notices(self.stream) if noticing else ():
             self.emit(Log(level="warning", stream=self.stream, text=line))
         self.probe.at("gate.prepared")
         self.is_prepared = True
@@ -293,9 +327,8 @@ class Gate:
         """Say what the stream has before it, and who keeps it from going further."""
         if self.content is None or self.ceiling is None:
             return
-        remaining = self.source.remaining(
-            self.stream, self.content, state.last.mark if state.last else None, self.ceiling
-        )
+        after = state.last.mark if state.last else None
+        remaining = estimate(self.source, self.stream, self.content, after, self.ceiling)
         self.emit(
             RowsRemaining(
                 stream=self.stream,
@@ -324,9 +357,7 @@ class Gate:
         held = self.find_in_sink(state, slice_)
         self.probe.at("gate.asked", number=slice_.number)
         if held is None:
-            attempt = uuid.uuid4().hex[:12]
-            receipts = self.move(state, slice_, attempt)
-            self.probe.at("gate.moved", number=slice_.number)
+            attempt, receipts = self.stage(state, slice_)
             rows, bytes_ = sum(r.rows for r in receipts), sum(r.bytes for r in receipts)
             self.emit(StepDone(stream=self.stream, step="move", number=slice_.number, rows=rows, bytes=bytes_))
             outcome = self.commit(state, slice_, attempt, receipts)
@@ -341,9 +372,47 @@ class Gate:
             self.emit(Log(level="warning", stream=self.stream, text=f"slice {slice_.number}: {line}"))
         self.advance(slice_, rows, bytes_, outcome)
         self.last_delivered = slice_.position
-        self.sink.sweep(self.stream, slice_.position)
+        self.sweep(slice_.position)
         self.probe.at("gate.swept", number=slice_.number)
+        if (releasing := capability(self.source, Releasing)) is not None:
+            releasing.advanced(self.stream, slice_.position)
         return held is None
+
+    def stage(self, state: StreamState, slice_: Slice) -> tuple[str, Sequence[Receipt]]:
+        """Move the slice; where the sink seals, only if it is not sealed yet. The attempt that counts, its receipts."""
+        attempt = new_attempt()
+        seals = capability(self.sink, Sealing)
+        if seals is None:
+            receipts = self.move(state, slice_, attempt)
+            self.probe.at("gate.moved", number=slice_.number)
+            return attempt, receipts
+        seal = state.seal or sealing.find_beside(self.spools, slice_)
+        if seal is None:
+            seal = Seal(slice_.id, attempt, tuple(self.move(state, slice_, attempt)))
+            self.probe.at("gate.moved", number=slice_.number)
+        seal = self.seal(slice_, seal)
+        if seal.attempt != attempt and not seals.is_staged(slice_, seal.attempt, seal.receipts):
+            self.stop(sealing.staged_is_gone(slice_, seals.describe_pieces(slice_, seal.receipts)))
+        return seal.attempt, seal.receipts
+
+    def seal(self, slice_: Slice, seal: Seal) -> Seal:
+        """Record what was staged, in the store and beside the spool, before the first piece is delivered.
+
+        The store comes first: it refuses a process that was replaced.
+        """
+        seal = self.store.seal(self.lease, slice_, seal, now=self.clock.now())
+        self.probe.at("gate.sealed", number=slice_.number)
+        if not sealing.keep_beside(self.spools, slice_, seal):
+            self.stop(sealing.sealed_otherwise(slice_))
+        self.probe.at("gate.seal_kept", number=slice_.number)
+        self.emit(StepDone(stream=self.stream, step="seal", number=slice_.number))
+        return seal
+
+    def sweep(self, held: Position) -> None:
+        """Remove what attempts at slices up to `held` left behind. The sink holds that slice."""
+        self.sink.sweep(self.stream, held)
+        if has_capability(self.source, Gathering) or has_capability(self.sink, Sealing):
+            self.spools.sweep(self.stream, held.number)
 
     def find_in_sink(self, state: StreamState, slice_: Slice) -> Held | None:
         """The slice as the sink holds it; None: it holds the predecessor. Anything else stops the stream."""
@@ -352,11 +421,15 @@ class Gate:
         answer = verdict(position, slice_)
         if answer is Verdict.OTHER:
             self.stop(disagreement(self.pipeline, self.stream, state.last, position, at_hand=slice_.number))
+        if answer is Verdict.NEXT and (opened := self._open_slice()) not in (None, slice_.id):
+            self.stop(open_slice_disagreement(self.pipeline, self.stream, opened or "", slice_))
         return held if answer is Verdict.IN else None
 
     def move(self, state: StreamState, slice_: Slice, attempt: str) -> Sequence[Receipt]:
         if not slice_.kind.moves:
             return ()
+        if slice_.spool and self.spools.find_gathered(self.stream, slice_.spool) is None:
+            self.stop(sealing.gathered_is_gone(slice_))
         if slice_.kind is Kind.REFRESH:
             # It is read in one snapshot, under a lock on its table: neither is held while Spark starts.
             self.mover().warm()
@@ -401,6 +474,10 @@ class Gate:
                 return self.sink.commit(slice_, attempt, receipts)
             except CommitUnclear as unclear:
                 reason = unclear
+            except StreamStopped as stopped:
+                # What was delivered of the slice is not what was staged: someone restored or lost something.
+                self.stop(stopped)
+                raise
             self.probe.at("gate.unclear", number=slice_.number)
             held = self.find_in_sink(state, slice_)
             if held is not None:
@@ -441,6 +518,10 @@ class Gate:
             return True
         return self.plan(state, Budget(self.slice_bytes, rows=1, look=True)) is not None
 
+    def _open_slice(self) -> str | None:
+        withdrawing = capability(self.sink, Withdrawing)
+        return withdrawing.open_slice(self.stream) if withdrawing else None
+
     def _ask_sink(self, state: StreamState) -> Held | None:
         try:
             return self.sink.held(self.stream)
@@ -452,6 +533,11 @@ class Gate:
         """Stop the stream. Only the holder of the lease may: a process that was replaced ends quietly (LeaseLost)."""
         self.store.stop(self.lease, self.stream, reason.what, now=self.clock.now())
         raise reason
+
+
+def new_attempt() -> str:
+    """A name that no other attempt of any process has."""
+    return uuid.uuid4().hex[:12]
 
 
 def _describe_nulls(stream: str, slice_: Slice, receipts: Sequence[Receipt]) -> Iterable[Message]:

@@ -28,8 +28,19 @@ def must_tell(standing: Standing, pipeline: str, stream: str, mark: int) -> bool
     return known is None or known.abandoned or known.mark != mark or known.lost is not None
 
 
-def tell(place: Place, table: str, pipeline: str, stream: str, mark: int) -> str | None:
-    """Say in the table how far a reader is; what a user should know, if anything."""
+def is_late(standing: Standing, pipeline: str, stream: str, number: int) -> bool:
+    """Whether the table knows a later slice of the reader: a process that was frozen raises no mark any more."""
+    known = standing.reader(pipeline, stream)
+    return known is not None and known.number > number
+
+
+def tell(
+    place: Place, table: str, pipeline: str, stream: str, mark: int, *, number: int = 0, follows: bool = False
+) -> str | None:
+    """Say in the table how far a reader is; what a user should know, if anything.
+
+    `follows`: ignored if the table knows a later slice than `number`.
+    """
     for _ in range(TRIES):
         loaded = load(place, table)
         if loaded is None:
@@ -41,9 +52,10 @@ def tell(place: Place, table: str, pipeline: str, stream: str, mark: int) -> str
             )
         standing = standing_of(loaded)
         known = standing.reader(pipeline, stream)
-        if not must_tell(standing, pipeline, stream, mark):
+        if not must_tell(standing, pipeline, stream, mark) or (follows and is_late(standing, pipeline, stream, number)):
             return None
-        said = ReaderMark(pipeline, stream, mark, datetime.now(UTC).isoformat(timespec="seconds"))
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        said = ReaderMark(pipeline, stream, mark, now, number=number)
         properties = {names.reader_property(pipeline, stream): canonical(said.document())}
         higher = known is not None and not known.abandoned and known.mark < mark
         try:

@@ -114,9 +114,17 @@ class ReaderMark:
     abandoned: bool = False
     #: rows that a forced retention took away unread; None: none
     lost: int | None = None
+    #: the number of the slice that led to the mark; 0: none did
+    number: int = 0
 
     def document(self) -> dict[str, Any]:
-        return {"mark": self.mark, "at": self.at, "abandoned": self.abandoned, "lost": self.lost}
+        return {
+            "mark": self.mark,
+            "at": self.at,
+            "abandoned": self.abandoned,
+            "lost": self.lost,
+            "number": self.number,
+        }
 
 
 @dataclass(frozen=True)
@@ -278,7 +286,14 @@ class Standing:
             if about:
                 said = json.loads(text)
                 found.append(
-                    ReaderMark(*about, said["mark"], said["at"], said.get("abandoned", False), said.get("lost"))
+                    ReaderMark(
+                        *about,
+                        said["mark"],
+                        said["at"],
+                        said.get("abandoned", False),
+                        said.get("lost"),
+                        said.get("number", 0),
+                    )
                 )
         return sorted(found, key=lambda reader: (reader.mark, reader.pipeline, reader.stream))
 

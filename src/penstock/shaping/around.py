@@ -8,12 +8,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Slice
-from penstock.ports import Budget, DiscoveredStream, Planned, Reading, Remaining, Remark, Source, StreamInfo
+from penstock.ports import (
+    Budget,
+    DiscoveredStream,
+    Discovering,
+    Estimating,
+    ExplainingSource,
+    Gathering,
+    Planned,
+    Preparing,
+    Reading,
+    Releasing,
+    Remaining,
+    Remark,
+    Rewinding,
+    Source,
+    Spool,
+    StreamInfo,
+    capability,
+    has_capability,
+)
+
+Capability = TypeVar("Capability")
 
 
 class Around:
@@ -21,6 +43,17 @@ class Around:
 
     def __init__(self, source: Source) -> None:
         self.source = source
+
+    def has_capability(self, wanted: type[Any]) -> bool:
+        """A wrapper can do exactly what the source inside can: its own methods only hand on."""
+        return has_capability(self.source, wanted)
+
+    def inside(self, wanted: type[Capability]) -> Capability:
+        """The source inside, as something with a capability that `has_capability` has promised."""
+        found = capability(self.source, wanted)
+        if found is None:
+            raise RuntimeError(f"the source inside is not {wanted.__name__}: ask with `capability` first")
+        return found
 
     def own(self, content: Content) -> Content:
         """A content as the source inside gave it."""
@@ -38,7 +71,7 @@ class Around:
         return self.source.catalog()
 
     def discover(self) -> Sequence[DiscoveredStream]:
-        return self.source.discover()
+        return self.inside(Discovering).discover()
 
     def content(self, stream: str) -> Content:
         return self.source.content(stream)
@@ -47,10 +80,10 @@ class Around:
         self.source.accept(stream, self.own_position(last), self.own(content))
 
     def prepare(self, stream: str, content: Content, last: Position | None) -> Sequence[str]:
-        return self.source.prepare(stream, self.own(content), self.own_position(last) if last else None)
+        return self.inside(Preparing).prepare(stream, self.own(content), self.own_position(last) if last else None)
 
-    def caught_up(self, stream: str, last: Position) -> None:
-        self.source.caught_up(stream, self.own_position(last))
+    def advanced(self, stream: str, position: Position) -> None:
+        self.inside(Releasing).advanced(stream, self.own_position(position))
 
     def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
         return self.source.ceiling(stream, self.own(content), run, after)
@@ -61,10 +94,15 @@ class Around:
         return self.source.plan(stream, self.own(content), after, ceiling, budget)
 
     def remaining(self, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
-        return self.source.remaining(stream, self.own(content), after, ceiling)
+        return self.inside(Estimating).remaining(stream, self.own(content), after, ceiling)
 
     def explain(self, stream: str, content: Content) -> Sequence[Remark]:
-        return self.source.explain(stream, self.own(content))
+        return self.inside(ExplainingSource).explain(stream, self.own(content))
+
+    def gather(
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget, spool: Spool
+    ) -> Planned | None:
+        return self.inside(Gathering).gather(stream, self.own(content), after, ceiling, budget, spool)
 
     def reading(self, slice_: Slice) -> AbstractContextManager[Reading]:
         content = Content.parse(slice_.content)
@@ -72,7 +110,7 @@ class Around:
         return self.source.reading(slice_ if own is content else replace(slice_, content=own.text))
 
     def mark_at(self, stream: str, content: Content, last: Position | None, to: str) -> Mark | None:
-        return self.source.mark_at(stream, self.own(content), self.own_position(last) if last else None, to)
+        return self.inside(Rewinding).mark_at(stream, self.own(content), self.own_position(last) if last else None, to)
 
     def describe(self, mark: Mark | None) -> str:
         return self.source.describe(mark)

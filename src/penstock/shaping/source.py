@@ -9,13 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from penstock.core.content import Content
 from penstock.core.documents import Document, canonical
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Slice
 from penstock.errors import PenstockError, StreamRefused
-from penstock.ports import Budget, Planned, Reader, Reading, Remaining, Remark, Source, StreamInfo
+from penstock.ports import (
+    Budget,
+    ExplainingSource,
+    Planned,
+    Preparing,
+    Reader,
+    Reading,
+    Remaining,
+    Remark,
+    Source,
+    Spool,
+    StreamInfo,
+)
 from penstock.shaping.around import Around
 from penstock.shaping.options import Shape
 from penstock.shaping.reader import ShapedReader
@@ -33,6 +46,10 @@ class Shaped(Around):
         self._keys: dict[str, tuple[str, ...]] = {}
         #: filters that were found to be fine
         self._fine: set[str] = set()
+
+    def has_capability(self, wanted: type[Any]) -> bool:
+        """Shapes have something to explain and to check, whatever the source inside can do."""
+        return (bool(self._shapes) and wanted in (ExplainingSource, Preparing)) or super().has_capability(wanted)
 
     def own(self, content: Content) -> Content:
         return own(content)
@@ -69,7 +86,8 @@ class Shaped(Around):
         return content if shape is None else resolved(stream, shape, content).around(content)
 
     def explain(self, stream: str, content: Content) -> Sequence[Remark]:
-        said = list(super().explain(stream, content))
+        inside = super().has_capability(ExplainingSource)
+        said = list(super().explain(stream, content)) if inside else []
         rules = Rules.of(content)
         if rules is None:
             return said
@@ -89,7 +107,8 @@ class Shaped(Around):
         if rules is not None:
             # Before anything is written: what is refused later would leave it behind.
             self._check_filter(stream, rules)
-        return [*super().prepare(stream, content, last), *_salt_changed(rules, last)]
+        done = super().prepare(stream, content, last) if super().has_capability(Preparing) else ()
+        return [*done, *_salt_changed(rules, last)]
 
     def plan(
         self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
@@ -101,6 +120,13 @@ class Shaped(Around):
         # Only where there is something to read: a filter is understood by PyIceberg, which takes a second to load.
         self._check_filter(stream, rules)
         return replace(planned, rows=None)
+
+    def gather(
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget, spool: Spool
+    ) -> Planned | None:
+        planned = super().gather(stream, content, after, ceiling, budget, spool)
+        rules = Rules.of(content)
+        return planned if planned is None or rules is None or rules.where is None else replace(planned, rows=None)
 
     def remaining(self, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
         """Rows to read: how many of them the filter lets through is not known before."""

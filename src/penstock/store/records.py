@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, FromClause, Row, Select, and_, select
 from penstock.core.documents import digest
 from penstock.core.marks import Mark, Position
 from penstock.core.outcome import Delivered, Outcome
-from penstock.core.slices import Kind, Slice
+from penstock.core.slices import Kind, Seal, Slice
 from penstock.ports import Change, Holder, Lease, Owner, RunRecord, StreamState
 from penstock.store.schema import contents, history, intents, streams
 
@@ -66,6 +66,7 @@ def state_of(row: Row[Any]) -> StreamState:
     return StreamState(
         last=position_of(row),
         intent=_intent_of(row),
+        seal=Seal.read(row.intent_seal) if row.intent is not None and row.intent_seal is not None else None,
         reset_wanted=row.reset_wanted,
         stopped=row.stopped,
         version=row.version,
@@ -118,6 +119,7 @@ def slice_values(slice_: Slice) -> dict[str, Any]:
         "after": text_of(slice_.after),
         "upto": text_of(slice_.upto),
         "content": content_hash(slice_.content),
+        "spool": slice_.spool,
         "plan": slice_.plan,
     }
 
@@ -182,6 +184,7 @@ def _intent_of(row: Row[Any]) -> Slice | None:
         previous=row.intent_previous,
         kind=Kind(row.intent_kind),
         plan=row.intent_plan,
+        spool=row.intent_spool,
     )
     # The id hashes the bounds: a slice that no longer hashes to it would be retried as another one.
     if slice_.id != row.intent:

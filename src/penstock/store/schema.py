@@ -138,6 +138,8 @@ intents = Table(
     Column("upto", Text),
     Column("content", Text, nullable=False),
     Column("plan", Text, nullable=False),
+    Column("spool", Text, nullable=False),  # empty: it was not gathered
+    Column("seal", Text),  # a JSON text; NULL: what was staged is not sealed
     Column("intended_at", Instant, nullable=False),
     Column("run", Text, nullable=False),
     Column("epoch", BigInteger, nullable=False),

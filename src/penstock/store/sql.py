@@ -18,7 +18,7 @@ from penstock.core.history import HistoryLimits
 from penstock.core.marks import Position
 from penstock.core.outcome import Delivered, Outcome
 from penstock.core.reports import DayOfRuns, Failure, LastLook, RunReport
-from penstock.core.slices import Kind, Slice
+from penstock.core.slices import Kind, Seal, Slice
 from penstock.ports import Change, Holder, Lease, Owner, RunRecord, StreamState
 from penstock.store import past, refusals, reports
 from penstock.store.places import Place, faults
@@ -154,6 +154,18 @@ class SqlStore:
             about = {"intended_at": now, "run": run, "epoch": lease.epoch}
             connection.execute(insert(intents).values(**slice_values(slice_), **about))
 
+    def seal(self, lease: Lease, slice_: Slice, seal: Seal, *, now: datetime) -> Seal:
+        _check_pipeline(lease, slice_)
+        with self._write(lease) as connection:
+            state = _state(connection, lease.pipeline, slice_.stream)
+            if state.intent is None or state.intent.id != slice_.id:
+                raise refusals.elsewhere(slice_, state, "sealed")
+            if state.seal is not None:
+                return state.seal
+            here = and_(_at(intents, lease.pipeline, slice_.stream), intents.c.id == slice_.id)
+            connection.execute(update(intents).where(here).values(seal=seal.text))
+            return seal
+
     def advance(
         self,
         lease: Lease,
@@ -216,7 +228,16 @@ class SqlStore:
             here = _at(streams, lease.pipeline, stream)
             connection.execute(update(streams).where(here).values(reset_wanted=True))
 
-    def rebuild(self, lease: Lease, stream: str, held: Position | None, *, now: datetime, run: str | None) -> int:
+    def rebuild(
+        self,
+        lease: Lease,
+        stream: str,
+        held: Position | None,
+        *,
+        now: datetime,
+        run: str | None,
+        sealed: tuple[Slice, Seal] | None = None,
+    ) -> int:
         with self._write(lease) as connection:
             _introduce_stream(connection, lease, stream)
             connection.execute(delete(intents).where(_at(intents, lease.pipeline, stream)))
@@ -232,10 +253,15 @@ class SqlStore:
                     **position_values(held),
                     version=streams.c.version + 1,
                     moved_at=now,
-                    intent=None,
+                    intent=sealed[0].id if sealed else None,
                     stopped=None,
                 )
             )
+            if sealed is not None:
+                slice_, seal = sealed
+                past.keep_content(connection, lease.pipeline, stream, slice_.content)
+                about = {"intended_at": now, "run": run or "", "epoch": lease.epoch, "seal": seal.text}
+                connection.execute(insert(intents).values(**slice_values(slice_), **about))
             return past.remember(
                 connection,
                 lease.pipeline,

@@ -114,8 +114,8 @@ class MemorySource:
         self.streams, self.most, self.identity = streams, most, identity
         #: the stream and the mark of every `prepare`
         self.prepared: list[tuple[str, Mark | None]] = []
-        #: the same of every `caught_up`
-        self.let_go: list[tuple[str, Mark | None]] = []
+        #: the same of every `advanced`, with the slice's number
+        self.released: list[tuple[str, int, Mark | None]] = []
 
     def connect(self) -> None:
         return None
@@ -139,8 +139,8 @@ class MemorySource:
         self.prepared.append((stream, last.mark if last else None))
         return ()
 
-    def caught_up(self, stream: str, last: Position) -> None:
-        self.let_go.append((stream, last.mark))
+    def advanced(self, stream: str, position: Position) -> None:
+        self.released.append((stream, position.number, position.mark))
 
     def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
         return {"place": self.streams[stream].arrived} if self.streams[stream].arrived else None

@@ -15,7 +15,7 @@ from penstock.core.history import HistoryLimits
 from penstock.core.marks import Position
 from penstock.core.outcome import Delivered, Outcome
 from penstock.core.reports import DAYS_KEPT, DayOfRuns, Failure, LastLook, RunReport
-from penstock.core.slices import Kind, Slice
+from penstock.core.slices import Kind, Seal, Slice
 from penstock.ports import Change, Holder, Lease, Owner, RunRecord, StreamState
 from penstock.store import refusals
 
@@ -113,7 +113,16 @@ class MemoryStore:
             follows = (slice_.number, slice_.previous, slice_.after) == (number + 1, held, mark)
             if state.intent or not follows:
                 raise refusals.elsewhere(slice_, state, "intended")
-            self._put(lease, slice_.stream, replace(state, intent=slice_))
+            self._put(lease, slice_.stream, replace(state, intent=slice_, seal=None))
+
+    def seal(self, lease: Lease, slice_: Slice, seal: Seal, *, now: datetime) -> Seal:
+        with self._lock:
+            state = self._state_for(lease, slice_)
+            if state.intent is None or state.intent.id != slice_.id:
+                raise refusals.elsewhere(slice_, state, "sealed")
+            if state.seal is None:
+                self._put(lease, slice_.stream, replace(state, seal=seal))
+            return state.seal or seal
 
     def advance(
         self,
@@ -150,13 +159,26 @@ class MemoryStore:
             self._hold(lease)
             self._put(lease, stream, replace(self.state(lease.pipeline, stream), reset_wanted=True))
 
-    def rebuild(self, lease: Lease, stream: str, held: Position | None, *, now: datetime, run: str | None) -> int:
+    def rebuild(
+        self,
+        lease: Lease,
+        stream: str,
+        held: Position | None,
+        *,
+        now: datetime,
+        run: str | None,
+        sealed: tuple[Slice, Seal] | None = None,
+    ) -> int:
         with self._lock:
             self._hold(lease)
             state = self.state(lease.pipeline, stream)
             if held is None:
                 state = _with_total(replace(state, reset_wanted=False), Delivered())
-            return self._move(lease, stream, state, held, now, "recover", run, Delivered())
+            version = self._move(lease, stream, state, held, now, "recover", run, Delivered())
+            if sealed is not None:
+                opened = replace(self.state(lease.pipeline, stream), intent=sealed[0], seal=sealed[1])
+                self._put(lease, stream, opened)
+            return version
 
     def history(self, pipeline: str, stream: str, *, most: int = 50) -> Sequence[Change]:
         with self._lock:
@@ -321,7 +343,7 @@ class MemoryStore:
     ) -> int:
         """Set the mark, whatever the reason, and remember it; the new version."""
         version = state.version + 1
-        moved = replace(state, last=position, version=version, moved_at=now, intent=None, stopped=None)
+        moved = replace(state, last=position, version=version, moved_at=now, intent=None, seal=None, stopped=None)
         self._put(lease, stream, moved)
         past = self._has.history.get((lease.pipeline, stream), ())
         change = Change(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.lake.upkeep.kept import Kept, house_for
+
+from penstock.links.spark.house import SparkHouse
 
 _NUMBERS = count(1)
 
@@ -19,10 +21,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def spark(folder: Path) -> Iterator[Any]:
-    house = house_for(folder)
-    yield house
-    house.close()
+def spark(folder: Path, house: SparkHouse) -> SparkHouse:
+    return house_for(folder, house)
 
 
 @pytest.fixture

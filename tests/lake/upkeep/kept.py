@@ -190,9 +190,9 @@ class Kept:
         return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def house_for(folder: Path) -> SparkHouse:
-    """Spark for every namespace of the lake in a folder."""
-    house = SparkHouse()
+def house_for(folder: Path, house: SparkHouse | None = None) -> SparkHouse:
+    """Spark for every namespace of the lake in a folder: this one, or one of its own."""
+    house = house or SparkHouse()
     place = Place.of(LakeOptions(), folder=str(folder), pipeline="any")
     house.needs(place.spark_settings(), place.spark_packages())
     return house

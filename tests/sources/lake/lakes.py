@@ -29,6 +29,7 @@ from penstock.ports import Budget, Context, NoProbe, NoSpark, Probe, Source, Spa
 from penstock.sinks import lake as lake_sink
 from penstock.sources import lake as lake_source
 from penstock.testing.contents import columns_of as columns_in
+from penstock.testing.contracts.source import prepare
 from penstock.testing.doubles import LoopMover
 
 NAMESPACE = "shop"
@@ -203,7 +204,7 @@ class Reader:
         content = source.content(self.stream)
         if self.last and self.last.mark:
             source.accept(self.stream, self.last, content)
-        self.said += source.prepare(self.stream, content, self.last)
+        self.said += prepare(source, self.stream, content, self.last)
         content = source.content(self.stream)
         return content, source.ceiling(self.stream, content, "run")
 

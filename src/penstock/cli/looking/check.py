@@ -11,6 +11,7 @@ from penstock.cli.looking.pipeline import Look, Seen, how, kept, look, store_wor
 from penstock.config import File
 from penstock.core.exits import worst
 from penstock.errors import PenstockError, StreamRefused
+from penstock.ports import explain_sink, explain_source
 
 
 def checked(
@@ -70,8 +71,8 @@ def _stream(at: Look, seen: Seen, standing: Mapping[str, Any] | None) -> dict[st
     if content is not None:
         try:
             sides = (
-                ("source", at.source.explain(info.name, content)),
-                ("sink", at.sink.explain(info, content)),
+                ("source", explain_source(at.source, info.name, content)),
+                ("sink", explain_sink(at.sink, info, content)),
             )
             remarks = [{"side": side, "kind": each.kind, "text": each.text} for side, said in sides for each in said]
         except StreamRefused as refused:

@@ -11,7 +11,7 @@ from penstock.cli.looking.pipeline import how
 from penstock.cli.proposing.file import value
 from penstock.cli.shared.render import size
 from penstock.config import File
-from penstock.ports import DiscoveredStream, StreamInfo
+from penstock.ports import DiscoveredStream, StreamInfo, discover
 
 _HEAD = ("stream", "what", "rows", "size", "key", "synced", "proposal")
 
@@ -22,7 +22,7 @@ def discovered(file: File, pipeline: str, *, columns: bool, why: bool, as_json: 
     try:
         source.connect()
         infos = {info.name: info for info in source.catalog()}
-        streams = [_document(file, pipeline, offered, infos) for offered in source.discover()]
+        streams = [_document(file, pipeline, offered, infos) for offered in discover(source)]
     finally:
         source.close()
     if as_json:

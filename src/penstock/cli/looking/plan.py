@@ -16,7 +16,7 @@ from penstock.core.exits import worst
 from penstock.core.marks import Mark
 from penstock.core.slices import Kind
 from penstock.errors import ConnectionFailed, PenstockError
-from penstock.ports import Budget, Planned
+from penstock.ports import Budget, Planned, estimate
 
 
 def planned(file: File, names: Sequence[str], only: Sequence[str] | None, slices: int, *, as_json: bool) -> int:
@@ -119,7 +119,7 @@ def _ahead(at: Look, seen: Seen, content: Content, most: int, found: dict[str, A
     else:
         found["more"] = at.source.plan(name, content, after, ceiling, GLANCE) is not None
     if found["slices"] or ceiling.get("held"):
-        left = at.source.remaining(name, content, start, ceiling)
+        left = estimate(at.source, name, content, start, ceiling)
         found["left"] = {
             "rows": left.rows,
             "exact": left.exact,

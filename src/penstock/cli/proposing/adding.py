@@ -20,7 +20,7 @@ from penstock.config import File
 from penstock.config.choosing import only
 from penstock.errors import UNTOUCHED, InputError
 from penstock.links.postgres.literals import TableName
-from penstock.ports import DiscoveredStream
+from penstock.ports import DiscoveredStream, discover
 from penstock.sources.postgres.options import Options, StreamOptions
 from penstock.sources.postgres.validate import table_name
 
@@ -35,7 +35,7 @@ def add(wanted: Wanted) -> None:
     text = path.read_text(encoding="utf-8")
     place = _Place.of(text, name, wanted.output)
     with closing(wiring.build_source(file, name)) as source:
-        offers = chosen_of(source.discover(), wanted.include, wanted.exclude)
+        offers = chosen_of(discover(source), wanted.include, wanted.exclude)
     streams = _lacking(file, name, offers, views=wanted.views)
     streams = _agreed(path, name, text, place, streams)
     added = [stream for stream in streams if stream.left_out is None]

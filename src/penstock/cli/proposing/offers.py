@@ -17,7 +17,7 @@ from penstock.cli.proposing.file import Stream, Variable, file_text
 from penstock.cli.shared.render import count
 from penstock.config.mistakes import suggest
 from penstock.errors import UNTOUCHED, InputError, StreamRefused
-from penstock.ports import Context, DiscoveredStream, NoProbe, Sink, Source
+from penstock.ports import Context, DiscoveredStream, NoProbe, Sink, Source, discover
 
 #: what rows are stored in; a view's rows come from elsewhere
 _TABLES = ("table", "partitioned table")
@@ -70,7 +70,7 @@ def propose(wanted: Wanted) -> None:
     source_options = {"type": "postgres", "url": url, "schema": wanted.schema}
     source = _built(sources, source_options, {}, context)
     try:
-        offers = chosen_of(source.discover(), wanted.include, wanted.exclude)
+        offers = chosen_of(discover(source), wanted.include, wanted.exclude)
     finally:
         source.close()
     streams = _agreed(streams_for(offers, wanted.sink, views=wanted.views), source_options, sink_options, context)

@@ -11,7 +11,7 @@ from penstock.config.mistakes import suggest
 from penstock.core.marks import Mark
 from penstock.core.slices import Kind
 from penstock.errors import UNTOUCHED, InputError, PenstockError
-from penstock.ports import Keyed, Source, Store, StreamInfo, StreamState
+from penstock.ports import Keyed, Source, Store, StreamInfo, StreamState, capability, estimate
 
 
 def must_have_store(file: File, verb: str) -> None:
@@ -64,7 +64,7 @@ class Reached:
             ceiling = self._source.ceiling(stream, content, "")
             if ceiling is None:
                 return "there is nothing to read now"
-            rows = self._source.remaining(stream, content, after, ceiling)
+            rows = estimate(self._source, stream, content, after, ceiling)
         except PenstockError as error:
             return f"how many rows that is cannot be told now: {error.what}"
         if rows.rows is None:
@@ -77,7 +77,8 @@ def held_twice(file: File, pipeline: str, stream: StreamInfo) -> str:
     if stream.kind is Kind.REFRESH:
         return "A full refresh takes the place of the one before: nothing is there twice."
     with closing(wiring.build_sink(file, pipeline)) as sink:
-        if isinstance(sink, Keyed) and sink.keeps_one_row(stream):
+        keyed = capability(sink, Keyed)
+        if keyed is not None and keyed.keeps_one_row(stream):
             return "The sink keeps one row for each key: rows that come again take the place of what is there."
     type_ = file.pipelines[pipeline].sink_type
     how = ", under a higher slice number" if type_ == "files" else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Streams, Yes
@@ -16,6 +18,13 @@ def recover(
     _env_file: EnvFile = None,
     yes: Yes = False,
     as_json: Json = False,
+    drop_sealed: Annotated[
+        bool,
+        typer.Option(
+            "--drop-sealed",
+            help="Drop a slice whose staged rows are gone although the sink may have received pieces of it.",
+        ),
+    ] = False,
 ) -> None:
     """Rebuild the store from what the sink holds, after one of the two was lost or restored.
 
@@ -27,11 +36,17 @@ def recover(
     Slices that the sink cannot make whole are withdrawn, last first; the next run delivers them again.
     """
     with reported(file, as_json=as_json):
-        raise typer.Exit(_recover(file, set_ or [], stream, pipeline, yes, as_json))
+        raise typer.Exit(_recover(file, set_ or [], stream, pipeline, yes, as_json, drop_sealed))
 
 
 def _recover(
-    path: str, sets: list[str], streams: list[str] | None, pipeline: str | None, yes: bool, as_json: bool
+    path: str,
+    sets: list[str],
+    streams: list[str] | None,
+    pipeline: str | None,
+    yes: bool,
+    as_json: bool,
+    drop_sealed: bool,
 ) -> int:
     from contextlib import closing
 
@@ -55,7 +70,7 @@ def _recover(
             name,
             store,
             signals,
-            lambda engine: engine.recover(streams),
+            lambda engine: engine.recover(streams, drop_sealed=drop_sealed),
             as_json=as_json,
             closing=False,
         )

@@ -33,6 +33,8 @@ FORMAT = 1
 SUFFIX = ".jsa"
 #: archives that are kept; each is about 100 MB
 KEPT = 4
+#: the priority of training: a tenth of the usual share of a busy processor
+NICENESS = 10
 #: seconds after a failed attempt before the next one, and how many there are
 RETRY_SECONDS, MOST_ATTEMPTS = 24 * 3600.0, 5
 #: seconds after which a use is noted again
@@ -96,40 +98,54 @@ class Archive:
         settings[_JAVA_OPTIONS] = shlex.join(own)
         return cls(place, hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32], settings)
 
-    @property
-    def file(self) -> Path:
-        return self.folder / f"{self.key}{SUFFIX}"
+    def file(self) -> Path | None:
+        """The archive, if it is there and whole: its size is in its name, since Java dies of one that was cut short."""
+        for found in self.folder.glob(f"{self.key}-*{SUFFIX}"):
+            with contextlib.suppress(OSError):
+                if found.name == self.name_for(found.lstat().st_size):
+                    return found
+        return None
+
+    def name_for(self, size: int) -> str:
+        """The name of the archive if it has this size."""
+        return f"{self.key}-{size}{SUFFIX}"
 
     @property
     def attempts_file(self) -> Path:
         return self.folder / f"{self.key}.attempts"
 
-    def options(self) -> list[str]:
+    def options(self, scratch: Path) -> list[str]:
         """Options with which a JVM maps the archive, and goes on without a word if it cannot; none if it is not there.
 
-        The code in it is run: so it must be this user's, or the administrator's, and nobody else's to write.
+        The code in it is run: so it must be this user's, or the administrator's, and nobody else's to write. A JVM that
+        dies of it leaves its report in `scratch`.
         """
+        file = self.file()
         try:
-            found = self.file.lstat()
+            if file is None:
+                return []
+            found = file.lstat()
             safe = _is_safe(self.folder.stat()) and _is_safe(found) and stat.S_ISREG(found.st_mode)
         except OSError:
             return []
-        if not safe or not os.access(self.file, os.R_OK):
+        if not safe or not os.access(file, os.R_OK):
             return []
         if time.time() - found.st_mtime > _NOTED_SECONDS:
             with contextlib.suppress(OSError):  # an administrator's, say
-                os.utime(self.file)  # the oldest are removed first
-        return [f"-XX:SharedArchiveFile={self.file}", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr"]
+                os.utime(file)  # the oldest are removed first
+        quiet = ["-Xlog:disable", "-Xlog:all=error:stderr", f"-XX:ErrorFile={scratch}/hs_err.log"]
+        return [f"-XX:SharedArchiveFile={file}", "-Xshare:auto", *quiet]
 
     def remove(self) -> None:
         """Remove an archive with which a JVM has died; the attempt counts as failed."""
         with contextlib.suppress(OSError):
-            self.file.unlink(missing_ok=True)
+            for file in self.folder.glob(f"{self.key}-*{SUFFIX}"):
+                file.unlink(missing_ok=True)
             self.note_attempt()
 
     def is_wanted(self) -> bool:
         """Whether it is not there and may be made now."""
-        if os.environ.get(TRAINING_VARIABLE) == OFF or self.file.exists():
+        if os.environ.get(TRAINING_VARIABLE) == OFF or self.file() is not None:
             return False
         count, last = self._attempts()
         return count == 0 or (count < MOST_ATTEMPTS and not 0 <= time.time() - last < RETRY_SECONDS)
@@ -153,7 +169,8 @@ class Archive:
         if not self.is_wanted():
             return
         # A shell starts it and ends: so it is no child of ours, and none that we would have to wait for.
-        command = ["/bin/sh", "-c", '"$0" "$@" &', sys.executable, "-P", "-m", TRAINING, json.dumps(self.settings)]
+        background = f'nice -n {NICENESS} "$0" "$@" &'
+        command = ["/bin/sh", "-c", background, sys.executable, "-P", "-m", TRAINING, json.dumps(self.settings)]
         nothing = subprocess.DEVNULL
         with contextlib.suppress(OSError):  # no process to be had: the run itself is done
             subprocess.run(

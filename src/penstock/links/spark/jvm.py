@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import subprocess
 import sys
-import warnings
+import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from penstock.links.spark.launch import ClassArchive
@@ -14,6 +17,8 @@ from penstock.links.spark.launch import ClassArchive
 END_SECONDS = 10
 #: seconds between a connection that breaks and the end of its process
 _LAG_SECONDS = 5
+#: seconds between two tries to wake a server
+_KNOCK_SECONDS = 0.02
 #: the exit status that Spark gives itself when its heap is full
 HEAP_FULL = 52
 
@@ -48,8 +53,11 @@ class Jvm:
                 return self._process.wait(timeout=_LAG_SECONDS)
         return self._process.poll()
 
-    def end(self) -> None:
-        """End it, unless it is dead, and have PySpark forget it with its context and session: the next one is new."""
+    def end(self, *, at_once: bool = False) -> None:
+        """End it, unless it is dead, and have PySpark forget it with its context and session: the next one is new.
+
+        A Spark in it that was stopped has nothing left to do: then it can be ended `at_once`.
+        """
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
@@ -59,13 +67,18 @@ class Jvm:
             context, SparkContext._active_spark_context = SparkContext._active_spark_context, None
             SparkSession._instantiatedSession = SparkSession._activeSession = None
             SparkContext._gateway = SparkContext._jvm = None
-        if context is not None:
-            context._jsc = None  # not to be asked any more
-            context.stop()
         gateway: Any = self._gateway
         gateway.shutdown()
         if self._process is not None:
+            if at_once:
+                self._process.kill()
             end(self._process)
+        if context is not None:
+            context._jsc = None  # not to be asked any more
+            server: Any = context._accumulatorServer
+            if server is not None:
+                server.shutdown = partial(_shut_down, server, server.shutdown)
+            context.stop()
 
 
 def forget_dead() -> None:
@@ -97,12 +110,27 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def stop(session: Any) -> None:
-    """Stop a session whose JVM may die meanwhile, without PySpark's warning about that."""
+    """Stop Spark in a JVM that may die meanwhile. PySpark's own part of it ends with the JVM: see `Jvm.end`.
+
+    PySpark would now wait for its server of accumulators, which waits a second for a JVM that still lives.
+    """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
 
-    with warnings.catch_warnings(), contextlib.suppress(Py4JError, OSError):
-        warnings.simplefilter("ignore", RuntimeWarning)
-        session.stop()
+    context = session.sparkContext
+    with contextlib.suppress(Py4JError, OSError):
+        if context._jsc is not None:
+            context._jsc.stop()
+
+
+def _shut_down(server: Any, shutdown: Callable[[], None]) -> None:
+    """Wake a `socketserver` until it has seen that it is to shut down."""
+    thread = threading.Thread(target=shutdown, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        with contextlib.suppress(OSError), socket.socket(server.address_family, server.socket_type) as knock:
+            knock.settimeout(_KNOCK_SECONDS)
+            knock.connect(server.server_address)
+        thread.join(_KNOCK_SECONDS)
 
 
 def _broken(error: BaseException) -> bool:

@@ -86,7 +86,7 @@ _LOOK_SECONDS = 0.01
 class ClassArchive(Protocol):
     """The archive of classes with which a JVM starts sooner: see `archive`."""
 
-    def options(self) -> list[str]:
+    def options(self, scratch: Path) -> list[str]:
         """Options with which the JVM uses it; none if it is not there."""
 
     def remove(self) -> None:
@@ -143,7 +143,7 @@ class Command:
         self, scratch: Path, log: int, archive: ClassArchive | None = None, more: Sequence[str] = ()
     ) -> Launched:
         """Start it; its output goes to `log`, and how it is reached to a file in `scratch`."""
-        archived = archive.options() if archive is not None else []
+        archived = archive.options(scratch) if archive is not None else []
         address = scratch / "gateway"
         environment = os.environ | {
             "SPARK_HOME": str(self.home),

@@ -138,12 +138,14 @@ class SharedSpark:
         session, self._session, self._unused = self._session, None, None
         jvm, self._jvm = self._jvm, None
         dead = jvm is not None and jvm.status() is not None
-        if session is not None and orderly and not dead and not self.lent:
+        clean = session is not None and orderly and not dead and not self.lent
+        if clean:
             stop(session)
         if jvm is not None and (dead or not self.lent):
-            jvm.end()
-            if jvm.archive is not None and session is not None and orderly and not dead:
-                jvm.archive.make_in_background()
+            # What a user has added to Spark may still have something to do when Java ends.
+            jvm.end(at_once=clean and not self.options.config)
+        if clean and jvm is not None and jvm.archive is not None:
+            jvm.archive.make_in_background()
         self.log.close()
         if self._scratch is not None:
             self._scratch.remove()

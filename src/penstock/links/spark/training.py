@@ -41,7 +41,7 @@ def make(archive: Archive, *, wait: bool) -> bool:
     make_folder(archive.folder)
     with _alone(archive.folder, wait=wait) as alone:
         if not alone or not archive.is_wanted():
-            return alone and archive.file.exists()
+            return alone and archive.file() is not None
         for left in archive.folder.glob(f"{_MAKING}*"):
             shutil.rmtree(left, ignore_errors=True)  # of a process that was killed: we hold the lock
         archive.note_attempt()
@@ -51,7 +51,7 @@ def make(archive: Archive, *, wait: bool) -> bool:
             if not _fits(command, made):
                 return False
             _sync(made)
-            os.replace(made, archive.file)
+            os.replace(made, archive.folder / archive.name_for(made.stat().st_size))
         archive.attempts_file.unlink(missing_ok=True)
         remove_oldest(archive.folder)
         return True
@@ -182,20 +182,24 @@ def missing() -> Iterator[Archive]:
 
 def main(words: Sequence[str]) -> int:
     if words:
-        # In the background: nothing else is to wait for it.
-        os.nice(19)
         command = Command.plain(json.loads(words[0]), os.environ)
         archive = Archive.of(command) if command is not None else None
         return 0 if archive is not None and make(archive, wait=False) else 1
     wanted = list(missing())
     for archive in wanted:
-        if not archive.file.exists():
-            archive.attempts_file.unlink(missing_ok=True)  # a user who calls this asks for another attempt
-            print(f"training: making {archive.file}", file=sys.stderr)
-            if not make(archive, wait=True):
-                print("training: Java has made no archive that it takes", file=sys.stderr)
+        if archive.file() is None:
+            with contextlib.suppress(OSError):
+                archive.attempts_file.unlink()  # a user who calls this asks for another attempt
+            print(f"training: making an archive in {archive.folder}", file=sys.stderr)
+            try:
+                made = make(archive, wait=True)
+            except OSError as error:
+                print(f"training: {error}", file=sys.stderr)
                 return 1
-        print(archive.file)
+            if not made:
+                print("training: Java has made no archive that it accepts", file=sys.stderr)
+                return 1
+        print(archive.file())
     return 0
 
 

@@ -198,7 +198,7 @@ class LakeSource:
             lines.append(f"goes on without {lost} rows that retention removed before this reader had seen them")
         mark = seq_of(last.mark) if last and last.mark else self._start(read, standing)
         if must_tell(standing, self.pipeline, stream, mark):
-            line = tell(self.place, table, self.pipeline, stream, mark)
+            line = tell(self.place, table, self.pipeline, stream, mark, number=last.number if last else 0)
             lines += [line] if line else []
         return lines
 
@@ -208,12 +208,16 @@ class LakeSource:
             return standing.head
         return int(content.start) if content.start.isdigit() else 0
 
-    def caught_up(self, stream: str, last: Position) -> None:
+    def advanced(self, stream: str, position: Position) -> None:
         """Tell the table now: retention should not wait for the next row."""
-        from penstock.lake.readers import must_tell, tell
+        from penstock.lake.readers import is_late, must_tell, tell
 
-        if last.mark and must_tell(self._standing(stream), self.pipeline, stream, seq_of(last.mark)):
-            tell(self.place, self.table(stream), self.pipeline, stream, seq_of(last.mark))
+        standing, number = self._standing(stream), position.number
+        if position.mark is None or is_late(standing, self.pipeline, stream, number):
+            return
+        mark = seq_of(position.mark)
+        if must_tell(standing, self.pipeline, stream, mark):
+            tell(self.place, self.table(stream), self.pipeline, stream, mark, number=number, follows=True)
 
     def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
         standing = self._standing(stream)

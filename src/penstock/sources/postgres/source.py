@@ -151,9 +151,6 @@ class PostgresSource:
         said = self._access.follows(stream, last.mark) if last and last.mark else None
         return (said,) if said else ()
 
-    def caught_up(self, stream: str, last: Position) -> None:
-        return None
-
     def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
         read = TableContent.read(content)
         if read.mode == "refresh":

@@ -14,7 +14,7 @@ import pytest
 from penstock.core.marks import Mark
 from penstock.core.slices import Kind, Part, Receipt, Slice
 from penstock.errors import CommitUnclear, SliceRefused, StreamRefused, StreamStopped
-from penstock.ports import NoProbe, Probe, Sink, StreamInfo
+from penstock.ports import NoProbe, Probe, Sink, StreamInfo, explain_sink, recover_sink
 from penstock.testing.contracts.delivery import (
     CHANGES,
     CONTENT,
@@ -81,7 +81,7 @@ class SinkContract:
 
     def test_it_says_where_a_stream_lands_and_what_holds_there(self, sink: Sink, destination: Destination) -> None:
         for kind in (Kind.ROWS, Kind.REFRESH):
-            remarks = sink.explain(StreamInfo(STREAM, kind, ("id",), ("id",)), CONTENT)
+            remarks = explain_sink(sink, StreamInfo(STREAM, kind, ("id",), ("id",)), CONTENT)
             assert remarks[0].kind == "guarantee"
             assert "lands in" in remarks[0].text
             assert {remark.kind for remark in remarks} <= {"guarantee", "gap", "advice"}
@@ -303,7 +303,7 @@ class SinkContract:
         assert (held.position, held.rows, held.bytes) == (rewind.position, 0, 0)
         sink.sweep(STREAM, held.position)
         assert sorted(destination.rows(STREAM)) == [1, 2]
-        assert list(sink.recover(STREAM)) == []
+        assert list(recover_sink(sink, STREAM)) == []
         deliver(sink, after(held.position), table(2))
         assert sorted(destination.rows(STREAM)) == [1, 2, 2]
 
@@ -509,7 +509,7 @@ class SinkContract:
             assert "recover" in stopped.value.next_step
         with pytest.raises(StreamStopped):
             sink.commit(after(second.position), "c1", put_aside(sink, after(second.position), table(5), attempt="c1"))
-        said = sink.recover(STREAM)
+        said = recover_sink(sink, STREAM)
         assert said
         assert all("slice" in line for line in said)
         held = position(reopened())
@@ -519,12 +519,12 @@ class SinkContract:
                 held = deliver(sink, slice_, table(*rows), attempt=f"again{slice_.number}")
         assert held == second.position
         assert sorted(destination.rows(STREAM)) == [1, 2, 3, 4]
-        assert list(reopened().recover(STREAM)) == []
+        assert list(recover_sink(reopened(), STREAM)) == []
 
     def test_a_whole_sink_has_nothing_to_recover(self, sink: Sink, destination: Destination) -> None:
-        assert list(sink.recover(STREAM)) == []
+        assert list(recover_sink(sink, STREAM)) == []
         last = deliver(sink, after(deliver(sink, after(None), table(1))), table(2))
-        assert list(sink.recover(STREAM)) == []
+        assert list(recover_sink(sink, STREAM)) == []
         assert position(sink) == last
         assert sorted(destination.rows(STREAM)) == [1, 2]
 
@@ -540,7 +540,7 @@ class SinkContract:
             receipts = put_aside(sink, slice_, table(1))
             with pytest.raises(Crash):
                 destination.open(Crashing(at_call=call)).commit(slice_, "a1", receipts)
-            assert list(sink.recover(stream)) == []
+            assert list(recover_sink(sink, stream)) == []
             assert destination.rows(stream) == ([1] if position(sink, stream) else [])
 
     # ------------------------------------------------------------ what was there, and what rows mean
@@ -622,7 +622,7 @@ class SinkContract:
         assert (position(sink), position(other)) == (mine, theirs)
         for swept, held in ((sink, mine), (other, theirs)):
             swept.sweep(STREAM, held)
-            assert list(swept.recover(STREAM)) == []
+            assert list(recover_sink(swept, STREAM)) == []
         mine = deliver(sink, after(mine), table(3))
         assert (position(sink), position(other)) == (mine, theirs)
         assert sorted(destination.rows(STREAM)) == [1, 2, 3]

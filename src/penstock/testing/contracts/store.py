@@ -18,7 +18,7 @@ from penstock.core.history import HistoryLimits
 from penstock.core.marks import Mark, Position
 from penstock.core.outcome import Outcome
 from penstock.core.reports import DAYS_KEPT, WHOLE_RUN, DayOfRuns, Failure, LastLook, Problem, RunReport
-from penstock.core.slices import Kind, Slice, following
+from penstock.core.slices import Kind, Receipt, Seal, Slice, following
 from penstock.core.types import Plain
 from penstock.errors import LeaseLost, PenstockError, PipelineHeld, StreamFailed
 from penstock.ports import Lease, Owner, Store, StreamState
@@ -49,6 +49,14 @@ def after(last: Position | None, upto: int | None, *, kind: Kind = Kind.ROWS, st
     mark = None if upto is None else Mark.of({"key": str(upto)})
     plan = {"parts": 3}
     return following(last, pipeline="shop", stream=stream, upto=mark, content=CONTENT, kind=kind, plan=plan)
+
+
+def sealed(slice_: Slice, attempt: str = "a1") -> Seal:
+    receipts = (
+        Receipt(0, attempt, 2, 2, 16, "schema", '{"digest":"na\u00efve"}'),
+        Receipt(1, attempt, 1, 1, 8, "schema", "{}", nulled=1, absent=("gone",)),
+    )
+    return Seal(slice_.id, attempt, receipts)
 
 
 def deliver(
@@ -191,6 +199,7 @@ class StoreContract:
         before = (store.streams("shop"), store.history("shop", "orders"), store.runs("shop"))
         writes: list[Callable[[], object]] = [
             lambda: store.intend(zombie, after(None, 1, stream="new"), now=NOW, run="r"),
+            lambda: store.seal(zombie, open_, sealed(open_), now=NOW),
             lambda: store.advance(zombie, open_, rows=1, bytes_=1, now=NOW, run="r"),
             lambda: store.stop(zombie, "orders", "no", now=NOW),
             lambda: store.request_reset(zombie, "orders", now=NOW),
@@ -423,6 +432,48 @@ class StoreContract:
         ]
         assert changes[0].at == later(5)
         assert list(store.history("shop", "orders", most=2)) == list(changes[:2])
+
+    # ------------------------------------------------------------ gathered and sealed slices
+
+    def test_a_gathered_slice_comes_back_with_its_spool(self, store: Store, reopen: Open) -> None:
+        slice_ = replace(after(None, 1), spool="d1")
+        assert slice_.id != after(None, 1).id
+        store.intend(take(store), slice_, now=NOW, run="r")
+        assert reopen().state("shop", "orders").intent == slice_
+
+    def test_the_first_seal_of_the_open_slice_counts(self, store: Store, reopen: Open) -> None:
+        lease = take(store)
+        slice_ = after(None, 1)
+        store.intend(lease, slice_, now=NOW, run="r")
+        assert store.state("shop", "orders").seal is None
+        first = sealed(slice_)
+        assert store.seal(lease, slice_, first, now=NOW) == first
+        assert reopen().seal(lease, slice_, sealed(slice_, "a2"), now=NOW) == first
+        assert reopen().state("shop", "orders").seal == first
+        store.advance(lease, slice_, rows=3, bytes_=24, now=NOW, run="r")
+        store.intend(lease, after(slice_.position, 2), now=NOW, run="r")
+        assert store.state("shop", "orders").seal is None, "it was of the slice before"
+
+    def test_only_the_open_slice_is_sealed(self, store: Store) -> None:
+        lease = take(store)
+        slice_, other = after(None, 1), after(None, 2)
+        for attempt in (slice_, other):
+            with pytest.raises(StreamFailed, match="cannot be sealed"):
+                store.seal(lease, attempt, sealed(attempt), now=NOW)
+            if attempt is slice_:
+                store.intend(lease, slice_, now=NOW, run="r")
+        assert store.state("shop", "orders").seal is None
+
+    def test_rebuilding_keeps_a_sealed_slice_open_if_told_so(self, store: Store, reopen: Open) -> None:
+        lease = take(store)
+        at = deliver(store, lease, after(None, 1))
+        open_ = after(at, 2)
+        for opened in (None, (open_, sealed(open_))):
+            store.rebuild(lease, "orders", at, now=NOW, run=None, sealed=opened)
+            state = reopen().state("shop", "orders")
+            assert (state.last, state.intent, state.seal) == (at, *(opened or (None, None)))
+        store.advance(lease, open_, rows=3, bytes_=24, now=NOW, run="r")
+        assert store.state("shop", "orders").last == open_.position
 
     def test_a_stream_that_begins_elsewhere_was_not_rewound(self, store: Store) -> None:
         """`from: now` makes a first slice without rows; later one of its kind is a rewind."""

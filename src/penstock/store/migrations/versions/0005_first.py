@@ -68,6 +68,8 @@ def upgrade() -> None:
         sa.Column("upto", sa.Text),
         sa.Column("content", sa.Text, nullable=False),
         sa.Column("plan", sa.Text, nullable=False),
+        sa.Column("spool", sa.Text, nullable=False),
+        sa.Column("seal", sa.Text),
         sa.Column("intended_at", sa.BigInteger, nullable=False),
         sa.Column("run", sa.Text, nullable=False),
         sa.Column("epoch", sa.BigInteger, nullable=False),

@@ -1,0 +1,159 @@
+"""What sources, sinks and the engine are given: Spark, a mover, a clock, a probe, and the context of a connector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from penstock.core.slices import Part, Receipt
+from penstock.ports.rows import Reader, Writer
+from penstock.ports.spools import NoSpools, Spools
+
+Made = TypeVar("Made")
+
+
+class Spark(Protocol):
+    """The one Spark session of a process, for relational work; the Mover moves its parts on the same one."""
+
+    def needs(self, settings: Mapping[str, str], packages: Sequence[str] = ()) -> None:
+        """Settings and Maven packages that the session must start with; said before anyone starts it."""
+        ...
+
+    def session(self) -> Any:
+        """The session, started at the first call; InputError with what to install if it cannot be."""
+        ...
+
+    def wait(self, work: Callable[[], Made], failed: str = "Spark failed") -> Made:
+        """Run a Spark action beside this thread, so that a signal can end the wait.
+
+        A PenstockError arrives as itself, anything else as a StreamFailed that begins with `failed`, caused by it.
+        """
+        ...
+
+
+class NoSpark:
+    """Where there is no Spark: a part of the engine's own tests."""
+
+    def needs(self, settings: Mapping[str, str], packages: Sequence[str] = ()) -> None:
+        return None
+
+    def session(self) -> Any:
+        raise RuntimeError("there is no Spark here")
+
+    def wait(self, work: Callable[[], Made], failed: str = "Spark failed") -> Made:
+        raise RuntimeError("there is no Spark here")
+
+
+def say_nothing(stream: str, text: str) -> None:
+    """Where nobody listens."""
+
+
+class Report(Protocol):
+    """Reports how far a long piece of work is."""
+
+    def __call__(self, stream: str, doing: str, *, done: int | None = None, total: int | None = None) -> None: ...
+
+
+def report_nothing(stream: str, doing: str, *, done: int | None = None, total: int | None = None) -> None:
+    """Where nobody listens."""
+
+
+def is_never_cancelled() -> bool:
+    """Where nobody can ask for an end."""
+    return False
+
+
+def no_mover() -> Mover:
+    """Where nothing is moved by the source or sink itself."""
+    raise RuntimeError("there is no mover here")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What every source and sink is built with, besides its options.
+
+    A module that offers one has `Options` and `StreamOptions` (Pydantic models) and
+    `build(options, streams, context)`; `streams` maps names to StreamOptions.
+    """
+
+    #: the pipeline's name
+    pipeline: str
+    #: the folder of the pipeline file; relative paths start here
+    folder: str
+    #: for tests
+    probe: Probe
+    #: for relational work: a keyed merge, upkeep
+    spark: Spark = field(default_factory=NoSpark)
+    #: for rows that a source or sink must rewrite itself: a lake's rows without a place in the order
+    mover: Callable[[], Mover] = no_mover
+    #: print a line about a stream at once: for work that takes long
+    say: Callable[[str, str], None] = say_nothing
+    #: report how far a gather, a move or a commit is, as often as it likes: the newest report counts
+    report: Report = report_nothing
+    #: whether the run is to end soon: asked by work that takes minutes, which then raises StreamFailed
+    is_cancelled: Callable[[], bool] = is_never_cancelled
+    #: where to gather and to stage on disk
+    spools: Spools = field(default_factory=NoSpools)
+
+
+class Mover(Protocol):
+    """Moves a slice's parts from a reader to a writer, somewhere."""
+
+    @property
+    def workers(self) -> int:
+        """How many parts move at the same time. A cluster may say so only after the first move."""
+        ...
+
+    def begin(self) -> None:
+        """Begin to start what takes long, beside the caller: there is something to move. Returns at once. Idempotent.
+
+        `close` ends it, also if nothing was moved after all.
+        """
+        ...
+
+    def warm(self) -> None:
+        """Start what takes long, before something is held for `move`: a snapshot, a lock. Idempotent."""
+        ...
+
+    def move(self, reader: Reader, writer: Writer, parts: Sequence[Part]) -> Sequence[Receipt]:
+        """Move every part; one receipt per part. Failed parts are tried again here, within reason.
+
+        StreamFailed, with the worker's own reason, when a part cannot be moved.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """Ask a running `move` to end soon, from a signal handler or another thread; returns at once.
+
+        What was put aside stays unseen. A `move` that gives up raises StreamFailed.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Time, as an argument."""
+
+    def now(self) -> datetime:
+        """The time of day, in UTC."""
+        ...
+
+    def elapsed(self) -> float:
+        """Seconds since some fixed moment; never goes back."""
+        ...
+
+
+class Probe(Protocol):
+    """Named points at which a test may stop, kill or freeze the process. Does nothing outside tests."""
+
+    def at(self, point: str, **about: Any) -> None: ...
+
+
+class NoProbe:
+    """The probe outside tests."""
+
+    def at(self, point: str, **about: Any) -> None:
+        return None

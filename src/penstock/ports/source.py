@@ -1,0 +1,299 @@
+"""The source seam: what every source does, and what some sources can do besides.
+
+`Source` has only the methods that the guarantee rests on. Everything else is a capability: a small protocol that the
+engine and the command line ask for with `capability`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from penstock.core.content import Content
+from penstock.core.documents import Document
+from penstock.core.marks import Mark, Position
+from penstock.core.slices import Kind, Part, Slice
+from penstock.ports.rows import Reader
+from penstock.ports.spools import Spool
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """One stream of a source, as the catalog shows it."""
+
+    #: the stream's name
+    name: str
+    #: ROWS: incremental by a cursor; REFRESH: read whole in every run
+    kind: Kind
+    #: columns that identify a row; () if none
+    primary_key: tuple[str, ...] = ()
+    #: the order it is read in, e.g. ("updated_at", "id")
+    order: tuple[str, ...] = ()
+    #: why it is listed but not synced; None: it is
+    skipped: str | None = None
+    #: the user's word that a full refresh with far fewer rows than before is meant
+    accept_drop: bool = False
+    #: rows arrive in the order of `order`, across parts and slices
+    in_order: bool = False
+
+    def newest_by(self, key: Sequence[str]) -> str | None:
+        """The column that says which of two rows with one sink key is newer; None: the row that arrives last is.
+
+        Several rows of the source share a sink key that does not contain the primary key, and neither the rows of a
+        slice nor the slices of a first load follow the cursor: the rows must be compared by it.
+        """
+        shared = not self.primary_key or not set(self.primary_key) <= set(key)
+        return self.order[0] if key and shared and self.order and not self.in_order else None
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How large the next slice may be."""
+
+    #: bytes of Arrow data to aim for
+    bytes: int
+    #: at most this many rows; None: any number
+    rows: int | None = None
+    #: bytes per row seen in the slice before; None: not known yet
+    row_bytes: float | None = None
+    #: how many workers can move parts at the same time
+    workers: int = 1
+    #: asked only whether there is anything: the bounds of the answer are not used, so they need not be worked out
+    look: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The next slice, as the source proposes it."""
+
+    #: the mark it leads to
+    upto: Mark
+    #: what it does
+    kind: Kind = Kind.ROWS
+    #: how it is cut and what to expect; kept with the intent, not part of its id
+    plan: Document = field(default_factory=dict)
+    #: rows to expect; None: not known
+    rows: int | None = None
+    #: whether the rows were counted, not estimated
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a Mover needs to read one slice."""
+
+    reader: Reader
+    parts: Sequence[Part]
+    #: what the source has no longer as the slice says, and gives otherwise without losing a value (a column that is
+    #: gone as NULL), in words
+    changed: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something that holds for a stream, or does not, and that its user should know before trusting it."""
+
+    #: guarantee: it holds; gap: it does not; advice: what would make it better or quicker
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """Rows left in this run, and rows held back above its ceiling."""
+
+    #: rows; None: nobody knows without counting
+    rows: int | None
+    #: counted, not estimated
+    exact: bool = False
+    #: rows that are there but may not be read yet; None: not known
+    held_back: int | None = None
+    #: who keeps them from being read, in words
+    blocker: str | None = None
+    #: what an operator should look at, in words: someone has kept them from being read for long
+    warning: str | None = None
+    #: how far it is safe to read now and what that rests on, in words; None: nobody asked
+    horizon: str | None = None
+    #: that nothing below can still appear: proven, or assumed; None: nobody asked
+    proven: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveredStream:
+    """Something that a source could give as a stream, and how it would best be read."""
+
+    #: the stream's name
+    name: str
+    #: table, view, partitioned table, …
+    what: str
+    #: (name, type in the source's own words), in order
+    columns: tuple[tuple[str, str], ...]
+    primary_key: tuple[str, ...] = ()
+    #: by statistics, not counted; None: never counted
+    rows: int | None = None
+    bytes: int | None = None
+    #: the stream's options that are proposed, as a pipeline file has them
+    options: Mapping[str, Any] = field(default_factory=dict)
+    #: why these, and what would be better, in words
+    reasons: tuple[str, ...] = ()
+    #: why it cannot be read, with what to do about it; None: it can
+    refused: str | None = None
+
+
+class Source(Protocol):
+    """Where rows come from. Knows nothing of sinks.
+
+    Obligations that the contract suite tests:
+
+    - Marks are given back verbatim: a source gets the very mark that it made, never one that was parsed and written
+      again. Only the source may read or compare its marks.
+    - A slice read again gives the same rows, or those of them that are still there; never a row beyond its bounds.
+    - Parts are numbered in the order in which their rows apply. Of two rows with one key, the one in the later part
+      wins, and within a part the later row. A source that cannot order its parts puts each key into one part only.
+    - A delete is a row with `_change` 'delete' and its key; it obeys the same order.
+    """
+
+    def connect(self) -> None:
+        """Reach the source; ConnectionFailed if it cannot be reached."""
+        ...
+
+    def catalog(self) -> Sequence[StreamInfo]:
+        """The streams to sync, by configuration or discovery; a configured one is listed even if broken.
+
+        InputError if the configuration names a place that is not there (a schema).
+        """
+        ...
+
+    def content(self, stream: str) -> Content:
+        """Validate the stream and say what would be read now: schema, columns, filter, key, identity.
+
+        StreamRefused, with the reason and the next step, before anything is read. The same configuration
+        and the same table give the same content in every process. `shape` and `drift` are not the source's to
+        set.
+        """
+        ...
+
+    def accept(self, stream: str, last: Position, content: Content) -> None:
+        """Check that a stored position fits what would be read now.
+
+        StreamRefused if the mark is malformed, or was made under another key or by another database.
+        """
+        ...
+
+    def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
+        """The highest place this run will read to, frozen for the run; None: there is nothing to read.
+
+        `after` is where the stream is: its mark may hold what was known when it was made. A ceiling whose `held` is
+        true says that someone keeps rows above it from being read: `remaining` says who, and a run reports it even if
+        it has nothing to move.
+        """
+        ...
+
+    def plan(
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
+    ) -> Planned | None:
+        """The next slice after a mark, within ceiling and budget; None: nothing new. Writes nothing."""
+        ...
+
+    def reading(self, slice_: Slice) -> AbstractContextManager[Reading]:
+        """Read a slice exactly as its own content and bounds say, also when the configuration has changed.
+
+        The parts cover the slice: every row in it is in exactly one part, in the order that the class describes.
+        StreamRefused if the source can no longer give what the content says (another database, a column of another
+        type). A column that is gone may be given as NULL, which `changed` says; never one whose values are still there.
+        """
+        ...
+
+    def describe(self, mark: Mark | None) -> str:
+        """A mark in words, for people."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Discovering(Protocol):
+    """A source that can list everything it could give."""
+
+    def discover(self) -> Sequence[DiscoveredStream]:
+        """Everything the source could give, configured or not, with a proposal for each. Reads no rows, writes nothing.
+
+        Each proposal, written into a pipeline file as it is, is accepted by `content`.
+        """
+        ...
+
+
+@runtime_checkable
+class ExplainingSource(Protocol):
+    """A source that can say what holds for a stream and what does not."""
+
+    def explain(self, stream: str, content: Content) -> Sequence[Remark]:
+        """What holds for this stream as it is configured, what does not, and what would be better."""
+        ...
+
+
+@runtime_checkable
+class Estimating(Protocol):
+    """A source that can say how many rows a run still has before it."""
+
+    def remaining(self, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
+        """What a run still has before it after a mark. Cheap: estimated where counting would read rows."""
+        ...
+
+
+@runtime_checkable
+class Rewinding(Protocol):
+    """A source that can go back to a place that a user names."""
+
+    def mark_at(self, stream: str, content: Content, last: Position | None, to: str) -> Mark | None:
+        """The mark for a place that a user names (a number, a time); None: the beginning.
+
+        Also where `accept` would refuse `last`: going elsewhere may be the way out (rows that are gone by retention).
+        StreamRefused if this source has no such place, or not any more, or cannot go back at all.
+        """
+        ...
+
+
+@runtime_checkable
+class Preparing(Protocol):
+    """A source that has something to put in order before it is read."""
+
+    def prepare(self, stream: str, content: Content, last: Position | None) -> Sequence[str]:
+        """Put in order what reading needs, once in a run, under the lease and before its first plan.
+
+        A lake's reader registers itself and has rows without a place in the order stamped. Returns what was done
+        that a user should know, in words. Idempotent: it may be killed anywhere and is asked again.
+        """
+        ...
+
+
+@runtime_checkable
+class Releasing(Protocol):
+    """A source that keeps what a stream may still need, and releases what lies below its mark."""
+
+    def advanced(self, stream: str, position: Position) -> None:
+        """The stream's mark is at `position`: the source may release everything below it.
+
+        Called after every advance, under the lease that the advance was made with. A process that was frozen may call
+        late: a source ignores a position whose number is lower than the one it has registered. A call that is missing,
+        after a kill, only keeps more until the next one.
+        """
+        ...
+
+
+@runtime_checkable
+class Gathering(Protocol):
+    """A source whose next mark is known only after reading: it reads ahead into a spool."""
+
+    def gather(
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget, spool: Spool
+    ) -> Planned | None:
+        """Read ahead into the spool and plan the slice from it; None: nothing new. Under the lease, before the intent.
+
+        The engine closes the spool and makes its digest part of the slice's id.
+        `plan` itself writes nothing: it is what looking uses, and answers whether there may be something to gather.
+        `reading` reads the spool that the slice names, never the place that it was gathered from.
+        """
+        ...

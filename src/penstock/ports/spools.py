@@ -1,0 +1,62 @@
+"""The place for spools: what a source gathers and a sink stages on disk, until the sink holds the slice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+
+class Spool(Protocol):
+    """A spool that is being written, by one attempt of one process."""
+
+    @property
+    def path(self) -> str:
+        """The folder to write files into. They are synced to disk and digested when the spool is closed."""
+        ...
+
+
+class Spools(Protocol):
+    """A folder for the spools of one pipeline: local by default, a shared one by configuration.
+
+    Small and picklable: workers stage into it. What is written is durable before its name is used.
+    """
+
+    def gather(self, stream: str, number: int, attempt: str) -> AbstractContextManager[Spool]:
+        """A new spool for a slice with this number; removed again if the block fails."""
+        ...
+
+    def close_gathered(self, spool: Spool) -> str:
+        """Sync the spool's files, give it its final name, and return its digest."""
+        ...
+
+    def find_gathered(self, stream: str, digest: str) -> str | None:
+        """The folder of a gathered spool; None: it is gone, or its files are not those that were gathered."""
+        ...
+
+    def stage(self, stream: str, number: int, attempt: str) -> str:
+        """A folder for what a sink stages in one attempt; made if it is not there."""
+        ...
+
+    def write_seal(self, stream: str, number: int, slice_id: str, text: str) -> str:
+        """Keep a seal beside its spool. Returns the text that counts: one that is there already stays."""
+        ...
+
+    def read_seals(self, stream: str) -> Sequence[str]:
+        """The seals that are kept for a stream, lowest number first."""
+        ...
+
+    def remove_seal(self, stream: str, number: int, slice_id: str) -> None:
+        """Forget a seal whose slice was withdrawn or dropped; quiet if there is none."""
+        ...
+
+    def sweep(self, stream: str, number: int) -> None:
+        """Remove spools and seals of slices up to this number. Only when the sink holds it."""
+        ...
+
+
+class NoSpools:
+    """Where nobody gathers or seals."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("there is no place for spools here")

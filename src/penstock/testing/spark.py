@@ -1,0 +1,24 @@
+"""One JVM for all tests of a process that need Spark: each of their modules gets a session of its own on it."""
+
+from __future__ import annotations
+
+from penstock.links.spark import jars
+from penstock.links.spark.house import SparkHouse
+from penstock.links.spark.session import SparkOptions
+from penstock.links.spark.shared import Needs, SharedSpark
+
+#: a lake's extension, and every library that a catalog may need: nothing that a test adds later calls for another start
+_EVERYTHING = Needs(
+    {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"},
+    tuple(jars.NAMES.values()),
+)
+
+
+def shared_spark() -> SharedSpark:
+    """A Spark that starts with the first session asked for, and can serve every lake of the tests."""
+    return SharedSpark(SparkOptions(master="local[2,3]"), ahead=lambda: [_EVERYTHING])
+
+
+def house_on(spark: SharedSpark) -> SparkHouse:
+    """A session of its own on a Spark that others use too."""
+    return SparkHouse(spark.options, shared=spark)

@@ -1,0 +1,88 @@
+"""The whole suite, again and again: which tests fail now and then, and how long each folder takes.
+
+    script/soak suite [--runs 10] [--hours H] [--search 1] [pytest arguments]
+
+`--search N` gives the state machines N times their examples, each run with other ones. Writes soak-results/suite.json
+after every run, and exits with 1 if a test failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+#: read by tests/engine/machine.py
+SEARCH = "PENSTOCK_SEARCH"
+
+
+def read_report(report: Path) -> tuple[dict[str, float], list[str], int]:
+    """Seconds by folder, the tests that failed, and the number of tests, of pytest's JUnit file."""
+    seconds: Counter[str] = Counter()
+    failed, count = [], 0
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        place = (case.get("classname") or "").split(".")
+        folder = place[1] if len(place) > 2 else "tests"
+        seconds[folder] += float(case.get("time") or 0)
+        count += 1
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed.append(f"{'/'.join(place)}::{case.get('name')}")
+    return {name: round(value, 1) for name, value in seconds.most_common()}, failed, count
+
+
+def run_once(search: int, words: list[str]) -> dict[str, Any]:
+    """Run the suite once in a process of its own."""
+    environment = os.environ | {SEARCH: str(search)}
+    with tempfile.TemporaryDirectory(prefix="soak-suite-") as folder:
+        report = Path(folder, "report.xml")
+        # With arguments script/test leaves all of pytest's to us.
+        usual = ["--numprocesses", "3", "--dist", "loadgroup", "--no-loadscope-reorder", "-q"]
+        begun = time.monotonic()
+        ended = subprocess.run(
+            ["script/test", *usual, f"--junitxml={report}", *words], env=environment, capture_output=True, text=True
+        )
+        took = time.monotonic() - begun
+        if not report.exists():
+            raise SystemExit(f"soak: script/test made no report:\n{ended.stdout[-2000:]}{ended.stderr[-2000:]}")
+        seconds, failed, count = read_report(report)
+    return {
+        "code": ended.returncode,
+        "seconds": round(took, 1),
+        "tests": count,
+        "failed": failed,
+        "seconds_by_folder": seconds,
+    }
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(prog="script/soak suite", description=__doc__)
+    options.add_argument("--runs", type=int, default=10)
+    options.add_argument("--hours", type=float, default=None, help="begin no run after this many hours")
+    options.add_argument("--search", type=int, default=1, help="times the examples of the state machines")
+    given, words = options.parse_known_args()
+    begun, results = time.monotonic(), []
+    for number in range(1, given.runs + 1):
+        if given.hours is not None and time.monotonic() - begun > given.hours * 3600:
+            break
+        result = run_once(given.search, words)
+        results.append(result)
+        failed = f"{len(result['failed'])} failed: {', '.join(result['failed'])}" if result["failed"] else "good"
+        print(f"run {number}: {result['tests']} tests in {result['seconds']:.0f} s: {failed}", flush=True)
+        Path("soak-results").mkdir(exist_ok=True)
+        Path("soak-results/suite.json").write_text(json.dumps(results, indent=1))
+    flaky = Counter(name for result in results for name in result["failed"])
+    bad = sum(1 for result in results if result["code"])
+    print(json.dumps({"runs": len(results), "bad": bad, "failed": dict(flaky.most_common())}))
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
