@@ -107,6 +107,7 @@ OTHER: dict[str, Any] = {
     "content": Content((Column("größe", Plain.STRING),), identity={"system": "7312"}).text,
     "previous": "ab",
     "kind": Kind.REFRESH,
+    "spool": "cd",
 }
 
 
