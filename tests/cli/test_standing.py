@@ -16,6 +16,7 @@ import pytest
 from penstock import wiring
 from penstock.cli.shared.standing import pipeline_document, pipeline_lines
 from penstock.cli.state.history import history
+from penstock.core.content import Content
 from penstock.core.marks import Mark
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Slice, following
@@ -35,7 +36,7 @@ pipelines:
 
 def planned(store: Store, number: int) -> Slice:
     last = store.state("shop", "orders").last
-    return following(last, pipeline="shop", stream="orders", upto=Mark.of({"id": str(number)}), content={})
+    return following(last, pipeline="shop", stream="orders", upto=Mark.of({"id": str(number)}), content=Content(()))
 
 
 def filled(store: Store, *, release: bool = True) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 from penstock.cli.looking.check_lines import CheckLines
 from penstock.cli.looking.pipeline import Look, Seen, how, kept, look, store_words, told
 from penstock.config import File
-from penstock.core.drift import reads
 from penstock.core.exits import worst
 from penstock.errors import PenstockError, StreamRefused
 from penstock.ports import explain_sink, explain_source
@@ -86,7 +85,7 @@ def _stream(at: Look, seen: Seen, standing: Mapping[str, Any] | None) -> dict[st
         "kind": info.kind.value,
         "order": list(info.order),
         "primary_key": list(info.primary_key),
-        "columns": [column["name"] for column in reads(content)] if content is not None else [],
+        "columns": [column.name for column in content.reads] if content is not None else [],
         "drift": seen.drift,
         "skipped": info.skipped,
         "slice": stands["slice"] if stands else 0,

@@ -15,7 +15,7 @@ from penstock.cli.shared.pipelines import in_words
 from penstock.cli.shared.standing import pipeline_document
 from penstock.config import File
 from penstock.config.mistakes import suggest
-from penstock.core.documents import Document, parse
+from penstock.core.content import Content
 from penstock.core.drift import EVOLVE, followed
 from penstock.core.slices import Kind
 from penstock.engine import drifting
@@ -65,7 +65,7 @@ class Seen:
     info: StreamInfo
     state: StreamState
     #: what would be read now; None: it is skipped, or refused
-    content: Document | None = None
+    content: Content | None = None
     #: why a run would refuse or stop it: all that can be seen at once
     problems: list[PenstockError] = field(default_factory=list)
     #: how its columns have changed since the last slice, and what becomes of them
@@ -139,7 +139,7 @@ class Look:
         if (held.position.id if held else None) != (last.id if last else None):
             raise disagreement(self.pipeline, seen.info.name, last, held.position if held else None)
 
-    def _valid(self, seen: Seen) -> Document:
+    def _valid(self, seen: Seen) -> Content:
         name, state = seen.info.name, seen.state
         content = self.source.content(name)
         # Where it stands now is not where it goes on, if something is to be done first.
@@ -159,10 +159,10 @@ class Look:
             self.source.plan(name, content, after, ceiling, GLANCE)
         return content
 
-    def _followed(self, seen: Seen, content: Document) -> Document:
+    def _followed(self, seen: Seen, content: Content) -> Content:
         """The content of the next slice, as the stream's policy has it."""
         intent = seen.state.intent
-        last = parse(intent.content) if intent else drifting.last_content(seen.state)
+        last = Content.parse(intent.content) if intent else drifting.last_content(seen.state)
         keys = self.file.pipelines[self.pipeline].streams.get(seen.info.name)
         whole = seen.info.kind is Kind.REFRESH
         dropped = keys.dropped if keys else ()

@@ -10,6 +10,7 @@ from penstock import wiring
 from penstock.cli.looking.pipeline import DRY, GLANCE, Look, Seen, holder_words, how, kept, look, store_words, told
 from penstock.cli.shared.render import count, size
 from penstock.config import File
+from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.exits import worst
 from penstock.core.marks import Mark
@@ -95,7 +96,7 @@ def _open(at: Look, seen: Seen) -> dict[str, Any] | None:
     }
 
 
-def _ahead(at: Look, seen: Seen, content: Document, most: int, found: dict[str, Any]) -> None:
+def _ahead(at: Look, seen: Seen, content: Content, most: int, found: dict[str, Any]) -> None:
     """The slices that follow where the stream stands, or will stand once what is open or wanted is done."""
     name, state = seen.info.name, seen.state
     start = after = None if state.reset_wanted else state.intent.upto if state.intent else _mark(seen)
