@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
 
+from penstock.core.content import Content
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Part, Receipt, Slice, following
 from penstock.lake.chain import held
@@ -107,13 +108,12 @@ class Lander:
     def land(self, *parts: pa.RecordBatch) -> None:
         """One slice, a file for each batch. It is appended also in a keyed table, so its keys must be new there."""
         number = self._last.number + 1 if self._last else 1
-        columns = columns_in(SCHEMA)
         slice_ = following(
             self._last,
             pipeline=self._pipeline,
             stream=STREAM,
             upto=Mark.of({"landing": number}),
-            content={"columns": columns},
+            content=Content(columns_in(SCHEMA)),
         )
         attempt = uuid.uuid4().hex[:12]
         writer = self._sink.writer(slice_, attempt)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from typing import Any
 from benchmarks._lake import alone
 from pyiceberg.manifest import DataFile
 
-from penstock.core.documents import Document, parse
+from penstock.core.content import Content
+from penstock.core.documents import Document
 from penstock.core.limits import Limits
 from penstock.core.marks import Mark
 from penstock.core.messages import Eof
@@ -54,9 +55,8 @@ WIDE: Document = {f"about_{number}": "x" * 150 for number in range(60)}
 class WideSource(MemorySource):
     """The source in memory, with the content of a wide table."""
 
-    def content(self, stream: str) -> Document:
-        columns = [{"name": name, "type": "int64"} for name in ("place", "key", "version")]
-        return {**super().content(stream), "columns": columns, "changes": False, "wide": WIDE}
+    def content(self, stream: str) -> Content:
+        return replace(super().content(stream), private=WIDE)
 
 
 @contextmanager
@@ -116,7 +116,7 @@ class Ticks:
         state = store.state(PIPELINE, STREAM)
         assert state.last is not None
         mark = Mark.of({"place": self.count})
-        content = parse(state.last.content)
+        content = Content.parse(state.last.content)
         slice_ = following(state.last, pipeline=PIPELINE, stream=STREAM, upto=mark, content=content)
         store.intend(lease, slice_, now=now, run=run)
         self._land(slice_, template)

@@ -140,7 +140,7 @@ ALL_AT_ONCE = {
         (
             "partition_by needs a date or timestamp column; 'amount' is",
             "column 'photo' is binary, which csv cannot hold exactly",
-            "column 'tags' is list<item: string>, which csv cannot hold exactly",
+            "column 'tags' is list<string>, which csv cannot hold exactly",
             "holds a full refresh (`current`), and slices beside it would show readers both",
         ),
     ),
@@ -151,7 +151,7 @@ ALL_AT_ONCE = {
             "the column '_ingest_seq' has a name that the lake uses itself",
             "key names the column 'idd', which the stream does not have",
             "key names the column 'custmer', which the stream does not have",
-            "`newer_than` is the column 'tags' of type list<item: string>, whose values have no order",
+            "`newer_than` is the column 'tags' of type list<string>, whose values have no order",
         ),
     ),
 }

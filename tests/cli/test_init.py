@@ -195,7 +195,7 @@ class TestWhatIsRefused:
         [
             ((), "there is no URL argument, and the environment variable DATABASE_URL is not set"),
             (("mysql://ann:hunter2@db/shop",), "url: must start with postgresql://"),
-            (("postgresql://ann:hun@ter2@db/shop",), "percent form"),
+            (("postgresql://ann:hun@ter2@db/shop",), "percent-encode"),
             (
                 ("postgresql://ann:hunter2@127.0.0.1:1/shop", "--url-env", "A B"),
                 "not a valid name of an environment variable",

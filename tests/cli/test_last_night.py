@@ -17,7 +17,7 @@ from penstock import wiring
 from penstock.cli import app
 from penstock.cli.runs.report import document, lines
 from penstock.cli.shared.status_document import pipeline_document, pipeline_lines
-from penstock.core.documents import Document
+from penstock.core.content import Content
 from penstock.core.reports import WHOLE_RUN, Problem, RunReport
 from penstock.errors import ConnectionFailed, StreamFailed
 from penstock.ports import Owner
@@ -46,7 +46,7 @@ class Source(MemorySource):
         if not self.reachable:
             raise ConnectionFailed("no route to db:5432", next_step="see that the server is up")
 
-    def content(self, stream: str) -> Document:
+    def content(self, stream: str) -> Content:
         if stream == self.broken:
             raise StreamFailed("the table is locked", next_step=f"penstock check FILE --stream {stream}")
         return super().content(stream)

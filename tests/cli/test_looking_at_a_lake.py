@@ -59,7 +59,7 @@ def test_rows_ahead_are_planned_and_then_gone(lake: Lake) -> None:
 def test_rows_of_others_are_told_before_they_are_stamped(lake: Lake) -> None:
     (lake.folder / "export.yaml").write_text(FILE.format(streams="theirs: {adopt: true}"))
     ahead = stream(looked(lake, "plan"))
-    assert "puts the source in order first" in ahead["note"]
+    assert "prepares the source first" in ahead["note"]
     advice = [remark["text"] for remark in stream(looked(lake, "check"))["remarks"] if remark["kind"] == "advice"]
     assert any("adds the column _ingest_seq and rewrites" in text for text in advice)
 

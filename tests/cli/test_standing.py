@@ -16,6 +16,7 @@ import pytest
 from penstock import wiring
 from penstock.cli.shared.status_document import pipeline_document, pipeline_lines
 from penstock.cli.state.history import history
+from penstock.core.content import Content
 from penstock.core.marks import Mark
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Slice, following
@@ -35,7 +36,7 @@ pipelines:
 
 def planned(store: Store, number: int) -> Slice:
     last = store.state("shop", "orders").last
-    return following(last, pipeline="shop", stream="orders", upto=Mark.of({"id": str(number)}), content={})
+    return following(last, pipeline="shop", stream="orders", upto=Mark.of({"id": str(number)}), content=Content(()))
 
 
 def filled(store: Store, *, release: bool = True) -> None:
@@ -200,7 +201,7 @@ def test_a_reset_says_what_it_reads_again_and_asks(folder: Path, answer: str | N
     assert told.startswith("shop/orders: 2,000 rows delivered so far; mark: ")
     assert told.splitlines()[1].startswith("  Every row is read again from the beginning: the row count is unknown")
     assert told.splitlines()[2] == "Rows delivered so far stay in the sink."
-    reason = "this must be confirmed" if answer is None else "not confirmed"
+    reason = "this command needs a confirmation" if answer is None else "not confirmed"
     assert errors.startswith(f"error: {reason}")
     with closing(wiring.open_store(before)) as opened:
         state = opened.state("shop", "orders")

@@ -97,6 +97,8 @@ class Session:
 
     def __init__(self) -> None:
         self.stopped = 0
+        # Spark is stopped through the Java object of its context.
+        self.sparkContext = self._jsc = self
 
     def stop(self) -> None:
         self.stopped += 1

@@ -295,7 +295,7 @@ LIKELY = [
         "  source: {type: lake}\n",
         3,
         "pipelines.source",
-        "is a key of a pipeline, not the name of one; ",
+        "is a key of a pipeline, not a pipeline's name; ",
         "write it below a pipeline's name, indented",
     ),
     Likely(
@@ -313,8 +313,8 @@ LIKELY = [
         "",
         12,
         STREAMS,
-        "no stream is named; ",
-        "leave 'streams' out to sync all that the source finds",
+        "there are no streams; ",
+        "omit 'streams' to sync every stream that discovery finds",
     ),
     Likely(
         "two pipelines of one name", GOOD, GOOD + "  shop: {}\n", 17, SHOP, "duplicate key; ", "the first is on line 3"
@@ -404,7 +404,7 @@ LIKELY = [
     Likely(
         "wrong unit", "64MiB", "64 megabytes", 11, f"{SHOP}.slice_bytes", "expected ", SIZE.removeprefix("expected ")
     ),
-    Likely("negative size", "64MiB", "-1", 11, f"{SHOP}.slice_bytes", "expected more than 0, ", "not -1"),
+    Likely("negative size", "64MiB", "-1", 11, f"{SHOP}.slice_bytes", "expected greater than 0, ", "not -1"),
     Likely(
         "wrong choice",
         "directory: out",
@@ -456,7 +456,7 @@ LIKELY = [
         'directory: "C:\\out"',
         10,
         f"{SINK}.directory",
-        "a backslash has a meaning in double quotes; ",
+        "invalid backslash escape in double quotes; ",
         "use single quotes",
     ),
     Likely(
@@ -487,7 +487,7 @@ LIKELY = [
         '"${DATABASE_URL"',
         6,
         f"{SOURCE}.url",
-        "'${' has no '}'; ",
+        "'${' has no closing '}'; ",
         VARIABLE,
     ),
     Likely(

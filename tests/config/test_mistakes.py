@@ -131,7 +131,7 @@ VALUES = [
         file("slice_bytes: 5 bananas"),
         "5: pipelines.shop.slice_bytes: expected a size such as 256MiB, 1.5GB or a number of bytes",
     ),
-    (file("slice_bytes: 0"), "5: pipelines.shop.slice_bytes: expected more than 0, not 0"),
+    (file("slice_bytes: 0"), "5: pipelines.shop.slice_bytes: expected greater than 0, not 0"),
     (file("slice_bytes: 1.5"), "5: pipelines.shop.slice_bytes: expected a whole number, not 1.5"),
     (file("lease_seconds: soon"), "5: pipelines.shop.lease_seconds: expected a number, not 'soon'"),
     (
@@ -286,7 +286,7 @@ def test_a_variable_that_is_none(tmp_path: Path, written: str) -> None:
 @pytest.mark.parametrize("written", ["${", "${A", "a${A:-b", "${file:x"])
 def test_a_variable_that_is_not_closed(tmp_path: Path, written: str) -> None:
     text = file(sink=f'{{type: files, directory: "{written}"}}')
-    assert mistake(text, tmp_path) == f"4: pipelines.shop.sink.directory: '${{' has no '}}'; {HOW}"
+    assert mistake(text, tmp_path) == f"4: pipelines.shop.sink.directory: '${{' has no closing '}}'; {HOW}"
 
 
 def test_what_a_variable_holds_is_never_shown(tmp_path: Path) -> None:

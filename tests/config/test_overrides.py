@@ -138,14 +138,17 @@ def test_a_stream_or_pipeline_can_be_added_as_a_whole(tmp_path: Path) -> None:
 
 
 EXPECTED = "expected a key and a value; write KEY=VALUE, for example --set source.schema=sales"
-TOP = "history, lease_seconds, on_failure, on_success, pipelines, sink, slice_bytes, source, spark, store, streams"
+TOP = (
+    "history, lease_seconds, on_failure, on_success, pipelines, sink, slice_bytes, source, spark, spools, "
+    "store, streams"
+)
 NOT_TEXT = "expected a string, not a mapping (a name with dots needs quotes: "
 EXCLUDE = 'pipelines."eu.west".source.exclude'
 ADD = "To add one: --set pipelines"
 WRONG = [
     ("pipelines.shop.source.shcema=x", "pipelines.shop.source.shcema: unknown key; did you mean 'schema'?"),
     ("pipelines.shop.source.timeout=soon", "pipelines.shop.source.timeout: expected a whole number, not 'soon'"),
-    ("pipelines.shop.slice_bytes=0", "pipelines.shop.slice_bytes: expected more than 0, not 0"),
+    ("pipelines.shop.slice_bytes=0", "pipelines.shop.slice_bytes: expected greater than 0, not 0"),
     ("pipelines.shop.sink={type: files}", "pipelines.shop.sink.directory: required key is missing"),
     (
         "pipelines.shop.sink.type=fils",

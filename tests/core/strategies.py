@@ -8,7 +8,9 @@ from typing import Any
 
 import hypothesis
 from hypothesis import strategies as st
+from tests.core.types import types
 
+from penstock.core.content import Column, Content, Drift
 from penstock.core.marks import Mark
 from penstock.core.messages import (
     Catalog,
@@ -23,6 +25,7 @@ from penstock.core.messages import (
     Status,
     StepDone,
     StreamStatus,
+    WorkProgress,
 )
 from penstock.core.slices import Kind, Slice
 
@@ -57,6 +60,19 @@ marks = st.dictionaries(
 #: what may travel as JSON in a message: floats too
 jsons = st.dictionaries(st.sampled_from("ab"), scalars | st.floats(allow_nan=False, allow_infinity=False))
 
+columns = st.builds(Column, names, types, st.none() | texts, st.none() | texts)
+lists_of_columns = st.lists(columns, max_size=4).map(tuple)
+contents = st.builds(
+    Content,
+    columns=lists_of_columns,
+    changes=st.booleans(),
+    key=st.lists(names, max_size=2).map(tuple),
+    filter=st.none() | texts,
+    identity=marks.map(lambda mark: mark.document),
+    private=marks.map(lambda mark: mark.document),
+    shape=st.none() | marks.map(lambda mark: mark.document),
+    drift=st.none() | st.builds(Drift, lists_of_columns, st.lists(names, max_size=2).map(tuple)),
+)
 slices = st.builds(
     Slice,
     pipeline=names,
@@ -117,7 +133,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
         StepDone,
         ts=moments,
         stream=names,
-        step=st.sampled_from(["intend", "move", "commit"]),
+        step=st.sampled_from(["gather", "intend", "move", "seal", "commit"]),
         number=counts,
         rows=st.none() | counts,
         bytes=st.none() | counts,
@@ -135,6 +151,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
         horizon=maybe,
         proven=st.none() | st.booleans(),
     ),
+    st.builds(WorkProgress, ts=moments, stream=names, doing=texts, done=st.none() | counts, total=st.none() | counts),
     state_changes,
     st.builds(Log, ts=moments, level=texts, text=texts, stream=maybe),
     st.builds(

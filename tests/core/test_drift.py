@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import strategies as st
 from tests.core.strategies import given
 
-from penstock.core.documents import Document
+from penstock.core.content import Column, Content
 from penstock.core.drift import (
     ASIDE,
     POLICIES,
-    Column,
     Way,
     absent,
     changes,
-    columns_of,
     followed,
     kept,
-    own,
-    quarantined,
-    reads,
     said,
     way,
 )
-from penstock.core.types import parse_type
+from penstock.core.types import Plain, parse_type
 from penstock.core.widening import widens
 from penstock.errors import StreamRefused
 
@@ -37,18 +33,18 @@ TYPES = (
 )
 
 
-def column(name: str, type_: str = "int32", origin: str | None = None) -> dict[str, str]:
-    return {"name": name, "type": type_} | ({"origin": origin} if origin else {})
+def column(name: str, type_: str = "int32", origin: str | None = None) -> Column:
+    return Column(name, parse_type(type_), origin)
 
 
-def content(*columns: Column, **more: Any) -> dict[str, Any]:
-    return {"columns": list(columns), "identity": "here"} | more
+def content(*columns: Column) -> Content:
+    return Content(columns, identity={"source": "here"})
 
 
 columns = st.lists(
     st.builds(column, st.sampled_from("abcdef"), st.sampled_from(TYPES)),
     max_size=6,
-    unique_by=lambda each: str(each["name"]),
+    unique_by=lambda each: each.name,
 )
 contents = columns.map(lambda found: content(*found))
 policies = st.sampled_from(POLICIES)
@@ -127,15 +123,15 @@ def test_widening_leads_one_way(one: str, other: str, third: str) -> None:
 
 
 @given(columns)
-def test_nothing_has_changed_between_a_list_and_itself(found: list[dict[str, str]]) -> None:
+def test_nothing_has_changed_between_a_list_and_itself(found: list[Column]) -> None:
     assert changes(found, found) == ()
     assert changes(found, found[::-1]) == (), "another order is no change"
 
 
 @given(columns, columns)
-def test_every_column_is_accounted_for(before: list[dict[str, str]], now: list[dict[str, str]]) -> None:
+def test_every_column_is_accounted_for(before: list[Column], now: list[Column]) -> None:
     found = {change.column: change for change in changes(before, now)}
-    old, new = ({each["name"]: each["type"] for each in side} for side in (before, now))
+    old, new = ({each.name: each.type for each in side} for side in (before, now))
     for name in old | new:
         if name not in new:
             assert found[name].way is Way.DROPPED
@@ -200,7 +196,7 @@ def test_another_name_for_the_same_type_is_no_change() -> None:
 # ---------------------------------------------------------------- what becomes of them
 
 
-def attempted(before: Document, now: Document, policy: str) -> Document | StreamRefused:
+def attempted(before: Content, now: Content, policy: str) -> Content | StreamRefused:
     try:
         return followed(before, now, policy)
     except StreamRefused as refused:
@@ -208,52 +204,48 @@ def attempted(before: Document, now: Document, policy: str) -> Document | Stream
 
 
 @given(contents, policies)
-def test_the_first_slice_is_as_the_source_gives_it(now: dict[str, Any], policy: str) -> None:
+def test_the_first_slice_is_as_the_source_gives_it(now: Content, policy: str) -> None:
     assert followed(None, now, policy) == now
 
 
 @given(contents, contents, policies)
-def test_every_column_of_the_source_arrives_or_is_put_aside(
-    before: dict[str, Any], now: dict[str, Any], policy: str
-) -> None:
+def test_every_column_of_the_source_arrives_or_is_put_aside(before: Content, now: Content, policy: str) -> None:
     after = attempted(before, now, policy)
     if isinstance(after, StreamRefused):
         assert after.next_step
         assert policy != "quarantine"
-        assert any(change.column in after.what for change in changes(before["columns"], now["columns"]))
+        assert any(change.column in after.what for change in changes(before.columns, now.columns))
         return
-    assert own(after) == now
+    assert after.undrifted == now
     assert followed(after, now, policy) == after, "the same columns again change nothing"
-    landed = {each["name"]: each["type"] for each in columns_of(after)}
-    assert len(landed) == len(columns_of(after))
-    for each in reads(after):
-        name, type_ = each["name"], each["type"]
-        fits = name in landed and (landed[name] == type_ or wider(type_, landed[name]))
-        assert fits != (name in quarantined(after)), "exactly one of the two"
-    for each in columns_of(before):
-        now_is = landed[each["name"]]
-        assert now_is == each["type"] or wider(each["type"], now_is), "what the sink has stays, or becomes wider"
-    assert list(landed)[: len(before["columns"])] == [each["name"] for each in before["columns"]]
-    assert (ASIDE in landed) == bool(quarantined(after))
+    landed = {each.name: each.type for each in after.columns}
+    assert len(landed) == len(after.columns)
+    for each in after.reads:
+        name, type_ = each.name, each.type
+        fits = name in landed and (landed[name] == type_ or widens(type_, landed[name]))
+        assert fits != (name in after.quarantined), "exactly one of the two"
+    for each in before.columns:
+        now_is = landed[each.name]
+        assert now_is == each.type or widens(each.type, now_is), "what the sink has stays, or becomes wider"
+    assert list(landed)[: len(before.columns)] == [each.name for each in before.columns]
+    assert (ASIDE in landed) == bool(after.quarantined)
 
 
 @given(contents, st.lists(st.tuples(contents, policies), max_size=5))
-def test_a_history_of_changes_never_loses_a_column(first: dict[str, Any], history: list[Any]) -> None:
-    last: Document = first
+def test_a_history_of_changes_never_loses_a_column(first: Content, history: list[Any]) -> None:
+    last: Content = first
     for now, policy in history:
         after = attempted(last, now, policy)
         if isinstance(after, StreamRefused):
             continue
-        assert [each["name"] for each in columns_of(after)][: len(columns_of(last))] == [
-            each["name"] for each in columns_of(last)
-        ]
-        assert own(after) == now
+        assert [each.name for each in after.columns][: len(last.columns)] == [each.name for each in last.columns]
+        assert after.undrifted == now
         last = after
 
 
 @given(contents, contents)
-def test_frozen_columns_let_no_change_pass(before: dict[str, Any], now: dict[str, Any]) -> None:
-    found = changes(before["columns"], now["columns"]) if before["columns"] else ()
+def test_frozen_columns_let_no_change_pass(before: Content, now: Content) -> None:
+    found = changes(before.columns, now.columns) if before.columns else ()
     if not found:
         assert said(before, followed(before, now, "freeze")) == ()
         return
@@ -273,15 +265,15 @@ def test_frozen_columns_hold_against_what_evolve_has_accepted() -> None:
 def test_a_column_that_is_gone_stays_and_one_that_is_narrower_stays_wide() -> None:
     before = content(column("a", "int64"), column("b", "string"), column("c"))
     after = followed(before, content(column("a", "int32"), column("c", "int64"), column("d")), "evolve")
-    assert [(each["name"], each["type"]) for each in columns_of(after)] == [
+    assert [(each.name, str(each.type)) for each in after.columns] == [
         ("a", "int64"),
         ("b", "string"),
         ("c", "int64"),
         ("d", "int32"),
     ]
     assert absent(after) == ("b",)
-    assert after["identity"] == "here"
-    assert "drift" not in followed(after, content(*columns_of(after)), "evolve")
+    assert after.identity == {"source": "here"}
+    assert followed(after, content(*after.columns), "evolve").drift is None
 
 
 def test_a_column_that_comes_back_with_another_type_is_no_new_one() -> None:
@@ -297,11 +289,11 @@ def test_what_does_not_fit_is_put_aside() -> None:
     before = content(column("a"), column("b"), column("c", "int64"), column("d"))
     now = content(column("a", "string"), column("b", "int64"), column("c", "int32"), column("e"))
     after = followed(before, now, "quarantine")
-    assert quarantined(after) == ("a", "b", "e")
-    assert columns_of(after) == [*columns_of(before), {"name": ASIDE, "type": "string"}]
+    assert after.quarantined == ("a", "b", "e")
+    assert after.columns == (*before.columns, Column(ASIDE, Plain.STRING))
     assert absent(after) == ("d",)
     fitting = followed(after, before, "quarantine")
-    assert quarantined(fitting) == ()
+    assert fitting.quarantined == ()
     assert absent(fitting) == (ASIDE,)
     assert [change.column for change in said(after, fitting)] == ["a", "b", "c", "e", "d"]
 
@@ -310,8 +302,8 @@ def test_a_column_that_was_put_aside_can_be_taken_in_later() -> None:
     before, now = content(column("a")), content(column("a"), column("b"))
     aside = followed(before, now, "quarantine")
     taken = followed(aside, now, "evolve")
-    assert [each["name"] for each in columns_of(taken)] == ["a", ASIDE, "b"]
-    assert quarantined(taken) == ()
+    assert [each.name for each in taken.columns] == ["a", ASIDE, "b"]
+    assert taken.quarantined == ()
     assert list(map(str, said(aside, taken))) == ["column b is new (int32)"]
     assert said(taken, followed(taken, now, "evolve")) == ()
 
@@ -322,19 +314,19 @@ def test_a_column_named_like_ours_is_told_apart() -> None:
         followed(before, content(column("a"), column(ASIDE, "string")), "quarantine")
     assert "shape: {rename" in refused.value.next_step
     after = followed(before, content(column("a"), column(ASIDE, "string")), "evolve")
-    assert "drift" not in after
+    assert after.drift is None
 
 
 def test_a_slice_without_rows_keeps_the_columns() -> None:
     before = followed(content(column("a"), column("b")), content(column("a"), column("c", "string")), "evolve")
-    now = content(column("a", "string"), where="elsewhere")
+    now = replace(content(column("a", "string")), filter="elsewhere")
     stays = kept(before, now)
-    assert (columns_of(stays), reads(stays), stays["where"]) == (columns_of(before), reads(before), "elsewhere")
+    assert (stays.columns, stays.reads, stays.filter) == (before.columns, before.reads, "elsewhere")
     assert kept(None, now) == now
 
 
 @pytest.mark.parametrize("now", [content(column("a", "string")), content(column("b"))])
-def test_a_copy_that_replaces_all_before_has_the_columns_of_now(now: Document) -> None:
+def test_a_copy_that_replaces_all_before_has_the_columns_of_now(now: Content) -> None:
     before = content(column("a"), column("b"))
     assert followed(before, now, "evolve", whole=True) == now
     with pytest.raises(StreamRefused, match="frozen"):

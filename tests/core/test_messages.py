@@ -24,7 +24,7 @@ def test_a_message_survives_its_line(message: Message) -> None:
 
 def test_there_is_a_strategy_for_every_type() -> None:
     branches = messages.branches
-    assert len(branches) == len(TYPES) == 9
+    assert len(branches) == len(TYPES) == 10
 
 
 @given(messages)

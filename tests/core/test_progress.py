@@ -23,6 +23,7 @@ from penstock.core.messages import (
     Status,
     StepDone,
     StreamStatus,
+    WorkProgress,
 )
 from penstock.core.progress import Progress, apply, fold
 
@@ -159,6 +160,18 @@ def test_a_slice_on_its_way() -> None:
     assert (stream.step, stream.expected, stream.rows, stream.mark) == ("advance", None, 6, '{"at":4}')
 
 
+def test_work_that_takes_long_is_shown_until_its_step_is_done() -> None:
+    work = [WorkProgress(ts=NOON, stream="s", doing="delivering pieces", done=done, total=9) for done in (1, 2)]
+    stream = fold([catalog("s"), *work]).streams["s"]
+    assert (stream.doing, stream.doing_done, stream.doing_total) == ("delivering pieces", 2, 9)
+    for over in (
+        StepDone(ts=NOON, stream="s", step="commit", number=1),
+        StreamStatus(ts=NOON, stream="s", status=Status.ERROR, reason="no"),
+    ):
+        stream = fold([catalog("s"), *work, over]).streams["s"]
+        assert (stream.doing, stream.doing_done, stream.doing_total) == (None, None, None)
+
+
 def test_the_whole_document() -> None:
     before = RowsRemaining(
         ts=NOON, stream="s", rows=15, exact=True, held_back=2, blocker="pid 7", horizon="below 9", proven=True
@@ -191,6 +204,9 @@ def test_the_whole_document() -> None:
                 "blocker": "pid 7",
                 "horizon": "below 9",
                 "proven": True,
+                "doing": None,
+                "doing_done": None,
+                "doing_total": None,
                 "mark": '{"at":1}',
                 "version": 1,
                 "error": None,

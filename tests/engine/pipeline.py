@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.limits import Limits
 from penstock.core.marks import Mark, Position
@@ -157,16 +158,16 @@ class Breaking(MemorySource):
         if (at, stream) == (self.breaks_at, "b"):
             raise self.error
 
-    def content(self, stream: str) -> Document:
+    def content(self, stream: str) -> Content:
         self._break("content", stream)
         return super().content(stream)
 
-    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+    def prepare(self, stream: str, content: Content, last: Position | None) -> Sequence[str]:
         self._break("prepare", stream)
         return super().prepare(stream, content, last)
 
     def plan(
-        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
         self._break("plan", stream)
         return super().plan(stream, content, after, ceiling, budget)

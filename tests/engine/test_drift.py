@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.core.documents import Document, parse
-from penstock.core.drift import columns_of, own, reads
+from penstock.core.content import Column, Content
 from penstock.core.marks import Position
 from penstock.core.messages import Eof, Log
 from penstock.core.slices import Part, Slice
+from penstock.core.types import parse_type
 from penstock.engine import Engine, Settings
 from penstock.ports import Reading
 from penstock.shaping.drifting import Drifting
@@ -52,20 +52,20 @@ class Shifting(MemorySource):
         #: what it would say of an open slice
         self.changed: list[str] = []
 
-    def content(self, stream: str) -> Document:
-        columns = [{"name": name, "type": type_} for name, type_ in self.columns.items()]
-        return {"identity": self.identity, "columns": columns}
+    def content(self, stream: str) -> Content:
+        columns = tuple(Column(name, parse_type(type_)) for name, type_ in self.columns.items())
+        return replace(super().content(stream), columns=columns)
 
-    def accept(self, stream: str, last: Position, content: Document) -> None:
-        assert "drift" not in parse(last.content)
-        assert "drift" not in content
+    def accept(self, stream: str, last: Position, content: Content) -> None:
+        assert Content.parse(last.content).drift is None
+        assert content.drift is None
         super().accept(stream, last, content)
 
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:
-        content = parse(slice_.content)
-        assert "drift" not in content
-        columns = tuple((column["name"], column["type"]) for column in content["columns"])
+        content = Content.parse(slice_.content)
+        assert content.drift is None
+        columns = tuple((column.name, str(column.type)) for column in content.columns)
         with super().reading(slice_) as found:
             yield replace(found, reader=Wider(found.reader, columns), changed=self.changed)
 
@@ -201,7 +201,7 @@ def test_what_an_open_slice_lacks_is_said_or_refused(drift: Drift) -> None:
 
 def test_a_rewind_and_a_reset_keep_what_the_sink_has(drift: Drift) -> None:
     drift.arrived(version=None)
-    content = parse(drift.state().last.content)  # type: ignore[union-attr]  # there is one
+    content = Content.parse(drift.state().last.content)  # type: ignore[union-attr]  # there is one
     drift.open().rewind(["a"], "2")
     drift.shifting.columns["version"] = "string"
     assert drift.run().exit_code == 2
@@ -209,7 +209,8 @@ def test_a_rewind_and_a_reset_keep_what_the_sink_has(drift: Drift) -> None:
     assert drift.run().exit_code == 2, "the sink still has the column as it was"
     last = drift.state().last
     assert last is not None
-    assert (columns_of(parse(last.content)), reads(parse(last.content))) == (columns_of(content), reads(content))
+    held = Content.parse(last.content)
+    assert (held.columns, held.reads) == (content.columns, content.reads)
 
 
 def test_values_that_do_not_fit_are_put_aside(drift: Drift) -> None:
@@ -251,4 +252,4 @@ def test_a_source_gets_back_what_it_gave(drift: Drift) -> None:
     drift.arrived(version=None)
     last = drift.state().last
     assert last is not None
-    assert own(parse(last.content)) == drift.shifting.content("a")
+    assert Content.parse(last.content).undrifted == drift.shifting.content("a")

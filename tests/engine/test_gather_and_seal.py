@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from penstock.core.content import Content
 from penstock.core.messages import StepDone, WorkProgress
 from penstock.core.slices import following
 from penstock.errors import StreamStopped
@@ -199,7 +200,7 @@ def test_a_slice_that_is_gathered_again_is_another_slice(gathered: SealedWorld) 
     first = gathered.store.state(PIPELINE, STREAM).intent
     assert first is not None
     assert first.spool
-    same = {"pipeline": PIPELINE, "stream": STREAM, "upto": first.upto, "content": {"identity": "here"}}
+    same = {"pipeline": PIPELINE, "stream": STREAM, "upto": first.upto, "content": Content(())}
     ids = {following(None, **same, spool=spool).id for spool in ("", "a", "b")}  # type: ignore[arg-type]  # few kinds
     assert len(ids) == 3
 

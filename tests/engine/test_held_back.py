@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.marks import Mark
 from penstock.core.messages import Log, RowsRemaining, StateChanged
@@ -24,7 +25,7 @@ class Holding(MemorySource):
         self.upto, self.warning, self.note = upto, warning, note
         self.asked = 0
 
-    def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
+    def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
         arrived = self.streams[stream].arrived
         at = after.document["place"] if after else 0
         if arrived == at:
@@ -32,7 +33,7 @@ class Holding(MemorySource):
         return {"place": min(arrived, self.upto), "held": arrived > self.upto}
 
     def plan(
-        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
         planned = super().plan(stream, content, after, ceiling, budget)
         if planned or not self.note or not ceiling.get("held"):
@@ -40,7 +41,7 @@ class Holding(MemorySource):
         at: Any = after.document if after else {"place": 0}
         return None if at.get("note") == self.note else Planned(Mark.of({**at, "note": self.note}), rows=0)
 
-    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
+    def remaining(self, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
         self.asked += 1
         found = super().remaining(stream, content, after, ceiling)
         if not ceiling.get("held"):

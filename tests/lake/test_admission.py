@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,17 @@ from typing import Any
 import pytest
 from tests.sources.lake.lakes import Lake, orders
 
-from penstock.core.documents import Document
+from penstock.core.content import Content
+from penstock.core.documents import canonical
 from penstock.core.marks import Mark
 from penstock.core.slices import Kind, Slice, following
 from penstock.errors import StreamRefused
+from penstock.lake import names
 from penstock.ports import StreamInfo
 from penstock.sinks import lake as lake_sink
+from penstock.testing.contents import content as content_of
 
-CONTENT: Document = {"columns": [{"name": "id", "type": "int64"}, {"name": "note", "type": "string"}]}
+CONTENT = content_of(id="int64", note="string")
 
 
 def sink_for(lake: Lake, pipeline: str, namespace: str | None = None, **options: Any) -> lake_sink.LakeSink:
@@ -34,7 +38,7 @@ def first(pipeline: str, kind: Kind = Kind.ROWS) -> Slice:
     return following(None, pipeline=pipeline, stream="orders", upto=Mark.of({"n": 1}), content=CONTENT, kind=kind)
 
 
-def refusal(sink: lake_sink.LakeSink, stream: StreamInfo, content: Document = CONTENT) -> str:
+def refusal(sink: lake_sink.LakeSink, stream: StreamInfo, content: Content = CONTENT) -> str:
     with pytest.raises(StreamRefused) as refused:
         sink.check(stream, content)
     return f"{refused.value.what} | {refused.value.next_step}"
@@ -119,7 +123,7 @@ def test_a_first_slice_without_rows_makes_the_table(tmp_path: Path) -> None:
 def test_a_key_that_several_rows_share_is_compared_by_the_cursor(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     stream = info(order=("at", "id"))
-    content: Document = {"columns": [{"name": n, "type": "int64"} for n in ("id", "email", "at")]}
+    content = content_of(id="int64", email="int64", at="int64")
     by_id, by_email = (sink_for(lake, "in", mode="merge", key=[key]) for key in ("id", "email"))
     for sink, wanted in ((by_id, None), (by_email, "at")):
         sink.begin_run([stream])
@@ -141,8 +145,7 @@ def test_a_key_that_several_rows_share_is_compared_by_the_cursor(tmp_path: Path)
     ],
 )
 def test_what_cannot_tell_the_newest_is_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
-    columns = [{"name": "id", "type": "int64"}, {"name": "note", "type": "string"}]
-    content: Document = {"columns": [*columns, {"name": "tags", "type": "list<string>"}]}
+    content = content_of(id="int64", note="string", tags="list<string>")
     assert said in refusal(sink_for(Lake(tmp_path), "in", **options), info(order=("at", "id")), content)
 
 
@@ -163,3 +166,24 @@ def test_a_merged_table_that_copies_on_write_is_refused(tmp_path: Path) -> None:
         transaction.set_properties({"write.merge.mode": "copy-on-write"})
     said = refusal(sink_for(lake, "in", "shop", mode="merge", key=["id"]), info())
     assert "ALTER TABLE `lake`.`shop`.`orders` SET TBLPROPERTIES ('write.merge.mode' = 'merge-on-read')" in said
+
+
+def test_a_table_of_another_version_is_refused_and_nothing_in_it_is_changed(tmp_path: Path) -> None:
+    """The content of the commit before this form, which had no version."""
+    lake = Lake(tmp_path)
+    lake.land(orders(1, 3))
+    [(name, text)] = [each for each in lake.table().properties.items() if each[0].startswith(names.CONTENT)]
+    older = canonical({key: value for key, value in json.loads(text).items() if key != "format"})
+    with lake.table().transaction() as change:
+        change.set_properties({name: older})
+    before = lake.table().metadata
+    sink = lake_sink.build(lake_sink.Options(namespace=lake.namespace), {}, lake.context("in"))
+    for ask in (sink.held, sink.recover):
+        with pytest.raises(StreamRefused) as refused:
+            ask("orders")
+        what, safe, step = str(refused.value).split("\n")
+        assert what.startswith("in/orders: slice 1 in the table at ")
+        assert what.endswith("was landed by another version of penstock: its format is 1, this penstock reads 2")
+        assert safe == "Nothing was changed: neither the mark nor the table."
+        assert "name another table with `into` on the stream" in step
+    assert lake.table().metadata == before

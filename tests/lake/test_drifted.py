@@ -11,30 +11,30 @@ import pytest
 from pyiceberg.types import LongType
 from tests.sources.lake.lakes import Lake, orders
 
+from penstock.core.content import Content
 from penstock.core.drift import followed
 from penstock.core.slices import Kind
 from penstock.errors import StreamFailed, StreamRefused
 from penstock.lake.fitting import fitting
 from penstock.ports import StreamInfo
 from penstock.sinks import lake as lake_sink
+from penstock.testing.contents import content
 
-BEFORE: dict[str, Any] = {
-    "columns": [{"name": "id", "type": "int64"}, {"name": "note", "type": "string"}, {"name": "n", "type": "int32"}]
-}
-
-
-def given(*columns: tuple[str, str]) -> dict[str, Any]:
-    return {"columns": [{"name": name, "type": type_} for name, type_ in columns]}
+BEFORE = content(id="int64", note="string", n="int32")
 
 
-def check(folder: Path, now: dict[str, Any], policy: str = "evolve", **options: Any) -> None:
+def given(*columns: tuple[str, str]) -> Content:
+    return content(**dict(columns))
+
+
+def check(folder: Path, now: Content, policy: str = "evolve", **options: Any) -> None:
     lake = Lake(folder)
     streams = {"orders": lake_sink.StreamOptions.model_validate(options)}
     sink = lake_sink.build(lake_sink.Options(namespace=lake.namespace), streams, lake.context("in"))
     sink.check(StreamInfo("orders", Kind.ROWS, ("id",)), followed(BEFORE, now, policy))
 
 
-def refused(folder: Path, now: dict[str, Any], policy: str = "evolve", **options: Any) -> str:
+def refused(folder: Path, now: Content, policy: str = "evolve", **options: Any) -> str:
     with pytest.raises(StreamRefused) as caught:
         check(folder, now, policy, **options)
     assert caught.value.next_step

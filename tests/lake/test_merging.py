@@ -13,9 +13,10 @@ import pytest
 from pyiceberg.table import Table
 from tests.sources.lake.lakes import Lake, orders
 
-from penstock.core.documents import Document
+from penstock.core.content import Column, Content, Drift
 from penstock.core.marks import Mark
 from penstock.core.slices import Kind, following
+from penstock.core.types import Plain
 from penstock.errors import StreamFailed
 from penstock.lake.landing import Landed, Landing
 from penstock.lake.merging import Merging
@@ -35,7 +36,7 @@ from penstock.sinks.lake import Options, StreamOptions, build
 def test_a_race_that_spark_lost_is_a_lost_race(tmp_path: Path, said: str, meant: type[Exception]) -> None:
     lake = Lake(tmp_path)
     lake.land(orders(1, 3))
-    slice_ = following(None, pipeline="another", stream="s", upto=Mark.of({"n": 1}), content={"columns": []})
+    slice_ = following(None, pipeline="another", stream="s", upto=Mark.of({"n": 1}), content=Content(()))
     merging = Merging(Landing(lake.place, "orders", slice_, "a1", NoProbe()), ("id",), NoSpark())
     table = lake.catalog().load_table("shop.orders")
     snapshot = table.current_snapshot()
@@ -50,8 +51,8 @@ def test_it_is_said_that_a_merge_writes_whole_rows(tmp_path: Path) -> None:
     """So that a column which is gone at the source is NULL in the new version of a row."""
     context = Context(pipeline="shop", folder=str(tmp_path), probe=NoProbe())
     stream = StreamInfo("orders", Kind.ROWS, ("id",))
-    columns: list[Any] = [{"name": "id", "type": "int64"}, {"name": "note", "type": "string"}]
-    content: Document = {"columns": columns, "drift": {"reads": columns[:1], "quarantined": []}}
+    columns = (Column("id", Plain.INT64), Column("note", Plain.STRING))
+    content = Content(columns, drift=Drift(columns[:1]))
     line = "note is gone at the source: a row that is updated from now on is NULL there, in its new version"
     for mode, expected in (("merge", True), ("append", False)):
         sink = build(Options(), {"orders": StreamOptions(mode=mode)}, context)  # type: ignore[arg-type]  # one of both

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.core.documents import Document, canonical
+from penstock.core.content import Column, Content
 from penstock.core.slices import Part
 from penstock.links.arrow_types import type_of
 from penstock.ports import Reader
@@ -33,10 +33,10 @@ PEOPLE = pa.table(
 )
 
 
-def content_of(schema: pa.Schema) -> dict[str, Any]:
+def content_of(schema: pa.Schema) -> Content:
     """What a source would say of these columns."""
-    columns = [{"name": each.name, "origin": f"my {each.type}", "type": str(type_of(each.type))} for each in schema]
-    return {"identity": "here", "columns": [column for column in columns if column["name"] != "_change"]}
+    columns = [Column(each.name, type_of(each.type), f"my {each.type}") for each in schema if each.name != "_change"]
+    return Content(tuple(columns), identity={"source": "here"})
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Given:
             self.ended.append(True)
 
 
-def shaped_content(table: pa.Table, shape: Shape) -> Document:
+def shaped_content(table: pa.Table, shape: Shape) -> Content:
     content = content_of(table.schema)
     return resolved("people", shape, content).around(content)
 
@@ -65,7 +65,7 @@ def shaped_content(table: pa.Table, shape: Shape) -> Document:
 def reader(table: pa.Table, shape: Shape, most: int = 1000) -> Reader:
     given = Given(table.to_batches(max_chunksize=most), table.schema)
     salt = shape.salt.get_secret_value() if shape.salt else ""
-    return ShapedReader(given, "people", canonical(shaped_content(table, shape)), salt.encode())
+    return ShapedReader(given, "people", shaped_content(table, shape).text, salt.encode())
 
 
 def shaped(table: pa.Table = PEOPLE, *, most: int = 1000, **rules: Any) -> pa.Table:
@@ -73,7 +73,6 @@ def shaped(table: pa.Table = PEOPLE, *, most: int = 1000, **rules: Any) -> pa.Ta
     shape = Shape.model_validate(rules)
     found = reader(table, shape, most).open(Part(0, "{}")).read_all()
     found.validate(full=True)
-    said: Any = shaped_content(table, shape)["columns"]
-    told = [(each.name, str(type_of(each.type))) for each in found.schema if each.name != "_change"]
-    assert [(column["name"], column["type"]) for column in said] == told
+    told = [(each.name, type_of(each.type)) for each in found.schema if each.name != "_change"]
+    assert [(column.name, column.type) for column in shaped_content(table, shape).columns] == told
     return found

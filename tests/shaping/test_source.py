@@ -13,10 +13,11 @@ import pyarrow as pa
 import pytest
 from tests.shaping.shapes import PEOPLE, SALT, Given, content_of
 
-from penstock.core.documents import Document, canonical, parse
-from penstock.core.drift import type_of
+from penstock.core.content import Column, Content
+from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Part, Slice, following
+from penstock.core.types import Decimal, Plain
 from penstock.errors import InputError, StreamRefused
 from penstock.links.arrow_types import arrow_type
 from penstock.links.spark.frame import frame_schema, job, read_parts
@@ -57,8 +58,8 @@ class People:
         self.table, self.key = table, tuple(key)
         self.seen: list[str] = []
 
-    def same(self, what: str, content: Document) -> None:
-        assert canonical(content) == canonical(content_of(self.table.schema)), what
+    def same(self, what: str, content: Content) -> None:
+        assert content == content_of(self.table.schema), what
         self.seen.append(what)
 
     def connect(self) -> None:
@@ -70,49 +71,49 @@ class People:
     def discover(self) -> Sequence[DiscoveredStream]:
         return []
 
-    def content(self, stream: str) -> Document:
+    def content(self, stream: str) -> Content:
         return content_of(self.table.schema)
 
-    def accept(self, stream: str, last: Position, content: Document) -> None:
+    def accept(self, stream: str, last: Position, content: Content) -> None:
         self.same("accept", content)
-        self.same("accept", parse(last.content))
+        self.same("accept", Content.parse(last.content))
 
-    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+    def prepare(self, stream: str, content: Content, last: Position | None) -> Sequence[str]:
         self.same("prepare", content)
         if last:
-            self.same("prepare", parse(last.content))
+            self.same("prepare", Content.parse(last.content))
         return ["prepared"]
 
     def advanced(self, stream: str, position: Position) -> None:
-        self.same("advanced", parse(position.content))
+        self.same("advanced", Content.parse(position.content))
 
-    def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
+    def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
         self.same("ceiling", content)
         return {"rows": self.table.num_rows}
 
     def plan(
-        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
         self.same("plan", content)
         return Planned(Mark.of({"all": True}), rows=self.table.num_rows) if after is None else None
 
-    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
+    def remaining(self, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
         self.same("remaining", content)
         return Remaining(self.table.num_rows if after is None else 0, exact=True)
 
-    def explain(self, stream: str, content: Document) -> Sequence[Remark]:
+    def explain(self, stream: str, content: Content) -> Sequence[Remark]:
         self.same("explain", content)
         return [Remark("guarantee", "it is all there")]
 
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:
-        self.same("reading", parse(slice_.content))
+        self.same("reading", Content.parse(slice_.content))
         yield Reading(Given(self.table.to_batches(), self.table.schema), [Part(0, "{}")], changed=["a line"])
 
-    def mark_at(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+    def mark_at(self, stream: str, content: Content, last: Position | None, to: str) -> Mark | None:
         self.same("mark_at", content)
         if last:
-            self.same("mark_at", parse(last.content))
+            self.same("mark_at", Content.parse(last.content))
         return None
 
     def describe(self, mark: Mark | None) -> str:
@@ -146,20 +147,19 @@ def remarks(source: Shaped) -> list[str]:
 
 def test_a_content_lists_what_is_delivered_and_keeps_what_is_read() -> None:
     source = shaped(select=["total", "email"], rename={"email": "mail"}, hash=["email"], salt=SALT)
-    content: Any = source.content("people")
-    assert content["columns"] == [
-        {"name": "total", "origin": "my decimal128(12, 2)", "type": "decimal(12,2)"},
-        {"name": "mail", "type": "string"},
-    ]
-    assert content["identity"] == "here"
+    content = source.content("people")
+    assert content.columns == (
+        Column("total", Decimal(12, 2), "my decimal128(12, 2)"),
+        Column("mail", Plain.STRING),
+    )
+    assert content.identity == {"source": "here"}
     assert own(content) == content_of(PEOPLE.schema)
-    assert SALT not in canonical(content)
+    assert SALT not in content.text
 
 
 def test_a_cast_and_a_mask_say_their_type() -> None:
     source = shaped(cast={"paid": "decimal(12,2)"}, mask={"born": "null", "tags": "redact"})
-    columns: Any = source.content("people")["columns"]
-    types = {column["name"]: (column.get("origin"), column["type"]) for column in columns}
+    types = {column.name: (column.origin, str(column.type)) for column in source.content("people").columns}
     assert types["paid"] == (None, "decimal(12,2)")
     assert types["born"] == ("my date32[day]", "date")
     assert types["tags"] == (None, "string")
@@ -219,8 +219,8 @@ def test_a_frame_for_the_user_s_own_job_has_the_shape(changes: bool) -> None:
     """As `penstock.read` does it, without a JVM."""
     source = shaped(where="id < 3", select=["id", "email"], hash=["email"], salt=SALT, rename={"id": "n"})
     slice_ = slice_of(source)
-    described: Any = source.content("people")["columns"]
-    schema = pa.schema([(column["name"], arrow_type(type_of(column))) for column in described])
+    columns = source.content("people").columns
+    schema = pa.schema([(column.name, arrow_type(column.type)) for column in columns])
     with source.reading(slice_) as reading:
         work = job([reading], frame_schema(schema, changes=changes), changes=changes)
     batches = read_parts(pickle.dumps(work), [pa.RecordBatch.from_pydict({"id": [0]})])
@@ -247,7 +247,7 @@ def test_another_salt_is_another_content_and_is_told_until_a_slice_has_it() -> N
     one, two = shaped(hash=["email"], salt=SALT), shaped(hash=["email"], salt=SALT + "!")
     last = slice_of(one).position
     content = two.content("people")
-    assert canonical(content) != last.content
+    assert content.text != last.content
     [_, told] = two.prepare("people", content, last)
     assert "the salt has changed" in told
     assert one.prepare("people", one.content("people"), last) == ["prepared"]
@@ -315,7 +315,7 @@ def test_a_shape_that_does_not_fit_the_columns_is_refused(rules: dict[str, Any],
 
 
 def test_what_was_cast_to_text_can_be_masked_as_text() -> None:
-    assert shaped(cast={"total": "text"}, mask={"total": "last4"}).content("people")
+    assert shaped(cast={"total": "text"}, mask={"total": "last4"}).content("people").columns
 
 
 def test_a_filter_that_cannot_be_used_is_refused_where_there_is_something_to_read() -> None:

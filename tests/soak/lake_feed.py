@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.core.content import Content
 from penstock.core.documents import Document, canonical, parse
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Part, Slice
@@ -109,24 +110,24 @@ class FeedSource:
     def catalog(self) -> Sequence[StreamInfo]:
         return [StreamInfo(self.stream, Kind.ROWS, self.key, ("place",))]
 
-    def content(self, stream: str) -> Document:
+    def content(self, stream: str) -> Content:
         columns = columns_in(self.feed.schema)
-        return {"identity": self.feed.path.name, "columns": columns, "changes": self.feed.changes}
+        return Content(columns, changes=self.feed.changes, identity={"path": self.feed.path.name})
 
-    def accept(self, stream: str, last: Position, content: Document) -> None:
+    def accept(self, stream: str, last: Position, content: Content) -> None:
         return None
 
-    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+    def prepare(self, stream: str, content: Content, last: Position | None) -> Sequence[str]:
         return ()
 
     def advanced(self, stream: str, position: Position) -> None:
         return None
 
-    def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
+    def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
         return {"place": self.feed.top}
 
     def plan(
-        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
         at, top = _place(after), ceiling["place"]
         assert isinstance(top, int)
@@ -136,10 +137,10 @@ class FeedSource:
     def discover(self) -> Sequence[DiscoveredStream]:
         raise NotImplementedError
 
-    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
+    def remaining(self, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
         return Remaining(None)
 
-    def explain(self, stream: str, content: Document) -> Sequence[Remark]:
+    def explain(self, stream: str, content: Content) -> Sequence[Remark]:
         raise NotImplementedError
 
     @contextmanager
@@ -151,7 +152,7 @@ class FeedSource:
         ]
         yield Reading(_FeedReader(self.feed), parts)
 
-    def mark_at(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+    def mark_at(self, stream: str, content: Content, last: Position | None, to: str) -> Mark | None:
         raise NotImplementedError
 
     def describe(self, mark: Mark | None) -> str:

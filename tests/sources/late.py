@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 from tests.sources.tables import source
 
+from penstock.core.content import Content
 from penstock.core.documents import Document, canonical
 from penstock.core.marks import Position
 from penstock.core.slices import Slice, following
@@ -91,7 +92,7 @@ class Reads:
         self.delivered += found.ids
         return found
 
-    def planned(self, origin: PostgresSource, content: Document, ceiling: Document) -> Slice | None:
+    def planned(self, origin: PostgresSource, content: Content, ceiling: Document) -> Slice | None:
         """The next slice, which is not read yet."""
         mark = self.last.mark if self.last else None
         planned = origin.plan("t", content, mark, ceiling, Budget(bytes=1 << 30, workers=2))

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.sources.tables import execute, rows, source
 
+from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.marks import Position
 from penstock.core.slices import Slice, following
@@ -42,7 +43,7 @@ class Loader:
     stream: str = "t"
     last: Position | None = None
     ceiling: Document | None = None
-    content: Document = field(default_factory=dict)
+    content: Content = field(default_factory=lambda: Content(()))
     slices: list[Slice] = field(default_factory=list)
     #: `n` of the rows of each part of each slice
     parts: list[list[list[int]]] = field(default_factory=list)

@@ -44,7 +44,7 @@ def test_without_streams_every_table_with_a_primary_key(shop: str) -> None:
 
 def test_discovered_streams_can_be_read(shop: str) -> None:
     origin = source(shop)
-    assert [origin.content(info.name)["table"] for info in origin.catalog()] == [
+    assert [origin.content(info.name).identity["table"] for info in origin.catalog()] == [
         "public.audit_1",
         "public.events",
         "public.lines",
@@ -98,7 +98,7 @@ def test_a_discovered_table_with_a_dot_in_its_name(shop: str) -> None:
     origin = source(shop, schema="odd")
     [info] = origin.catalog()
     assert info.name == 'odd."a.b"'
-    assert origin.content(info.name)["table"] == 'odd."a.b"'
+    assert origin.content(info.name).identity["table"] == 'odd."a.b"'
 
 
 def test_another_schema(shop: str) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.sources.tables import ORDERS, execute, rows, source
 
-from penstock.core.documents import canonical
+from penstock.core.content import Content
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Slice, following
 from penstock.errors import StreamRefused
@@ -412,11 +412,9 @@ class TestMarksThatDoNotFit:
 
     @pytest.mark.parametrize("change", [{"system": "1"}, {"oid": "1"}])
     def test_another_database(self, database: str, last: Position, change: dict[str, str]) -> None:
-        content = json.loads(last.content)
-        content["identity"] |= change
-        old = {**json.loads(last.content)["identity"], **change}
-        now = json.loads(last.content)["identity"]
-        moved = replace(last, content=canonical(content))
+        now = Content.parse(last.content).identity
+        old = {**now, **change}
+        moved = replace(last, content=replace(Content.parse(last.content), identity=old).text)
         assert self.refusal(database, moved, cursor="updated_at", tiebreaker="id") == (
             f"the mark was made in database {old['database']} (oid {old['oid']}) of cluster {old['system']}, "
             f"and now database {now['database']} (oid {now['oid']}) of cluster {now['system']} answers: "
@@ -425,10 +423,10 @@ class TestMarksThatDoNotFit:
         )
 
     def test_a_renamed_database_is_the_same(self, database: str, last: Position) -> None:
-        content = json.loads(last.content)
-        content["identity"]["database"] = "old name"
+        content = Content.parse(last.content)
+        renamed = replace(content, identity={**content.identity, "database": "old name"})
         origin = source(database, {"orders": {"cursor": "updated_at", "tiebreaker": "id"}})
-        origin.accept("orders", replace(last, content=canonical(content)), origin.content("orders"))
+        origin.accept("orders", replace(last, content=renamed.text), origin.content("orders"))
 
 
 class TestReplay:
@@ -459,8 +457,8 @@ class TestReplay:
         )
 
     def test_another_database(self, database: str, slice_: Slice) -> None:
-        content = json.loads(slice_.content)
-        content["identity"]["system"] = "1"
-        what, step = self.refusal(database, replace(slice_, content=canonical(content)))
+        content = Content.parse(slice_.content)
+        moved = replace(content, identity={**content.identity, "system": "1"})
+        what, step = self.refusal(database, replace(slice_, content=moved.text))
         assert "cluster 1), and now" in what
         assert step == "point `url` back at the first one, so that the slice can be finished"

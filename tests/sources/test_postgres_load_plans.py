@@ -1,6 +1,5 @@
 """What the plans of a first load cost, and what the statements of its parts read."""
 
-import json
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ from tests.sources.loads import STAMP, loader, made, of
 from tests.sources.tables import execute, rows
 
 from penstock.links.postgres.connection import Session
-from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.statements import condition, select
 
 
@@ -70,7 +69,7 @@ class TestStatements:
         slice_ = load.plan()
         assert slice_
         with load.open().reading(slice_) as reading:
-            content = Content.read(json.loads(slice_.content))
+            content = TableContent.parse(slice_.content)
             for part in reading.parts:
                 statement = select(content, condition(content, part)).as_string(None)
                 [[[said]]] = rows(database, f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}")

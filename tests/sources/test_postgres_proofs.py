@@ -6,7 +6,7 @@ import pytest
 from tests.sources.tables import execute, source
 
 from penstock.links.postgres.literals import TableName
-from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.horizon.bodies import assignments
 from penstock.sources.postgres.horizon.proofs import Kept, Leaf, Proof, judged, prove
 from penstock.testing.postgres import PostgresServer
@@ -24,7 +24,7 @@ def stamped(url: str) -> Proof:
 
 def proof_of(url: str, stream: str, **options: object) -> Proof:
     origin = source(url, {stream: options})
-    return prove(origin._session, stream, Content.read(origin.content(stream)))
+    return prove(origin._session, stream, TableContent.read(origin.content(stream)))
 
 
 def trigger(
@@ -214,8 +214,8 @@ class TestStampedByTriggers:
         if what == "MATERIALIZED VIEW":
             execute(plain, "CREATE UNIQUE INDEX ON v (id)")
         origin = source(plain, {"t": {"cursor": "c", "tiebreaker": "id"}})
-        content = {**origin.content("t"), "table": "public.v"}
-        found = prove(origin._session, "v", Content.read(content))
+        content = replace(TableContent.read(origin.content("t")), table=TableName("public", "v"))
+        found = prove(origin._session, "v", content)
         assert found.assumptions == (f"rows come into public.v, a {what.lower()}, in the order of c",)
         assert not found.lockable
 

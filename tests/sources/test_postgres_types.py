@@ -33,7 +33,7 @@ from penstock.lake.pieces import Piece, Span
 from penstock.lake.reading import LakeReader
 from penstock.links.postgres.greeting import SETTINGS
 from penstock.links.postgres.types import known
-from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.content import TableContent, declared
 from penstock.testing.postgres import PostgresServer
 
 
@@ -97,8 +97,8 @@ def differences(columns: Sequence[Column], wanted: Sequence[Sequence[str | None]
 
 def test_every_type_of_the_server_has_a_form(typed: tuple[str, list[Column]]) -> None:
     url, columns = typed
-    content = Content.read(tables.source(url, {"t": {}}).content("t"))
-    bases = {column.name: column.base or column.origin for column in content.columns}
+    content = TableContent.read(tables.source(url, {"t": {}}).content("t"))
+    bases = {column.name: declared(column) for column in content.columns}
     unmapped = [f"{column.type} ({bases[column.name]})" for column in columns if not known(bases[column.name])]
     assert not unmapped, "links/postgres/types.py does not have"
     assert len(columns) > 200

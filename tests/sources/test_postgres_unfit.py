@@ -116,9 +116,11 @@ def test_text_has_them_as_postgres_prints_them(misfits: str) -> None:
 def test_the_content_says_how_it_is_read(misfits: str) -> None:
     streams = {unfit: {"table": "t", "columns": ["id", "c0"], "unfit": unfit} for unfit in ("fail", "null", "text")}
     origin = tables.source(misfits, streams)
-    contents = {unfit: json.loads(json.dumps(origin.content(unfit))) for unfit in streams}
-    assert {unfit: content["unfit"] for unfit, content in contents.items()} == {unfit: unfit for unfit in streams}
-    types = {unfit: content["columns"][1]["type"] for unfit, content in contents.items()}
+    contents = {unfit: origin.content(unfit) for unfit in streams}
+    assert {unfit: content.private["unfit"] for unfit, content in contents.items()} == {
+        unfit: unfit for unfit in streams
+    }
+    types = {unfit: str(content.columns[1].type) for unfit, content in contents.items()}
     assert types == {"fail": "date", "null": "date", "text": "string"}
 
 

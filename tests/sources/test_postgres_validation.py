@@ -1,12 +1,12 @@
 """Each rule that a Postgres stream must keep, by the exact words with which it is refused."""
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from tests.sources.tables import ORDERS, execute, rows, source
 
+from penstock.core.documents import parse
 from penstock.errors import StreamRefused
 from penstock.testing.postgres import PostgresServer
 
@@ -22,9 +22,10 @@ def refusal(url: str, stream: str = "orders", **options: Any) -> tuple[str, str]
     return refused.value.what, refused.value.next_step
 
 
-def content(url: str, stream: str = "orders", **options: Any) -> Mapping[str, Any]:
+def content(url: str, stream: str = "orders", **options: Any) -> dict[str, Any]:
+    """The canonical form of a stream's content."""
     origin = source(url, {stream: options})
-    return origin.content(stream)
+    return parse(origin.content(stream).text)
 
 
 @pytest.fixture
@@ -180,8 +181,8 @@ class TestPermissions:
             "row-level security may hide rows of public.orders from user Read er",
             'ALTER ROLE "Read er" BYPASSRLS; or set `row_security: accept` for what it sees',
         )
-        assert content(reader, **KEYSET, row_security="accept")["row_security"] == "accept"
-        assert content(orders, **KEYSET)["row_security"] == "refuse"
+        assert content(reader, **KEYSET, row_security="accept")["private"]["row_security"] == "accept"
+        assert content(orders, **KEYSET)["private"]["row_security"] == "refuse"
 
 
 class TestTheKey:
@@ -217,7 +218,7 @@ class TestTheKey:
                 "DROP TABLE IF EXISTS t",
                 f"CREATE TABLE t (c {type_} NOT NULL, id int PRIMARY KEY); CREATE INDEX ON t (c, id)",
             )
-            assert content(database, "t", cursor="c", tiebreaker="id")["key"][0]["column"] == "c"
+            assert content(database, "t", cursor="c", tiebreaker="id")["private"]["order"][0]["column"] == "c"
 
     @pytest.mark.parametrize("type_", ["json", "point", "xml", "json[]", "xid"])
     def test_types_without_order(self, database: str, type_: str) -> None:
@@ -351,7 +352,7 @@ class TestTheKey:
             "the tiebreaker id of public.latest may be NULL",
             "read the table behind it, or remove `cursor` to read it whole in every run",
         )
-        assert content(orders, "latest")["kind"] == "refresh"
+        assert content(orders, "latest")["private"]["mode"] == "refresh"
 
     def test_inheriting_tables_are_not_covered_by_an_index(self, orders: str) -> None:
         execute(orders, "CREATE TABLE archived () INHERITS (orders)")
@@ -359,7 +360,7 @@ class TestTheKey:
             "other tables inherit from public.orders, and no unique index covers their rows too",
             "read each table as a stream of its own, or remove `cursor` to read them whole in every run",
         )
-        assert content(orders)["kind"] == "refresh"
+        assert content(orders)["private"]["mode"] == "refresh"
 
     def test_null_cursors(self, orders: str) -> None:
         execute(orders, "INSERT INTO orders (updated_at) VALUES (NULL), (now())")
@@ -371,7 +372,7 @@ class TestTheKey:
         assert refusal(orders, **KEYSET)[0].startswith("2 rows of public.orders have NULL")
         execute(orders, "INSERT INTO orders (updated_at) SELECT NULL FROM generate_series(1, 2000)")
         assert refusal(orders, **KEYSET)[0].startswith("at least 1000 rows of public.orders have NULL")
-        assert content(orders, **KEYSET, nulls="skip")["nulls"] == "skip"
+        assert content(orders, **KEYSET, nulls="skip")["private"]["nulls"] == "skip"
 
 
 class TestTheDocument:
@@ -382,8 +383,7 @@ class TestTheDocument:
             " WHERE datname = current_database()",
         )
         assert content(orders, **KEYSET) == {
-            "kind": "keyset",
-            "table": "public.orders",
+            "format": 2,
             "columns": [
                 {"name": "id", "origin": "bigint", "type": "int64"},
                 {"name": "updated_at", "origin": "timestamp with time zone", "type": "timestamptz"},
@@ -391,22 +391,33 @@ class TestTheDocument:
                 {"name": "amount", "origin": "numeric(12,2)", "type": "decimal(12,2)"},
                 {"name": "payload", "origin": "json", "type": "string"},
             ],
-            "key": [
-                {"column": "updated_at", "type": "timestamp with time zone"},
-                {"column": "id", "type": "bigint"},
-            ],
-            "unique": False,
-            "nulls": "fail",
+            "changes": False,
+            "key": ["id"],
             "filter": None,
-            "unfit": "fail",
-            "row_security": "refuse",
-            "identity": {"system": system, "oid": oid, "database": name_of(orders), "timeline": 1},
+            "identity": {
+                "system": system,
+                "oid": oid,
+                "database": name_of(orders),
+                "timeline": 1,
+                "table": "public.orders",
+            },
+            "private": {
+                "mode": "keyset",
+                "order": [
+                    {"column": "updated_at", "type": "timestamp with time zone"},
+                    {"column": "id", "type": "bigint"},
+                ],
+                "unique": False,
+                "nulls": "fail",
+                "unfit": "fail",
+                "row_security": "refuse",
+            },
         }
 
     def test_a_refresh_has_no_key(self, orders: str) -> None:
         document = content(orders, columns=["status", "id"])
-        assert document["kind"] == "refresh"
-        assert not {"key", "unique", "nulls"} & document.keys()
+        assert document["private"]["mode"] == "refresh"
+        assert not {"order", "unique", "nulls"} & document["private"].keys()
         assert [column["name"] for column in document["columns"]] == ["status", "id"]
 
     def test_a_server_that_does_not_tell_its_identifier(self, orders: str, postgres_server: PostgresServer) -> None:

@@ -16,11 +16,10 @@ from tests.sinks.files.folder import open_sink
 from tests.sources.tables import execute, source
 from tests.sources.test_postgres_keyset import slices
 
-from penstock.core.documents import parse
 from penstock.core.slices import Slice
 from penstock.links.arrow_types import arrow_type
 from penstock.ports import Budget, Writer
-from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.reader import BATCH_BYTES
 
 #: as many as a table can have
@@ -55,7 +54,7 @@ def into_files(folder: Path, slice_: Slice) -> Writer:
 
 
 def into_the_lake(folder: Path, slice_: Slice) -> Writer:
-    columns = pa.schema([(c.name, arrow_type(c.type)) for c in Content.read(parse(slice_.content)).columns])
+    columns = pa.schema([(c.name, arrow_type(c.type)) for c in TableContent.parse(slice_.content).columns])
     return writer_for(table_for(catalog(folder), columns))
 
 

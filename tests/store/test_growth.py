@@ -6,23 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.documents import Json
+from penstock.core.content import Column, Content
 from penstock.core.history import HistoryLimits
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import following
+from penstock.core.types import Plain
 from penstock.errors import StoreRefused
 from penstock.ports import Lease, Store
 from penstock.store import open_store
 from penstock.testing.contracts.store import NOW, deliver, take
 
 #: about 10 kB, as a table of 60 columns has it
-COLUMNS: Json = [{"name": f"column_{number}", "type": "string", "comment": "x" * 120} for number in range(60)]
+WIDE = Content(tuple(Column(f"column_{number}", Plain.STRING, "x" * 120) for number in range(60)))
 
 
-def move(store: Store, lease: Lease, at: Position | None, number: int, content: Json = COLUMNS) -> Position:
+def move(store: Store, lease: Lease, at: Position | None, number: int, content: Content = WIDE) -> Position:
     mark = Mark.of({"key": str(number)})
-    columns = {"columns": content}
-    return deliver(store, lease, following(at, pipeline="shop", stream="orders", upto=mark, content=columns), rows=1)
+    return deliver(store, lease, following(at, pipeline="shop", stream="orders", upto=mark, content=content), rows=1)
 
 
 def test_a_content_is_kept_once_however_many_slices_have_it(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_content_that_nothing_names_any_more_is_removed(tmp_path: Path) -> Non
     with closing(open_store(str(path), limits=HistoryLimits(changes=20))) as store:
         lease, at = take(store), None
         for number in range(60):
-            at = move(store, lease, at, number, [number])
+            at = move(store, lease, at, number, Content((Column(f"c{number}", Plain.INT64),)))
         assert len(store.history("shop", "orders")) == 20
     with closing(sqlite3.connect(path)) as connection:
         left, needed = (

@@ -70,7 +70,7 @@ def test_a_run_that_needs_another_spark_starts_its_own(warm: WarmShop) -> None:
     ran = warm.run("--set", 'spark.config."spark.sql.shuffle.partitions"=7')
     assert ran.code == 0, ran.err
     assert (
-        "does not use the warm worker's Spark and starts its own: `spark.config` differs in spark.sql.shuffle.partitions"
+        "not use the warm worker's Spark and starts its own: `spark.config` differs in spark.sql.shuffle.partitions"
         in ran.err
     )
     warm.renew()

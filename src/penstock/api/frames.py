@@ -15,8 +15,7 @@ from penstock import wiring
 from penstock.api.files import load_file, load_mapping
 from penstock.config import File
 from penstock.config.pipeline_choice import choose_pipeline
-from penstock.core.documents import Document, canonical
-from penstock.core.drift import columns_of, type_of
+from penstock.core.content import Content
 from penstock.core.marks import Mark, Position
 from penstock.core.names import suggest
 from penstock.core.slices import Kind, Slice, following
@@ -73,7 +72,7 @@ class _Stream:
             self._require_stream(source)
             content = source.content(self._stream)
             if after is not None:
-                source.accept(self._stream, Position(0, "", after, canonical(content)), content)
+                source.accept(self._stream, Position(0, "", after, content.text), content)
             slices = list(self._slices(source, content, after))
             if any(slice_.kind is Kind.REFRESH for slice_ in slices):
                 return self._spool(source, content, slices, spool)
@@ -89,11 +88,11 @@ class _Stream:
                 next_step="use one of these streams, or add the stream to the pipeline file",
             )
 
-    def _slices(self, source: Source, content: Document, after: Mark | None) -> Iterator[Slice]:
+    def _slices(self, source: Source, content: Content, after: Mark | None) -> Iterator[Slice]:
         """All rows up to now, in the slices of a run."""
         ceiling = source.ceiling(self._stream, content, uuid.uuid4().hex, after)
         budget = Budget(self._file.pipelines[self._pipeline].slice_bytes, workers=self._workers())
-        last = Position(0, "", after, canonical(content)) if after is not None else None
+        last = Position(0, "", after, content.text) if after is not None else None
         while ceiling is not None:
             mark = last.mark if last else None
             planned = source.plan(self._stream, content, mark, ceiling, budget)
@@ -117,18 +116,18 @@ class _Stream:
         with source.reading(slice_) as reading:
             return Reading(reading.reader, list(reading.parts))
 
-    def _frame_of(self, content: Document, readings: list[Reading]) -> DataFrame:
+    def _frame_of(self, content: Content, readings: list[Reading]) -> DataFrame:
         import pyarrow as pa
 
         from penstock.links.arrow_types import arrow_type
         from penstock.links.spark.frame import frame, frame_schema, job
 
-        schema = pa.schema([pa.field(column["name"], arrow_type(type_of(column))) for column in columns_of(content)])
+        schema = pa.schema([pa.field(column.name, arrow_type(column.type)) for column in content.columns])
         wanted = frame_schema(schema, changes=self._changes)
         return frame(self._spark, job(readings, wanted, changes=self._changes))
 
     def _spool(
-        self, source: Source, content: Document, slices: list[Slice], spool: str | os.PathLike[str] | None
+        self, source: Source, content: Content, slices: list[Slice], spool: str | os.PathLike[str] | None
     ) -> DataFrame:
         """Copy the rows now, while the source keeps its snapshot open."""
         (slice_,) = slices

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from penstock.core.content import Content
 from penstock.core.documents import Document, canonical, digest, parse
 from penstock.core.marks import Mark, Position
 
@@ -100,7 +101,7 @@ def following(
     pipeline: str,
     stream: str,
     upto: Mark | None,
-    content: Document,
+    content: Content,
     kind: Kind = Kind.ROWS,
     plan: Document | None = None,
     spool: str = "",
@@ -112,7 +113,7 @@ def following(
         number=last.number + 1 if last else 1,
         after=last.mark if last else None,
         upto=upto,
-        content=canonical(content),
+        content=content.text,
         previous=last.id if last else "",
         kind=kind,
         plan=canonical(plan or {}),

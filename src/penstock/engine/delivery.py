@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.drift import EVOLVE
 from penstock.core.marks import Position
@@ -66,7 +67,7 @@ class Delivery:
     rows_left: Callable[[], int | None]
     #: the highest place this run reads to; frozen at the first plan
     ceiling: Document | None = None
-    content: Document | None = None
+    content: Content | None = None
     #: Arrow bytes per row of the last slice
     row_bytes: float | None = None
     #: whether the source has put in order what this run needs

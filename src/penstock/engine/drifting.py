@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
-from penstock.core.documents import parse
-from penstock.core.drift import ASIDE, FREEZE, Change, Way, quarantined, said
+from penstock.core.content import Content
+from penstock.core.drift import ASIDE, FREEZE, Change, Way, said
 from penstock.core.messages import Log
 from penstock.core.slices import Slice
 from penstock.errors import StreamRefused
@@ -34,14 +33,14 @@ _COPIED = {
 }
 
 
-def last_content(state: StreamState) -> dict[str, Any] | None:
+def last_content(state: StreamState) -> Content | None:
     """What the last slice was made of."""
-    return parse(state.last.content) if state.last else None
+    return Content.parse(state.last.content) if state.last else None
 
 
 def lines(
-    last: Mapping[str, Any] | None,
-    content: Mapping[str, Any],
+    last: Content | None,
+    content: Content,
     *,
     whole: bool = False,
     dropped: Collection[str] = (),
@@ -50,11 +49,11 @@ def lines(
 
     `whole`: of a full refresh. `dropped`: columns that were not renamed, as the user says.
     """
-    aside = quarantined(content)
+    aside = content.quarantined
     found = []
     for each in said(last, content):
         change = replace(each, perhaps=None) if each.column in dropped else each
-        stays = _COPIED if whole and "drift" not in content else _STAYS
+        stays = _COPIED if whole and content.drift is None else _STAYS
         becomes = _ASIDE if change.column in aside and change.way in _ASIDE else stays
         found.append((change, f"{change}: {becomes[change.way]}"))
     return found
@@ -62,21 +61,21 @@ def lines(
 
 def describe_changes(
     stream: str,
-    last: Mapping[str, Any] | None,
-    content: Mapping[str, Any],
+    last: Content | None,
+    content: Content,
     *,
     whole: bool = False,
     dropped: Collection[str] = (),
 ) -> Iterator[Log]:
     """What a run says when it has begun a slice with other columns than the last."""
     for change, line in lines(last, content, whole=whole, dropped=dropped):
-        put_aside = change.column in quarantined(content)
+        put_aside = change.column in content.quarantined
         yield Log(level="warning" if put_aside else change.level, stream=stream, text=line)
 
 
-def remind(stream: str, content: Mapping[str, Any]) -> Iterator[Log]:
+def remind(stream: str, content: Content) -> Iterator[Log]:
     """What is said in every run as long as values may be put aside."""
-    aside = quarantined(content)
+    aside = content.quarantined
     if aside:
         several = f"{len(aside)} columns do" if len(aside) > 1 else "1 column does"
         text = f"{several} not fit the sink ({', '.join(aside)}): values are put aside in its column {ASIDE}"

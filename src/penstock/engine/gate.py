@@ -9,9 +9,9 @@ Every line between two probe points may be the last one this process executes; w
 from __future__ import annotations
 
 import enum
-import json
 from dataclasses import dataclass
 
+from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.drift import followed, kept
 from penstock.core.marks import Mark, Position
@@ -99,7 +99,7 @@ class Gate(Delivery):
         self,
         state: StreamState,
         mark: Mark | None,
-        content: Document,
+        content: Content,
         kind: Kind,
         plan: Document | None = None,
         *,
@@ -141,7 +141,7 @@ class Gate(Delivery):
                 pipeline=self.pipeline,
                 stream=self.stream,
                 upto=None,
-                content=json.loads(state.last.content),
+                content=Content.parse(state.last.content),
                 kind=Kind.RESET,
             )
             return self.intend(slice_, rows=0)
@@ -194,7 +194,7 @@ class Gate(Delivery):
             self.emit(StepDone(stream=self.stream, step="gather", number=number, rows=planned.rows))
         return planned, digest
 
-    def prepare(self, content: Document, at: Position | None) -> None:
+    def prepare(self, content: Content, at: Position | None) -> None:
         """Let the source put in order what reading on from `at` needs. Only under the lease: it may write."""
         preparing, noticing = capability(self.source, Preparing), capability(self.sink, Noticing)
         for line in preparing.prepare(self.stream, content, at) if preparing else ():
@@ -215,7 +215,7 @@ class Gate(Delivery):
             self.plan(state, Budget(self.slice_bytes, rows=1, look=True))
         return Turn.NOTHING
 
-    def validate(self, state: StreamState) -> Document:
+    def validate(self, state: StreamState) -> Content:
         """What would be read now, once source and sink have agreed to it."""
         content = self.content if self.content is not None else self.source.content(self.stream)
         if state.last and state.last.mark:

@@ -12,8 +12,10 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from penstock.core.content import OtherFormat, check_format
 from penstock.core.documents import digest
 from penstock.core.marks import Mark, Position
+from penstock.errors import StreamRefused
 from penstock.lake import names
 
 #: a property of an adopted table, as long as rows from before are without a number
@@ -221,9 +223,27 @@ class Standing:
     # ------------------------------------------------------------ the chain
 
     def link(self, pipeline: str, stream: str) -> Link | None:
-        """The last slice the table says it holds for a stream."""
+        """The last slice the table says it holds for a stream.
+
+        StreamRefused if another version of penstock landed it.
+        """
         text = self.properties.get(names.chain_property(pipeline, stream))
-        return Link.read(json.loads(text), self.properties) if text else None
+        if not text:
+            return None
+        link = Link.read(json.loads(text), self.properties)
+        try:
+            check_format(link.position.content)
+        except OtherFormat as error:
+            raise StreamRefused(
+                f"slice {link.position.number} in the table at {self.location} was landed by another version of "
+                f"penstock: {error}",
+                next_step="use that version; or name another table with `into` on the stream, and the stream begins "
+                "again there",
+                safe="Nothing was changed: neither the mark nor the table.",
+                pipeline=pipeline,
+                stream=stream,
+            ) from error
+        return link
 
     def links(self) -> Mapping[tuple[str, str], Link]:
         """Every stream that lands here."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
 from penstock.errors import UNTOUCHED, InputError, StreamRefused
@@ -55,13 +56,13 @@ def discover(source: Source) -> Sequence[DiscoveredStream]:
     return discovering.discover()
 
 
-def estimate(source: Source, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
+def estimate(source: Source, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
     """The rows that a run still has before it; unknown where the source cannot tell."""
     estimating = capability(source, Estimating)
     return estimating.remaining(stream, content, after, ceiling) if estimating else Remaining(None)
 
 
-def find_mark(source: Source, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+def find_mark(source: Source, stream: str, content: Content, last: Position | None, to: str) -> Mark | None:
     """The mark for a place that a user names; StreamRefused if the source knows no such places."""
     rewinding = capability(source, Rewinding)
     if rewinding is None:
@@ -73,13 +74,13 @@ def find_mark(source: Source, stream: str, content: Document, last: Position | N
     return rewinding.mark_at(stream, content, last, to)
 
 
-def explain_source(source: Source, stream: str, content: Document) -> Sequence[Remark]:
+def explain_source(source: Source, stream: str, content: Content) -> Sequence[Remark]:
     """What the source has to say about a stream."""
     explaining = capability(source, ExplainingSource)
     return explaining.explain(stream, content) if explaining else ()
 
 
-def explain_sink(sink: Sink, stream: StreamInfo, content: Document) -> Sequence[Remark]:
+def explain_sink(sink: Sink, stream: StreamInfo, content: Content) -> Sequence[Remark]:
     """What the sink has to say about a stream."""
     explaining = capability(sink, ExplainingSink)
     return explaining.explain(stream, content) if explaining else ()

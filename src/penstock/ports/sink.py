@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from penstock.core.documents import Document
+from penstock.core.content import Content
 from penstock.core.marks import Position
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Receipt, Slice
@@ -49,7 +49,7 @@ class Sink(Protocol):
         """
         ...
 
-    def check(self, stream: StreamInfo, content: Document) -> None:
+    def check(self, stream: StreamInfo, content: Content) -> None:
         """StreamRefused if this sink cannot take the stream as configured (a partition column that is missing)."""
         ...
 
@@ -85,7 +85,7 @@ class Sink(Protocol):
 class ExplainingSink(Protocol):
     """A sink that can say where a stream lands and what holds there."""
 
-    def explain(self, stream: StreamInfo, content: Document) -> Sequence[Remark]:
+    def explain(self, stream: StreamInfo, content: Content) -> Sequence[Remark]:
         """Where the stream lands and what holds there, what does not, and what would be better."""
         ...
 

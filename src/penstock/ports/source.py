@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Part, Slice
@@ -165,23 +166,23 @@ class Source(Protocol):
         """
         ...
 
-    def content(self, stream: str) -> Document:
+    def content(self, stream: str) -> Content:
         """Validate the stream and say what would be read now: schema, columns, filter, key, identity.
 
         StreamRefused, with the reason and the next step, before anything is read. The same configuration
-        and the same table give the same document in every process. `columns` lists what is shipped, each
-        with its `name` and its `arrow` type as pyarrow prints it; `drift` is not the source's to say.
+        and the same table give the same content in every process. `shape` and `drift` are not the source's to
+        set.
         """
         ...
 
-    def accept(self, stream: str, last: Position, content: Document) -> None:
+    def accept(self, stream: str, last: Position, content: Content) -> None:
         """Check that a stored position fits what would be read now.
 
         StreamRefused if the mark is malformed, or was made under another key or by another database.
         """
         ...
 
-    def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
+    def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
         """The highest place this run will read to, frozen for the run; None: there is nothing to read.
 
         `after` is where the stream is: its mark may hold what was known when it was made. A ceiling whose `held` is
@@ -191,7 +192,7 @@ class Source(Protocol):
         ...
 
     def plan(
-        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
         """The next slice after a mark, within ceiling and budget; None: nothing new. Writes nothing."""
         ...
@@ -228,7 +229,7 @@ class Discovering(Protocol):
 class ExplainingSource(Protocol):
     """A source that can say what holds for a stream and what does not."""
 
-    def explain(self, stream: str, content: Document) -> Sequence[Remark]:
+    def explain(self, stream: str, content: Content) -> Sequence[Remark]:
         """What holds for this stream as it is configured, what does not, and what would be better."""
         ...
 
@@ -237,7 +238,7 @@ class ExplainingSource(Protocol):
 class Estimating(Protocol):
     """A source that can say how many rows a run still has before it."""
 
-    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
+    def remaining(self, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
         """What a run still has before it after a mark. Cheap: estimated where counting would read rows."""
         ...
 
@@ -246,7 +247,7 @@ class Estimating(Protocol):
 class Rewinding(Protocol):
     """A source that can go back to a place that a user names."""
 
-    def mark_at(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+    def mark_at(self, stream: str, content: Content, last: Position | None, to: str) -> Mark | None:
         """The mark for a place that a user names (a number, a time); None: the beginning.
 
         Also where `accept` would refuse `last`: going elsewhere may be the way out (rows that are gone by retention).
@@ -259,7 +260,7 @@ class Rewinding(Protocol):
 class Preparing(Protocol):
     """A source that has something to put in order before it is read."""
 
-    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+    def prepare(self, stream: str, content: Content, last: Position | None) -> Sequence[str]:
         """Put in order what reading needs, once in a run, under the lease and before its first plan.
 
         A lake's reader registers itself and has rows without a place in the order stamped. Returns what was done
@@ -287,7 +288,7 @@ class Gathering(Protocol):
     """A source whose next mark is known only after reading: it reads ahead into a spool."""
 
     def gather(
-        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget, spool: Spool
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget, spool: Spool
     ) -> Planned | None:
         """Read ahead into the spool and plan the slice from it; None: nothing new. Under the lease, before the intent.
 

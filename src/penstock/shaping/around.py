@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from penstock.core.documents import Document, canonical, parse
+from penstock.core.content import Content
+from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Slice
 from penstock.ports import (
@@ -54,14 +55,14 @@ class Around:
             raise RuntimeError(f"the source inside is not {wanted.__name__}: ask with `capability` first")
         return found
 
-    def own(self, content: Document) -> Document:
+    def own(self, content: Content) -> Content:
         """A content as the source inside gave it."""
         raise NotImplementedError
 
     def own_position(self, last: Position) -> Position:
-        content = parse(last.content)
+        content = Content.parse(last.content)
         own = self.own(content)
-        return last if own is content else replace(last, content=canonical(own))
+        return last if own is content else replace(last, content=own.text)
 
     def connect(self) -> None:
         self.source.connect()
@@ -72,43 +73,43 @@ class Around:
     def discover(self) -> Sequence[DiscoveredStream]:
         return self.inside(Discovering).discover()
 
-    def content(self, stream: str) -> Document:
+    def content(self, stream: str) -> Content:
         return self.source.content(stream)
 
-    def accept(self, stream: str, last: Position, content: Document) -> None:
+    def accept(self, stream: str, last: Position, content: Content) -> None:
         self.source.accept(stream, self.own_position(last), self.own(content))
 
-    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+    def prepare(self, stream: str, content: Content, last: Position | None) -> Sequence[str]:
         return self.inside(Preparing).prepare(stream, self.own(content), self.own_position(last) if last else None)
 
     def advanced(self, stream: str, position: Position) -> None:
         self.inside(Releasing).advanced(stream, self.own_position(position))
 
-    def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
+    def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
         return self.source.ceiling(stream, self.own(content), run, after)
 
     def plan(
-        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
         return self.source.plan(stream, self.own(content), after, ceiling, budget)
 
-    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
+    def remaining(self, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
         return self.inside(Estimating).remaining(stream, self.own(content), after, ceiling)
 
-    def explain(self, stream: str, content: Document) -> Sequence[Remark]:
+    def explain(self, stream: str, content: Content) -> Sequence[Remark]:
         return self.inside(ExplainingSource).explain(stream, self.own(content))
 
     def gather(
-        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget, spool: Spool
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget, spool: Spool
     ) -> Planned | None:
         return self.inside(Gathering).gather(stream, self.own(content), after, ceiling, budget, spool)
 
     def reading(self, slice_: Slice) -> AbstractContextManager[Reading]:
-        content = parse(slice_.content)
+        content = Content.parse(slice_.content)
         own = self.own(content)
-        return self.source.reading(slice_ if own is content else replace(slice_, content=canonical(own)))
+        return self.source.reading(slice_ if own is content else replace(slice_, content=own.text))
 
-    def mark_at(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+    def mark_at(self, stream: str, content: Content, last: Position | None, to: str) -> Mark | None:
         return self.inside(Rewinding).mark_at(stream, self.own(content), self.own_position(last) if last else None, to)
 
     def describe(self, mark: Mark | None) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from penstock.core.drift import reads, type_of
+from penstock.core.content import Content
 from penstock.ports import Remark
 from penstock.shaping.rules import Rules
 from penstock.shaping.types import family
@@ -17,25 +16,25 @@ _STRINGS = frozenset(
 )
 
 
-def become_strings(content: Mapping[str, Any], also: Sequence[str] = ()) -> list[Remark]:
+def become_strings(content: Content, also: Sequence[str] = ()) -> list[Remark]:
     """Say which columns are strings in the sink and something else at the source.
 
     `also`: families of types that this sink holds as strings.
     """
     found = [
-        f"{column['name']} ({column['origin']})"
-        for column in reads(content)
-        if column.get("origin")
-        and family(type_of(column)) in ("text", *also)
-        and re.sub(r"\(.*\)", "", str(column["origin"])) not in _STRINGS
+        f"{column.name} ({column.origin})"
+        for column in content.reads
+        if column.origin
+        and family(column.type) in ("text", *also)
+        and re.sub(r"\(.*\)", "", column.origin) not in _STRINGS
     ]
     return [Remark("gap", f"strings here, of another type at the source: {', '.join(found)}")] if found else []
 
 
-def rows_that_stay(content: Mapping[str, Any]) -> list[Remark]:
+def rows_that_stay(content: Content) -> list[Remark]:
     """Say, of a sink that keeps one row for each key, what becomes of a row that no longer meets the filter."""
-    rules = Rules.of(dict(content))
-    if not content.get("filter") and (rules is None or rules.where is None):
+    rules = Rules.of(content)
+    if not content.filter and (rules is None or rules.where is None):
         return []
     text = "a row that no longer meets `where` after an update is not delivered: its last version stays"
     return [Remark("gap", text)]

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from penstock.core.documents import Document, parse
-from penstock.core.drift import own
+from penstock.core.content import Content
 from penstock.core.slices import Slice
 from penstock.ports import Reading
 from penstock.shaping.around import Around
@@ -21,12 +20,12 @@ from penstock.shaping.fitting import Fitted
 class Drifting(Around):
     """The same streams as those of the source inside, with the columns that the sink has."""
 
-    def own(self, content: Document) -> Document:
-        return own(content)
+    def own(self, content: Content) -> Content:
+        return content.undrifted
 
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:
-        content = parse(slice_.content)
+        content = Content.parse(slice_.content)
         with super().reading(slice_) as reading:
-            drifts = "drift" in content
+            drifts = content.drift is not None
             yield replace(reading, reader=Fitted.of(reading.reader, content)) if drifts else reading

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
-from penstock.core.drift import type_of
+from penstock.core.content import Column
 from penstock.core.types import Plain
 from penstock.lake.filtering import Filter, read_filter
 from penstock.lake.forms import NoForm, iceberg_type
@@ -42,18 +41,18 @@ class Where:
         return batch.filter(pc.fill_null(mask, False))
 
 
-def bound(where: str, columns: Sequence[Mapping[str, Any]]) -> Where:
+def bound(where: str, columns: Sequence[Column]) -> Where:
     """A filter for columns as a content lists them; StreamRefused if it is not one, or does not fit them."""
     ids = count(1)
     fields = []
     for column in columns:
-        if type_of(column) is Plain.UUID:
+        if column.type is Plain.UUID:
             continue  # sixteen bytes, which nobody writes
         try:
-            form = iceberg_type(type_of(column), ids)
+            form = iceberg_type(column.type, ids)
         except NoForm:
             continue  # a type that nothing can be compared with
-        fields.append(NestedField(next(ids), column["name"], form, required=False))
+        fields.append(NestedField(next(ids), column.name, form, required=False))
     schema = Schema(*fields)
     filter_ = read_filter(where, schema)
     return Where(filter_, {name: travelling(schema.find_type(name)) for name in filter_.columns})

@@ -6,11 +6,12 @@ aside as text in one column. Imports pyarrow only when a part is opened.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock.core.drift import ASIDE, columns_of, quarantined, type_of
+from penstock.core.content import Content
+from penstock.core.drift import ASIDE
 from penstock.core.slices import Part
 from penstock.core.types import Type, is_nested
 from penstock.core.widening import widens
@@ -36,9 +37,8 @@ class Fitted:
     aside: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, reader: Reader, content: Mapping[str, Any]) -> Fitted:
-        columns = tuple((column["name"], type_of(column)) for column in columns_of(content))
-        return cls(reader, columns, quarantined(content))
+    def of(cls, reader: Reader, content: Content) -> Fitted:
+        return cls(reader, tuple((column.name, column.type) for column in content.columns), content.quarantined)
 
     def open(self, part: Part) -> pa.RecordBatchReader:
         """The part's rows; the reader inside is let go of together with this one."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import parse
+from penstock.core.content import Content
 from penstock.core.slices import Part
 from penstock.errors import StreamFailed
 from penstock.links.pipe import nulled
@@ -49,7 +49,7 @@ class Shaping:
     def __init__(self, reader: ShapedReader, given: pa.Schema) -> None:
         import pyarrow as pa
 
-        rules = Rules.of(parse(reader.content))
+        rules = Rules.of(Content.parse(reader.content))
         assert rules is not None
         self._rules = rules
         self._stream = reader.stream

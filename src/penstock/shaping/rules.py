@@ -8,24 +8,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.core.documents import Document
-from penstock.core.drift import type_of
+from penstock.core.content import Column, Content
 from penstock.core.names import did_you_mean
 from penstock.core.types import Plain, Type
 from penstock.errors import StreamRefused
 from penstock.shaping.options import RESERVED, Shape
-from penstock.shaping.types import CASTS, castable, family
-from penstock.shaping.types import type_of as named
-
-#: the key of a content under which it says what its columns were made by
-KEY = "shape"
-#: what says at a column where it comes from: of no meaning once its values are others
-_ORIGIN = ("origin", "base")
-
-Column = Mapping[str, Any]
+from penstock.shaping.types import CASTS, castable, family, type_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +35,19 @@ class Rules:
     salt: str | None
     mask: Mapping[str, str]
 
-    def columns(self) -> list[dict[str, Any]]:
+    def columns(self) -> tuple[Column, ...]:
         """What is delivered, as a content lists it."""
-        known = {column["name"]: column for column in self.reads}
-        return [{**self._column(known[old]), "name": new} for old, new in self.names]
+        known = {column.name: column for column in self.reads}
+        return tuple(self._column(known[old], new) for old, new in self.names)
 
-    def _column(self, column: Column) -> Column:
-        name = column["name"]
-        if name in self.hash or self.mask.get(name, "null") != "null":
-            type_: Type = Plain.STRING
-        elif name in self.cast:
-            type_ = named(self.cast[name])
-        else:
-            return column
-        return {key: value for key, value in column.items() if key not in _ORIGIN} | {"type": str(type_)}
+    def _column(self, column: Column, name: str) -> Column:
+        old = column.name
+        if old in self.hash or self.mask.get(old, "null") != "null":
+            return Column(name, Plain.STRING)
+        # Where it comes from means nothing once its values are others.
+        return Column(name, type_of(self.cast[old])) if old in self.cast else replace(column, name=name)
 
-    def around(self, content: Document) -> Document:
+    def around(self, content: Content) -> Content:
         """The source's content with these rules."""
         rules = {
             "where": self.where,
@@ -69,18 +57,18 @@ class Rules:
             "salt": self.salt,
             "mask": dict(self.mask),
             "names": [list(pair) for pair in self.names],
-            "reads": [dict(column) for column in self.reads],
+            "reads": [column.document() for column in self.reads],
         }
-        return {**content, "columns": self.columns(), KEY: rules}
+        return replace(content, columns=self.columns(), shape=rules)
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> Rules | None:
+    def of(cls, content: Content) -> Rules | None:
         """The rules of a content; None: it has none."""
-        said = content.get(KEY)
+        said: Any = content.shape
         if said is None:
             return None
         return cls(
-            reads=tuple(said["reads"]),
+            reads=tuple(map(Column.of, said["reads"])),
             names=tuple((old, new) for old, new in said["names"]),
             where=said["where"],
             cast=said["cast"],
@@ -91,12 +79,10 @@ class Rules:
         )
 
 
-def own(content: Document) -> Document:
+def own(content: Content) -> Content:
     """A content as the source gave it."""
-    if KEY not in content:
-        return content
-    said: Any = content[KEY]
-    return {name: value for name, value in content.items() if name != KEY} | {"columns": said["reads"]}
+    rules = Rules.of(content)
+    return content if rules is None else replace(content, columns=rules.reads, shape=None)
 
 
 def salt_digest(salt: str) -> str:
@@ -107,15 +93,15 @@ def salt_digest(salt: str) -> str:
 # ---------------------------------------------------------------- against a source's columns
 
 
-def resolved(stream: str, shape: Shape, content: Mapping[str, Any]) -> Rules:
+def resolved(stream: str, shape: Shape, content: Content) -> Rules:
     """A shape for a source's content; StreamRefused if it does not fit its columns."""
-    columns = [column for column in content["columns"] if column["name"] not in RESERVED]
-    check = _Check(stream, shape, {column["name"]: type_of(column) for column in columns})
+    columns = [column for column in content.columns if column.name not in RESERVED]
+    check = _Check(stream, shape, {column.name: column.type for column in columns})
     check.names_are_known()
     check.types_fit()
     names = check.delivered()
     return Rules(
-        reads=tuple(content["columns"]),
+        reads=content.columns,
         names=names,
         where=shape.where,
         cast=shape.cast,
@@ -176,7 +162,7 @@ class _Check:
     def _after_cast(self, name: str) -> str | None:
         """The family of what a column is when it is hashed or masked."""
         type_ = self.shape.cast.get(name)
-        return family(named(type_) if type_ else self.types[name])
+        return family(type_of(type_) if type_ else self.types[name])
 
     def delivered(self) -> tuple[tuple[str, str], ...]:
         shape = self.shape

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from penstock.core.documents import Document, canonical, parse
-from penstock.core.drift import columns_of, type_of
+from penstock.core.content import Content
+from penstock.core.documents import Document, canonical
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Slice
 from penstock.errors import PenstockError, StreamRefused
@@ -51,7 +51,7 @@ class Shaped(Around):
         """Shapes have something to explain and to check, whatever the source inside can do."""
         return (bool(self._shapes) and wanted in (ExplainingSource, Preparing)) or super().has_capability(wanted)
 
-    def own(self, content: Document) -> Document:
+    def own(self, content: Content) -> Content:
         return own(content)
 
     # ------------------------------------------------------------ the streams
@@ -77,15 +77,15 @@ class Shaped(Around):
             content = self.source.content(stream)
         except PenstockError:
             return {}  # a broken stream is listed too; `content` says what is wrong with it
-        types = {column["name"]: type_of(column) for column in columns_of(content)}
+        types = {column.name: column.type for column in content.columns}
         return {name: name in types and tells_apart(types[name], shape.cast[name]) for name in cast}
 
-    def content(self, stream: str) -> Document:
+    def content(self, stream: str) -> Content:
         content = super().content(stream)
         shape = self._shapes.get(stream)
         return content if shape is None else resolved(stream, shape, content).around(content)
 
-    def explain(self, stream: str, content: Document) -> Sequence[Remark]:
+    def explain(self, stream: str, content: Content) -> Sequence[Remark]:
         inside = super().has_capability(ExplainingSource)
         said = list(super().explain(stream, content)) if inside else []
         rules = Rules.of(content)
@@ -102,7 +102,7 @@ class Shaped(Around):
 
     # ------------------------------------------------------------ planning
 
-    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+    def prepare(self, stream: str, content: Content, last: Position | None) -> Sequence[str]:
         rules = Rules.of(content)
         if rules is not None:
             # Before anything is written: what is refused later would leave it behind.
@@ -111,7 +111,7 @@ class Shaped(Around):
         return [*done, *_salt_changed(rules, last)]
 
     def plan(
-        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
         planned = super().plan(stream, content, after, ceiling, budget)
         rules = Rules.of(content)
@@ -122,13 +122,13 @@ class Shaped(Around):
         return replace(planned, rows=None)
 
     def gather(
-        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget, spool: Spool
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget, spool: Spool
     ) -> Planned | None:
         planned = super().gather(stream, content, after, ceiling, budget, spool)
         rules = Rules.of(content)
         return planned if planned is None or rules is None or rules.where is None else replace(planned, rows=None)
 
-    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
+    def remaining(self, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
         """Rows to read: how many of them the filter lets through is not known before."""
         left = super().remaining(stream, content, after, ceiling)
         rules = Rules.of(content)
@@ -137,7 +137,7 @@ class Shaped(Around):
     def _check_filter(self, stream: str, rules: Rules) -> None:
         if rules.where is None:
             return
-        asked = canonical([rules.where, [dict(column) for column in rules.reads]])
+        asked = canonical([rules.where, [column.document() for column in rules.reads]])
         if asked in self._fine:
             return
         from penstock.shaping.filtering import bound
@@ -153,7 +153,7 @@ class Shaped(Around):
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:
         with super().reading(slice_) as reading:
-            rules = Rules.of(parse(slice_.content))
+            rules = Rules.of(Content.parse(slice_.content))
             yield reading if rules is None else replace(reading, reader=self._reader(reading.reader, slice_, rules))
 
     def _reader(self, reader: Reader, slice_: Slice, rules: Rules) -> ShapedReader:
@@ -177,7 +177,7 @@ class Shaped(Around):
 
 def _salt_changed(rules: Rules | None, last: Position | None) -> list[str]:
     """Digests before and after a change of salt cannot be compared: said in each run until a slice has the new one."""
-    before = Rules.of(parse(last.content)) if last else None
+    before = Rules.of(Content.parse(last.content)) if last else None
     if rules is None or before is None or rules.salt is None or before.salt in (None, rules.salt):
         return []
     return ["the salt has changed: from now on the same value has another digest than those that were delivered before"]

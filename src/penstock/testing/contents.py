@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.core.types import Type
+from penstock.core.content import Column, Content
+from penstock.core.types import Type, parse_type
 from penstock.links.arrow_types import type_of
 
 
@@ -13,6 +14,11 @@ def types_of(schema: pa.Schema) -> list[tuple[str, Type]]:
     return [(field.name, type_of(field.type)) for field in schema]
 
 
-def columns_of(schema: pa.Schema) -> list[dict[str, str]]:
+def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
     """Each column as a content lists it."""
-    return [{"name": name, "type": str(type_)} for name, type_ in types_of(schema)]
+    return tuple(Column(name, type_) for name, type_ in types_of(schema))
+
+
+def content(**types: str) -> Content:
+    """A content of columns, each with its type in its string form."""
+    return Content(tuple(Column(name, parse_type(type_)) for name, type_ in types.items()))

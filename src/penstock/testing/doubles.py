@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.content import Column, Content
 from penstock.core.documents import Document, canonical, parse
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Part, Receipt, Slice
+from penstock.core.types import Plain
 from penstock.errors import PenstockError, StreamFailed, StreamRefused
 from penstock.links.pipe import carry
 from penstock.ports import Budget, DiscoveredStream, Planned, Reader, Reading, Remaining, Remark, StreamInfo, Writer
@@ -125,38 +127,38 @@ class MemorySource:
         columns = tuple((name, "int64") for name in ("place", "key", "version"))
         return [DiscoveredStream(name, "list", columns, ("key",), rows.arrived) for name, rows in self.streams.items()]
 
-    def content(self, stream: str) -> Document:
-        columns = [{"name": name, "type": "int64"} for name in ("place", "key", "version")]
-        return {"identity": self.identity, "columns": columns}
+    def content(self, stream: str) -> Content:
+        columns = tuple(Column(name, Plain.INT64) for name in ("place", "key", "version"))
+        return Content(columns, identity={"source": self.identity})
 
-    def accept(self, stream: str, last: Position, content: Document) -> None:
-        if parse(last.content)["identity"] != content["identity"]:
+    def accept(self, stream: str, last: Position, content: Content) -> None:
+        if Content.parse(last.content).identity != content.identity:
             raise StreamRefused("another source", next_step="use the source the mark was made from", stream=stream)
 
-    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+    def prepare(self, stream: str, content: Content, last: Position | None) -> Sequence[str]:
         self.prepared.append((stream, last.mark if last else None))
         return ()
 
     def advanced(self, stream: str, position: Position) -> None:
         self.released.append((stream, position.number, position.mark))
 
-    def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
+    def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
         return {"place": self.streams[stream].arrived} if self.streams[stream].arrived else None
 
     def plan(
-        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
         at, top = _place(after), ceiling["place"]
         assert isinstance(top, int)
         upto = min(top, at + self.most, at + (budget.rows if budget.rows is not None else self.most))
         return Planned(Mark.of({"place": upto}), rows=upto - at, exact=True) if upto > at else None
 
-    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
+    def remaining(self, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
         top = ceiling["place"]
         assert isinstance(top, int)
         return Remaining(top - _place(after), exact=True)
 
-    def explain(self, stream: str, content: Document) -> Sequence[Remark]:
+    def explain(self, stream: str, content: Content) -> Sequence[Remark]:
         return [Remark("guarantee", "every place is read once, in order")]
 
     @contextmanager
@@ -168,7 +170,7 @@ class MemorySource:
         ]
         yield Reading(_MemoryReader(self.streams[slice_.stream]), parts)
 
-    def mark_at(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+    def mark_at(self, stream: str, content: Content, last: Position | None, to: str) -> Mark | None:
         at = _place(last.mark if last else None)
         if not (to.isascii() and to.isdigit()):
             raise StreamRefused(f"{to!r} is not a place", next_step=f"give a number from 0 to {at}", stream=stream)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.content import Content
 from penstock.core.documents import Document, canonical, digest, parse
 from penstock.core.marks import Mark, Position
 from penstock.core.outcome import Outcome
@@ -39,7 +40,7 @@ class GatheringSource(MemorySource):
         self.spools = spools
 
     def gather(
-        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget, spool: Spool
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget, spool: Spool
     ) -> Planned | None:
         planned = self.plan(stream, content, after, ceiling, budget)
         if planned is None:
@@ -168,7 +169,7 @@ class SealedSink:
     def begin_run(self, streams: Sequence[StreamInfo]) -> Mapping[str, Collection[str]]:
         return {}
 
-    def check(self, stream: StreamInfo, content: Document) -> None:
+    def check(self, stream: StreamInfo, content: Content) -> None:
         return None
 
     def held(self, stream: str) -> Held | None:

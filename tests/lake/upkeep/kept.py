@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from penstock.core.documents import Document, canonical, parse
+from penstock.core.content import Content
+from penstock.core.documents import canonical, parse
 from penstock.core.messages import Eof, Message
 from penstock.core.slices import Part, Slice
 from penstock.engine import Engine, Settings
@@ -59,9 +60,8 @@ class Changes(MemorySource):
     def __init__(self, rows: Rows, most: int) -> None:
         super().__init__({"s": rows}, most=most)
 
-    def content(self, stream: str) -> Document:
-        columns = [{"name": name, "type": "int64"} for name in ("place", "key", "version")]
-        return {**super().content(stream), "columns": columns, "changes": True}
+    def content(self, stream: str) -> Content:
+        return replace(super().content(stream), changes=True)
 
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:

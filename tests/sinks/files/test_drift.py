@@ -11,9 +11,10 @@ from penstock.core.slices import Kind
 from penstock.errors import StreamRefused
 from penstock.ports import Context, NoProbe, StreamInfo
 from penstock.sinks.files import FilesSink, Options, StreamOptions, build
+from penstock.testing.contents import content
 
-BEFORE = {"columns": [{"name": "id", "type": "int64"}, {"name": "at", "type": "date"}]}
-NOW = {"columns": [{"name": "id", "type": "int64"}, {"name": "day", "type": "date"}]}
+BEFORE = content(id="int64", at="date")
+NOW = content(id="int64", day="date")
 
 
 def sink(folder: Path, **stream: object) -> FilesSink:

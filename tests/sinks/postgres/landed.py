@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from penstock.core.documents import Document
+from penstock.core.content import Content
 from penstock.core.marks import Mark, Position
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, following
@@ -73,7 +73,7 @@ class Landed:
             db.execute(statement.encode())
 
 
-def content_of(schema: pa.Schema) -> Document:
+def content_of(schema: pa.Schema) -> Content:
     """As the lake's source says it: the column that tells deletes from others is not listed."""
-    columns = [column for column in columns_in(schema) if column["name"] != CHANGE]
-    return {"columns": columns, "changes": CHANGE in schema.names}
+    columns = tuple(column for column in columns_in(schema) if column.name != CHANGE)
+    return Content(columns, changes=CHANGE in schema.names)

@@ -25,7 +25,7 @@ from tests.sinks.postgres.landed import STREAM, Landed, content_of
 from penstock.core.marks import Mark
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Part, following
-from penstock.errors import ConnectionFailed, PenstockError, StreamStopped
+from penstock.errors import ConnectionFailed, PenstockError, StreamRefused, StreamStopped
 
 GOOD = pa.table({"id": [1, 2], "note": ["a", "b"]})
 TABLE = "CREATE TABLE orders (id bigint PRIMARY KEY, note text)"
@@ -273,6 +273,25 @@ def test_18_a_ledger_that_was_altered(database: str, how: str) -> None:
     then = "put back what was there, or begin anew: penstock state recover FILE --stream orders"
     said = "the ledger in penstock_sink was altered: it does not say what penstock has written"
     assert refusal(orders) == (said, then, 1)
+    assert len(orders.rows()) == 2
+
+
+def test_18_a_ledger_of_another_version(database: str) -> None:
+    """The content of the commit before this form, which had no version."""
+    orders = Landed(database)
+    orders.deliver(GOOD)
+    orders.run("UPDATE penstock_sink.ledger SET content = (content::jsonb - 'format')::text")
+    before = orders.rows("SELECT * FROM penstock_sink.ledger")
+    with closing(orders.sink) as sink:
+        for ask in (sink.held, sink.recover):
+            with pytest.raises(StreamRefused) as refused:
+                ask("orders")
+            what, safe, step = str(refused.value).split("\n")
+            said = "shop/orders: the ledger in penstock_sink was written by another version of penstock: slice 1: "
+            assert what == f"{said}its format is 1, this penstock reads 2"
+            assert safe == "Nothing was changed: neither the mark nor the table."
+            assert "name another `own_schema` of the sink and another table with `into`" in step
+    assert orders.rows("SELECT * FROM penstock_sink.ledger") == before
     assert len(orders.rows()) == 2
 
 

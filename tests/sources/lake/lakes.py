@@ -15,6 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 
+from penstock.core.content import Column, Content
 from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Part, Slice, following
@@ -73,16 +74,13 @@ class Lake:
         table: str = "orders",
         changes: bool = False,
         key: Sequence[str] = (),
-        columns: Sequence[dict[str, str]] | None = None,
+        columns: tuple[Column, ...] | None = None,
         probe: Probe | None = None,
         **options: Any,
     ) -> None:
         """One slice, as the sink lands it; each table is one part."""
         rows = parts[0].drop_columns(["_change"]) if changes else parts[0]
-        content: Document = {
-            "columns": list(columns or columns_in(rows.schema)),
-            "changes": changes,
-        }
+        content = Content(columns or columns_in(rows.schema), changes=changes)
         keyed = {"mode": "merge", "key": tuple(key)} if key else {}
         streams = {table: lake_sink.StreamOptions.model_validate({**keyed, **options})}
         sink = lake_sink.build(lake_sink.Options(namespace=self.namespace), streams, self.context("in", probe))
@@ -201,7 +199,7 @@ class Reader:
     def source(self) -> lake_source.LakeSource:
         return self.lake.source(self.pipeline, **self.options)
 
-    def begin(self, source: Source) -> tuple[Document, Document | None]:
+    def begin(self, source: Source) -> tuple[Content, Document | None]:
         """What the engine asks before the first plan."""
         content = source.content(self.stream)
         if self.last and self.last.mark:
@@ -217,7 +215,7 @@ class Reader:
         assert ceiling is not None
         return self._next(source, content, ceiling, budget)
 
-    def _next(self, source: Source, content: Document, ceiling: Document, budget: Budget) -> Slice | None:
+    def _next(self, source: Source, content: Content, ceiling: Document, budget: Budget) -> Slice | None:
         planned = source.plan(self.stream, content, self.last.mark if self.last else None, ceiling, budget)
         if planned is None:
             return None

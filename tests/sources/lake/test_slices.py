@@ -103,7 +103,7 @@ def test_deletes_leave_as_deletes(tmp_path: Path) -> None:
     rows = orders(1, 3).append_column("_change", pa.array(["upsert", "delete", "upsert"]))
     lake.land(rows, changes=True)
     source = lake.source()
-    assert source.content("orders")["changes"] is True
+    assert source.content("orders").changes is True
     (read,) = lake.reader().run()
     assert read.schema.names == ["id", "note", "_change"]
     assert read.select(["id", "_change"]).to_pylist() == [

@@ -11,6 +11,7 @@ from time import sleep
 import pytest
 from tests.sources.lake.lakes import Lake, Reader, orders
 
+from penstock.core.content import Content
 from penstock.core.slices import Kind, following
 from penstock.errors import PenstockError, StreamRefused, StreamStopped
 from penstock.lake import names
@@ -103,7 +104,7 @@ def test_a_start_below_the_floor_is_refused_as_long_as_nothing_was_read(lake: La
 def test_a_reader_below_the_floor_stops_with_the_count(lake: Lake) -> None:
     reader = lake.reader(start=1)
     reader.last = following(
-        None, pipeline="out", stream="orders", upto=mark_of(lake.standing().uuid, 1), content={}
+        None, pipeline="out", stream="orders", upto=mark_of(lake.standing().uuid, 1), content=Content(())
     ).position
     source = reader.source()
     source.prepare("orders", source.content("orders"), reader.last)

@@ -17,7 +17,6 @@ from penstock.cli.shared.inspection import (
     problem_document,
 )
 from penstock.config import File
-from penstock.core.drift import reads
 from penstock.core.exits import worst
 from penstock.errors import PenstockError, StreamRefused
 from penstock.ports import explain_sink, explain_source
@@ -94,7 +93,7 @@ def _stream(at: PipelineInspection, seen: StreamInspection, status: Mapping[str,
         "kind": info.kind.value,
         "order": list(info.order),
         "primary_key": list(info.primary_key),
-        "columns": [column["name"] for column in reads(content)] if content is not None else [],
+        "columns": [column.name for column in content.reads] if content is not None else [],
         "drift": seen.drift,
         "skipped": info.skipped,
         "slice": state["slice"] if state else 0,

@@ -21,6 +21,7 @@ from penstock.cli.shared.inspection import (
 )
 from penstock.cli.shared.render import count, size
 from penstock.config import File
+from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.exits import worst
 from penstock.core.marks import Mark
@@ -110,7 +111,7 @@ def _open(at: PipelineInspection, seen: StreamInspection) -> dict[str, Any] | No
 
 
 def _plan_slices(
-    at: PipelineInspection, seen: StreamInspection, content: Document, most: int, found: dict[str, Any]
+    at: PipelineInspection, seen: StreamInspection, content: Content, most: int, found: dict[str, Any]
 ) -> None:
     """Add the next slices after the mark, or after the open slice or requested reset."""
     name, state = seen.info.name, seen.state

@@ -15,7 +15,7 @@ from penstock import wiring
 from penstock.cli.shared.engine_run import mark_describer
 from penstock.cli.shared.status_document import pipeline_document
 from penstock.config import File
-from penstock.core.documents import Document, parse
+from penstock.core.content import Content
 from penstock.core.drift import EVOLVE, followed
 from penstock.core.names import suggest
 from penstock.core.slices import Kind
@@ -66,7 +66,7 @@ class StreamInspection:
     info: StreamInfo
     state: StreamState
     #: the content that would be read now; None if the stream is skipped or refused
-    content: Document | None = None
+    content: Content | None = None
     #: every problem for which a run would refuse or stop the stream
     problems: list[PenstockError] = field(default_factory=list)
     #: how its columns have changed since the last slice, and what happens to them
@@ -140,7 +140,7 @@ class PipelineInspection:
         if (held.position.id if held else None) != (last.id if last else None):
             raise disagreement(self.pipeline, stream.info.name, last, held.position if held else None)
 
-    def _validate(self, stream: StreamInspection) -> Document:
+    def _validate(self, stream: StreamInspection) -> Content:
         name, state = stream.info.name, stream.state
         content = self.source.content(name)
         # With an open slice or a pending reset, the next slice does not start at the current mark.
@@ -160,10 +160,10 @@ class PipelineInspection:
             self.source.plan(name, content, after, ceiling, PROBE_BUDGET)
         return content
 
-    def _follow_drift(self, stream: StreamInspection, content: Document) -> Document:
+    def _follow_drift(self, stream: StreamInspection, content: Content) -> Content:
         """The content of the next slice under the stream's drift policy."""
         intent = stream.state.intent
-        last = parse(intent.content) if intent else drifting.last_content(stream.state)
+        last = Content.parse(intent.content) if intent else drifting.last_content(stream.state)
         keys = self.file.pipelines[self.pipeline].streams.get(stream.info.name)
         whole = stream.info.kind is Kind.REFRESH
         dropped = keys.dropped if keys else ()

@@ -21,8 +21,8 @@ from penstock.cli.shared.failures import (
     minute,
 )
 from penstock.cli.shared.render import count, describe_outcome, held_back, size, span
-from penstock.core.documents import parse
-from penstock.core.drift import ASIDE, quarantined
+from penstock.core.content import Content
+from penstock.core.drift import ASIDE
 from penstock.core.marks import Position
 from penstock.core.messages import stamp
 from penstock.core.reports import WHOLE_RUN
@@ -92,7 +92,7 @@ def stream_document(state: StreamState, describe_mark: DescribeMark) -> dict[str
             "upto": describe_mark(intent.upto.text if intent.upto else None),
         },
         "reset_wanted": state.reset_wanted,
-        "quarantined": list(quarantined(parse(state.last.content))) if state.last else [],
+        "quarantined": list(Content.parse(state.last.content).quarantined) if state.last else [],
         "stopped": state.stopped,
     }
 

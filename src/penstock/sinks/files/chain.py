@@ -6,8 +6,9 @@ import contextlib
 import os
 from dataclasses import dataclass
 
+from penstock.core.content import OtherFormat
 from penstock.core.slices import Kind
-from penstock.errors import StreamStopped
+from penstock.errors import StreamRefused, StreamStopped
 from penstock.ports import Probe
 from penstock.sinks.files.layout import Layout, manifest_number
 from penstock.sinks.files.manifest import Manifest, make_folders, sync_folder
@@ -40,7 +41,10 @@ class Chain:
         return sorted(number for number in map(manifest_number, names) if number is not None)
 
     def read(self, number: int) -> Manifest:
-        """One manifest; StreamStopped if it is damaged or is another stream's."""
+        """One manifest; StreamStopped if it is damaged or is another stream's.
+
+        StreamRefused if another version of penstock wrote it: `recover` must not withdraw it.
+        """
         path = self.manifest_path(number)
         try:
             with open(path, encoding="ascii") as file:
@@ -48,6 +52,8 @@ class Chain:
             found = (manifest.slice.pipeline, manifest.slice.stream, manifest.slice.number)
             if found != (self.layout.pipeline, self.layout.stream, number):
                 raise ValueError(f"it belongs to {found[0]}/{found[1]} slice {found[2]}")
+        except OtherFormat as error:
+            raise self._other_format(path, error) from error
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise self.broken(f"manifest {path} cannot be read: {error}") from error
         return manifest
@@ -136,6 +142,16 @@ class Chain:
             pass  # swapped before
         if not os.path.islink(current) or os.readlink(current) != target:
             raise self.broken(f"{current} does not point to the refresh of slice {manifest.slice.number}")
+
+    def _other_format(self, path: str, error: OtherFormat) -> StreamRefused:
+        return StreamRefused(
+            f"the output folder was written by another version of penstock: manifest {path}: {error}",
+            next_step=f"use that version; or move {self.path(self.layout.data)} and "
+            f"{self.path(self.layout.meta)} away, or name another `directory` of the sink, and the stream begins again",
+            safe="Nothing was changed: the mark stays, and no file was removed.",
+            pipeline=self.layout.pipeline,
+            stream=self.layout.stream,
+        )
 
     def broken(self, what: str) -> StreamStopped:
         return StreamStopped(

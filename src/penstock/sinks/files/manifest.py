@@ -7,10 +7,12 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from penstock.core.content import OtherFormat
 from penstock.core.marks import Mark
 from penstock.core.slices import Kind, Slice
 
-FORMAT = 1
+#: the version of the form, and of the content in it
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +67,10 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: str) -> Manifest:
-        """ValueError or KeyError if it is damaged: the id is computed again and must agree."""
+        """OtherFormat if another version of penstock wrote it; ValueError or KeyError if it is damaged."""
         d = json.loads(text)
         if d["penstock_manifest"] != FORMAT:
-            raise ValueError(f"its format is {d['penstock_manifest']}, this penstock reads {FORMAT}")
+            raise OtherFormat(f"its format is {d['penstock_manifest']}, this penstock reads {FORMAT}")
         slice_ = Slice(
             pipeline=d["pipeline"],
             stream=d["stream"],
@@ -79,6 +81,7 @@ class Manifest:
             previous=d["previous"],
             kind=Kind(d["kind"]),
         )
+        # Computed again: it must agree.
         if slice_.id != d["id"]:
             raise ValueError("its contents do not give its id")
         return cls(

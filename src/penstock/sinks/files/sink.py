@@ -9,8 +9,8 @@ import shutil
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from penstock.core.documents import Document
-from penstock.core.drift import absent, columns_of, type_of
+from penstock.core.content import Content
+from penstock.core.drift import absent
 from penstock.core.marks import Position
 from penstock.core.slices import Kind, Receipt, Slice
 from penstock.core.types import TIMESTAMPS, Plain, Type
@@ -62,12 +62,12 @@ class FilesSink:
     def begin_run(self, streams: Sequence[StreamInfo]) -> Mapping[str, Collection[str]]:
         return {}
 
-    def check(self, stream: StreamInfo, content: Document) -> None:
+    def check(self, stream: StreamInfo, content: Content) -> None:
         refuse_all(self._problems(stream, content))
 
-    def _problems(self, stream: StreamInfo, content: Document) -> Iterator[StreamRefused]:
+    def _problems(self, stream: StreamInfo, content: Content) -> Iterator[StreamRefused]:
         # Before anything is intended, since a slice once open keeps its columns.
-        columns = {column["name"]: type_of(column) for column in columns_of(content)}
+        columns = {column.name: column.type for column in content.columns}
         for what, step in self._columns(stream.name, columns, absent(content)):
             yield StreamRefused(what, next_step=step, pipeline=self.pipeline, stream=stream.name)
         layout = Layout(self.pipeline, stream.name)
@@ -77,7 +77,7 @@ class FilesSink:
         rules.append(lambda: self._check_unmixed(stream))
         yield from problems_of(rules)
 
-    def explain(self, stream: StreamInfo, content: Document) -> Sequence[Remark]:
+    def explain(self, stream: StreamInfo, content: Content) -> Sequence[Remark]:
         from penstock.shaping.contents import become_strings
         from penstock.sinks.files.explain import remarks
 

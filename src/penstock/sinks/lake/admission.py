@@ -4,10 +4,10 @@ the table may have been made, or filled, in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.core.documents import Document
+from penstock.core.content import Content
 from penstock.core.slices import Kind
 from penstock.errors import StreamRefused, refuse_all
 from penstock.lake.standing import Standing
@@ -26,7 +26,7 @@ class Admission:
     options: StreamOptions
     #: the user has named the table, or its namespace
     named: bool
-    content: Document
+    content: Content
 
     def check(self, standing: Standing) -> None:
         """StreamRefused if the table holds what this stream must not touch."""
@@ -40,8 +40,7 @@ class Admission:
                 "set `into_existing: true` on the stream to land in it (it gets the column _ingest_seq), or name "
                 "another table with `into`",
             )
-        identity = self.content.get("identity")
-        if isinstance(identity, Mapping) and identity.get("uuid") == standing.uuid:
+        if self.content.identity.get("uuid") == standing.uuid:
             yield self._refused(
                 f"the table {self.table} is the one that the stream reads: its rows would go into itself",
                 "name another table with `into` on the stream, or another `namespace` of the sink",

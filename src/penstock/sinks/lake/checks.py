@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.core.documents import Document
-from penstock.core.drift import absent, columns_of, quarantined, type_of
+from penstock.core.content import Content
+from penstock.core.drift import absent
 from penstock.core.slices import Kind
 from penstock.core.types import Type, is_nested
 from penstock.errors import StreamRefused, problems_of, refuse_all
@@ -39,7 +38,7 @@ class Checks:
     table: str
     options: StreamOptions
     key: Sequence[str]
-    content: Document
+    content: Content
     admission: Admission
 
     def run(self, standing: Standing | None) -> None:
@@ -47,7 +46,7 @@ class Checks:
         refuse_all(self._problems(standing))
 
     def _problems(self, standing: Standing | None) -> Iterator[StreamRefused]:
-        columns = {column["name"]: type_of(column) for column in columns_of(self.content)}
+        columns = {column.name: column.type for column in self.content.columns}
         of_columns = [*self._names(columns), *self._key(columns), *self._newer_than(columns)]
         of_table = list(self._table(standing)) if standing is not None else []
         yield from (*of_columns, *of_table)
@@ -72,7 +71,7 @@ class Checks:
             yield self._refused(
                 "mode merge needs a key, and the stream has no primary key", "name the columns with `key: [id]`"
             )
-        gone, unfit = absent(self.content), quarantined(self.content)
+        gone, unfit = absent(self.content), self.content.quarantined
         for name in self.key:
             if name not in columns:
                 yield self._refused(f"key names the column {name!r}, which the stream does not have", _one_of(columns))
@@ -93,7 +92,7 @@ class Checks:
             )
         if name is None:
             return
-        if name in columns and name not in (*absent(self.content), *quarantined(self.content)):
+        if name in columns and name not in (*absent(self.content), *self.content.quarantined):
             if is_nested(columns[name]):
                 yield self._refused(
                     f"`newer_than` is the column {name!r} of type {columns[name]}, whose values have no order",
@@ -143,8 +142,8 @@ class Checks:
 
     def _check_schema(self, standing: Standing | None) -> None:
         link = standing.link(self.pipeline, self.stream.name) if standing else None
-        before = json.loads(link.position.content) if link else {}
-        if all(before.get(key) == self.content.get(key) for key in ("columns", "drift")):
+        before = Content.parse(link.position.content) if link else None
+        if before is not None and (before.columns, before.drift) == (self.content.columns, self.content.drift):
             return
         from penstock.sinks.lake.making import check_schema
 

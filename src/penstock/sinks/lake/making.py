@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from penstock.core.documents import Document, canonical
-from penstock.core.drift import absent, columns_of, type_of
+from penstock.core.content import Content
+from penstock.core.documents import canonical
+from penstock.core.drift import absent
 from penstock.core.slices import Slice
 from penstock.errors import StreamFailed
 from penstock.lake import names
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 
-def wanted(content: Document, options: StreamOptions, key: Sequence[str]) -> Schema:
+def wanted(content: Content, options: StreamOptions, key: Sequence[str]) -> Schema:
     """The table that a stream would have if it were made now.
 
     Columns that it no longer has are not asked for: the table's own are NULL then, and one that was dropped there too
@@ -34,11 +34,11 @@ def wanted(content: Document, options: StreamOptions, key: Sequence[str]) -> Sch
     """
     keyed = key if options.mode == "merge" else ()
     gone = absent(content)
-    columns = [(column["name"], type_of(column)) for column in columns_of(content) if column["name"] not in gone]
-    return iceberg_schema(columns, key=keyed, deletes=content.get("changes") is True)
+    columns = [(column.name, column.type) for column in content.columns if column.name not in gone]
+    return iceberg_schema(columns, key=keyed, deletes=content.changes)
 
 
-def check_schema(place: Place, table: str, content: Document, options: StreamOptions, key: Sequence[str]) -> None:
+def check_schema(place: Place, table: str, content: Content, options: StreamOptions, key: Sequence[str]) -> None:
     """StreamRefused if the stream does not fit its table, or no table can be made for it."""
     schema = wanted(content, options, key)
     loaded = load(place, table)
@@ -59,7 +59,7 @@ def made(
     say: Callable[[str], None],
 ) -> Table:
     """The table, such that the slice's rows fit. StreamRefused if a stream's first slice must not go into it."""
-    content = cast(Document, json.loads(slice_.content))
+    content = Content.parse(slice_.content)
     schema = wanted(content, options, key)
     loaded = load(place, table)
     if loaded is not None and not slice_.previous:

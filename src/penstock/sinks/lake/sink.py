@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import Document, parse
+from penstock.core.content import Content
 from penstock.core.drift import absent
 from penstock.core.marks import Position
 from penstock.core.slices import Kind, Receipt, Slice
@@ -112,7 +112,7 @@ class LakeSink:
                 pipeline=self.pipeline,
             )
 
-    def check(self, stream: StreamInfo, content: Document) -> None:
+    def check(self, stream: StreamInfo, content: Content) -> None:
         Checks(
             place=self.place,
             pipeline=self.pipeline,
@@ -124,7 +124,7 @@ class LakeSink:
             admission=self._admission(stream.name, stream.kind, content),
         ).run(peek(self.place, self.table(stream.name)))
 
-    def _admission(self, stream: str, kind: Kind, content: Document) -> Admission:
+    def _admission(self, stream: str, kind: Kind, content: Content) -> Admission:
         options = self.stream_options(stream)
         return Admission(
             pipeline=self.pipeline,
@@ -139,7 +139,7 @@ class LakeSink:
     def keeps_one_row(self, stream: StreamInfo) -> bool:
         return self.stream_options(stream.name).mode == "merge"
 
-    def explain(self, stream: StreamInfo, content: Document) -> Sequence[Remark]:
+    def explain(self, stream: StreamInfo, content: Content) -> Sequence[Remark]:
         from penstock.shaping.contents import become_strings, rows_that_stay
         from penstock.sinks.lake.explain import remarks
 
@@ -190,7 +190,7 @@ class LakeSink:
                 slice_,
                 self.stream_options(slice_.stream),
                 self.key(slice_.stream),
-                self._admission(slice_.stream, slice_.kind, parse(slice_.content)),
+                self._admission(slice_.stream, slice_.kind, Content.parse(slice_.content)),
                 partial(self.context.say, slice_.stream),
             )
 
@@ -212,7 +212,7 @@ class LakeSink:
             name=names.file_stem(self.pipeline, slice_.stream, slice_.number, attempt),
             attempt=attempt,
             start=standing.head + 1,
-            empty=absent(parse(slice_.content)),
+            empty=absent(Content.parse(slice_.content)),
             probe=self.context.probe,
         )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from penstock.core.documents import Document
-from penstock.core.drift import absent, columns_of, described
+from penstock.core.content import Content
+from penstock.core.drift import absent
 from penstock.core.slices import Kind
 from penstock.errors import StreamRefused, problems_of, refuse_all
 from penstock.links.postgres.literals import TableName, plain
@@ -38,7 +38,7 @@ RENDER_DELETES = (
 )
 
 
-def deletes_without_key(content: Document, rules: Rules) -> bool:
+def deletes_without_key(content: Content, rules: Rules) -> bool:
     """Whether deletes would be added as if they were rows."""
     brings = any(name == CHANGE for name, _ in put_aside(content))
     return brings and not rules.key and rules.deletes == "hard"
@@ -78,7 +78,7 @@ class Checks:
     table: TableName
     options: StreamOptions
     rules: Rules
-    content: Document
+    content: Content
     #: None: it is not there
     target: Target | None
     #: whether it can be made where it is not; None: its schema is not there
@@ -148,15 +148,15 @@ class Checks:
     @property
     def columns(self) -> dict[str, str]:
         """The stream's columns, each with its type in words."""
-        return {column["name"]: described(column) for column in columns_of(self.content) if column["name"] != CHANGE}
+        return {column.name: column.described for column in self.content.columns if column.name != CHANGE}
 
     @classmethod
-    def put_aside(cls, content: Document, *, pipeline: str, stream: str) -> list[tuple[str, str]]:
+    def put_aside(cls, content: Content, *, pipeline: str, stream: str) -> list[tuple[str, str]]:
         """The stream's columns, and the type in which each is put aside."""
         found: list[tuple[str, str]] = []
         for name, type_ in put_aside(content):
             if type_ is None:
-                given = next(column["type"] for column in columns_of(content) if column["name"] == name)
+                given = next(column.type for column in content.columns if column.name == name)
                 raise StreamRefused(
                     f"column {name} is {given}, which has no form in Postgres",
                     next_step="leave it out or cast it with `shape` on the stream, for example to text",
@@ -249,7 +249,7 @@ class Checks:
     def _grants(self, target: Target) -> list[tuple[list[str], str, str]]:
         """The rights that are missing: for people, and as SQL names what they are on."""
         whole = self.stream.kind is Kind.REFRESH
-        deletes = whole or (self.content.get("changes") is True and self.rules.key and self.rules.deletes == "hard")
+        deletes = whole or (self.content.changes and self.rules.key and self.rules.deletes == "hard")
         needed = [
             ("SELECT", True, target.may_select),
             ("INSERT", True, target.may_insert),

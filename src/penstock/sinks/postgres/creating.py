@@ -14,8 +14,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from penstock.core.documents import Document
-from penstock.core.drift import columns_of, described, type_of
+from penstock.core.content import Column, Content
 from penstock.core.types import Type
 from penstock.links.postgres.literals import TableName, identifiers, statement
 from penstock.links.postgres.types import bare, known, postgres_type, read_as
@@ -45,8 +44,8 @@ class Making:
     stream: str
     table: TableName
     #: the stream as it is now, and as it was in the last slice that came in; None: none has
-    content: Document
-    before: Document | None
+    content: Content
+    before: Content | None
     key: Sequence[str]
     #: a column of the table's own that marks what is deleted; None: none does
     mark: str | None = None
@@ -55,7 +54,7 @@ class Making:
         """What makes the table as the stream needs it; []: it is."""
         lacking = self._lacking(target)
         types = types_of(connection, lacking)
-        columns = [(column["name"], types[column["name"]]) for column in lacking]
+        columns = [(column.name, types[column.name]) for column in lacking]
         if self.mark and (target is None or target.column(self.mark) is None):
             columns.append((self.mark, "timestamp with time zone"))
         found = []
@@ -71,16 +70,16 @@ class Making:
 
     def wider(self, connection: psycopg.Connection[Any], target: Target) -> list[tuple[str, str]]:
         """Columns whose type became wider at the source, and is narrower in the table; each with its new type."""
-        were = {column["name"]: column for column in columns_of(self.before or {})}
+        were = {column.name: column for column in self.before.columns} if self.before else {}
         changed = [
             column
-            for column in columns_of(self.content)
-            if column["name"] in were and described(column) != described(were[column["name"]])
+            for column in self.content.columns
+            if column.name in were and column.described != were[column.name].described
         ]
         if not changed:
             return []
         types = types_of(connection, changed)
-        before = types_of(connection, [were[column["name"]] for column in changed])
+        before = types_of(connection, [were[column.name] for column in changed])
         return [(name, now) for name, now in types.items() if self._widened(target, name, before[name], now)]
 
     def _widened(self, target: Target, name: str, was: str, now: str) -> bool:
@@ -91,16 +90,16 @@ class Making:
         printed = now == "text" or (now == "text[]" and there.free.endswith("[]"))
         return (printed and there.type == was) or widens(there.type, now)
 
-    def _lacking(self, target: Target | None) -> list[Mapping[str, Any]]:
+    def _lacking(self, target: Target | None) -> list[Column]:
         """The stream's columns that the table has not."""
-        wanted = [column for column in columns_of(self.content) if column["name"] != CHANGE]
-        return [column for column in wanted if target is None or target.column(column["name"]) is None]
+        wanted = [column for column in self.content.columns if column.name != CHANGE]
+        return [column for column in wanted if target is None or target.column(column.name) is None]
 
-    def _comments(self, columns: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> Iterator[sql.Composed]:
+    def _comments(self, columns: Sequence[Column], types: Mapping[str, str]) -> Iterator[sql.Composed]:
         for column in columns:
-            said, name = column.get("origin"), column["name"]
+            said, name = column.origin, column.name
             # Another system's own word for the same type says nothing.
-            if isinstance(said, str) and (column.get("base") or known(said)) and said != types[name]:
+            if said and (column.base or known(said)) and said != types[name]:
                 at = sql.Identifier(self.table.schema, self.table.name, name)
                 yield _comment("COLUMN", at, f"{said} at the source")
 
@@ -110,23 +109,23 @@ class Making:
         )
 
 
-def types_of(connection: psycopg.Connection[Any], columns: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def types_of(connection: psycopg.Connection[Any], columns: Sequence[Column]) -> dict[str, str]:
     """The type of each new column: the source's own if it is here, else one that holds its type."""
-    asked = [column["origin"] for column in columns if column.get("base") and not known(str(column.get("origin")))]
+    asked = [column.origin for column in columns if column.base and column.origin and not known(column.origin)]
     here: dict[str, str] = {}
     if asked:
         query = statement(ROOM, "types").format(types=sql.Literal(asked))
         here = dict(connection.execute(query).fetchall())
-    return {column["name"]: _type(column, here) for column in columns}
+    return {column.name: _type(column, here) for column in columns}
 
 
-def _type(column: Mapping[str, Any], here: Mapping[str, str]) -> str:
-    said, base, type_ = column.get("origin"), column.get("base"), type_of(column)
-    if isinstance(said, str) and base and _writable(base) and here.get(said) == base:
+def _type(column: Column, here: Mapping[str, str]) -> str:
+    said, base, type_ = column.origin, column.base, column.type
+    if said and base and _writable(base) and here.get(said) == base:
         return said
     # A domain that is not here is what it is made of.
     for known_ in (said, base):
-        if isinstance(known_, str) and _writable(known_) and _built_in(known_) and _becomes(known_, type_):
+        if known_ and _writable(known_) and _built_in(known_) and _becomes(known_, type_):
             return known_
     found = postgres_type(type_)
     if found is None:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from penstock.core.documents import Document
-from penstock.core.drift import columns_of, type_of
+from penstock.core.content import Content
 from penstock.core.types import Decimal
 from penstock.core.widening import widens
 from penstock.links.postgres.types import number, postgres_type
@@ -139,13 +138,13 @@ def _holds_decimal(sent_as: str, holds: str) -> bool:
     return given == wanted or widens(given, wanted)
 
 
-def put_aside(content: Document) -> list[tuple[str, str | None]]:
+def put_aside(content: Content) -> list[tuple[str, str | None]]:
     """The stream's columns, and the type in which each is put aside; None: it cannot be.
 
     Rows that may be deletes say so in a column that a content need not list.
     """
-    found = [(column["name"], postgres_type(type_of(column))) for column in columns_of(content)]
-    carried = content.get("changes") is True and all(name != CHANGE for name, _ in found)
+    found = [(column.name, postgres_type(column.type)) for column in content.columns]
+    carried = content.changes and all(name != CHANGE for name, _ in found)
     return [*found, (CHANGE, "text")] if carried else found
 
 

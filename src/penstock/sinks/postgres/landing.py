@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from penstock.core.documents import parse
+from penstock.core.content import Content
 from penstock.core.drift import absent
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Receipt, Slice
@@ -82,8 +82,8 @@ class Landing:
             pipeline=self.pipeline,
             stream=self.slice.stream,
             table=self.table,
-            content=parse(self.slice.content),
-            before=parse(entry.slice.content) if entry else None,
+            content=Content.parse(self.slice.content),
+            before=Content.parse(entry.slice.content) if entry else None,
             key=self.rules.key,
             mark=self.rules.deleted_at if self.rules.deletes == "soft" else None,
         )
@@ -95,7 +95,7 @@ class Landing:
 
     def _must_not_read_itself(self, connection: psycopg.Connection[Any]) -> None:
         """Checked here too: a slice that was begun before `url` changed is not checked again."""
-        content, oid = parse(self.slice.content), self.named.oid(connection)
+        content, oid = Content.parse(self.slice.content), self.named.oid(connection)
         if oid is not None and reads_itself(connection, content, oid, whole=self.anew):
             raise self._not_taken(into_itself(self.table, content), OWN_SOURCE)
 
@@ -155,7 +155,7 @@ class Landing:
                 raise self._not_taken(written_over(self.table), replacing(self.table))
 
     def _merged(self, connection: psycopg.Connection[Any], rows: int, bad: Sequence[Bad]) -> Outcome:
-        if deletes_without_key(parse(self.slice.content), self.rules):
+        if deletes_without_key(Content.parse(self.slice.content), self.rules):
             raise self._not_taken(DELETES_WITHOUT_KEY, RENDER_DELETES)
         filling, merge = self.filling(connection)
         aside = Outcome()
@@ -206,7 +206,7 @@ class Landing:
 
         Those that the source no longer has are left out: their NULLs are no values, and the table keeps what it has.
         """
-        content = parse(self.slice.content)
+        content = Content.parse(self.slice.content)
         gone = {*absent(content), *(name for receipt in self.receipts for name in receipt.absent)}
         self._must_not_need(gone)
         return [(name, type_) for name, type_ in put_aside(content) if type_ and name not in gone]

@@ -11,10 +11,11 @@ import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
+from penstock.core.content import OtherFormat, check_format
 from penstock.core.marks import Mark
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Slice
-from penstock.errors import StreamStopped
+from penstock.errors import StreamRefused, StreamStopped
 from penstock.links.postgres.literals import TableName, statement, written
 from penstock.sinks.postgres.binding import Binding, Named
 
@@ -224,6 +225,17 @@ class Ledger:
             previous=previous,
             kind=Kind(kind),
         )
+        try:
+            check_format(content)
+        except OtherFormat as error:
+            raise StreamRefused(
+                f"the ledger in {self.schema} was written by another version of penstock: slice {number}: {error}",
+                next_step="use that version; or name another `own_schema` of the sink and another table with `into` of "
+                "the stream, and the stream begins again there",
+                safe="Nothing was changed: neither the mark nor the table.",
+                pipeline=self.pipeline,
+                stream=stream,
+            ) from error
         counts = Outcome.read(json.loads(outcome)) if outcome is not None else None
         binding = Binding(target, oid, TableName(*now) if now else None, refreshed) if oid is not None else None
         return Entry(slice_, id_, binding, rows, bytes_, counts, newest)

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from penstock.core.documents import Document
+from penstock.core.content import Content
 from penstock.links.postgres.greeting import WITHHELD, Identity, Server, Tells, answered, who
 from penstock.links.postgres.literals import TableName, statement, written
 from penstock.sinks.postgres.ledger import ROOM
@@ -24,21 +24,21 @@ OWN_SOURCE = (
 )
 
 
-def into_itself(table: TableName, content: Document) -> str:
-    source = content["table"]
+def into_itself(table: TableName, content: Content) -> str:
+    source = content.identity["table"]
     if str(table) == source:
         return f"source and sink are the same table: {table} of the same database"
     return f"the stream would be written into what it reads: {table} and {source} of the same database share rows"
 
 
-def reads_itself(connection: psycopg.Connection[Any], content: Document, oid: str, *, whole: bool) -> bool:
+def reads_itself(connection: psycopg.Connection[Any], content: Content, oid: str, *, whole: bool) -> bool:
     """Whether the table with this oid is what the stream reads; `whole`: by full refreshes."""
-    identity = content.get("identity")
-    if not (isinstance(identity, Mapping) and isinstance(identity.get("oid"), str) and content.get("table")):
+    identity: Mapping[str, Any] = content.identity
+    if not (isinstance(identity.get("oid"), str) and identity.get("table")):
         return False  # not a stream of a Postgres database
     if not _same_database(_server(connection), identity):
         return False
-    source = TableName.read(str(content["table"]), "")
+    source = TableName.read(str(identity["table"]), "")
     query = statement(ROOM, "overlap").format(
         source=sql.Literal(written(source.sql)), oid=sql.Literal(oid), views=sql.Literal(whole)
     )

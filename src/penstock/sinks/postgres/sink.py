@@ -9,7 +9,7 @@ from functools import cached_property
 
 import psycopg
 
-from penstock.core.documents import Document, parse
+from penstock.core.content import Content
 from penstock.core.marks import Position
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Receipt, Slice
@@ -120,7 +120,7 @@ class PostgresSink:
                 pipeline=self.pipeline,
             )
 
-    def check(self, stream: StreamInfo, content: Document) -> None:
+    def check(self, stream: StreamInfo, content: Content) -> None:
         table = self.table(stream.name)
         with self._asking(str(table), stream.name), self.writing.transaction(read_only=True) as connection:
             found = describe(connection, table)
@@ -128,7 +128,7 @@ class PostgresSink:
             known = self.ledger.is_there(connection)
             entry = self.ledger.whole(connection, stream.name, self.named(stream.name)) if known else None
             others = self.ledger.others(connection, stream.name, written(table.sql)) if known else ()
-            before = parse(entry.slice.content) if entry else None
+            before = Content.parse(entry.slice.content) if entry else None
             making = Making(self.pipeline, stream.name, table, content, before, self.rules(stream).key)
             wider = making.wider(connection, found) if found else []
             whole = stream.kind is Kind.REFRESH
@@ -154,7 +154,7 @@ class PostgresSink:
             holds_others=holds,
         ).run()
 
-    def explain(self, stream: StreamInfo, content: Document) -> Sequence[Remark]:
+    def explain(self, stream: StreamInfo, content: Content) -> Sequence[Remark]:
         from penstock.shaping.contents import rows_that_stay
         from penstock.sinks.postgres.explain import remarks
 
@@ -190,7 +190,7 @@ class PostgresSink:
 
     def writer(self, slice_: Slice, attempt: str) -> Writer:
         aside = Staging.of(self.options.own_schema, self.pipeline, slice_.stream, slice_.number, attempt)
-        columns = Checks.put_aside(parse(slice_.content), pipeline=self.pipeline, stream=slice_.stream)
+        columns = Checks.put_aside(Content.parse(slice_.content), pipeline=self.pipeline, stream=slice_.stream)
         ledger = f"the ledger in {self.options.own_schema}"
         with self._asking(ledger, slice_.stream), self.writing.transaction() as connection:
             self.ledger.make(connection)

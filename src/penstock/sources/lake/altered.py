@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.core.drift import Way, described, successors, type_of, way
+from penstock.core.drift import Way, described, successors, way
 from penstock.core.types import Type
 from penstock.errors import StreamRefused
 from penstock.lake.types import spelt
 from penstock.ports import Reading
 from penstock.shaping.fitting import Fitted
-from penstock.sources.lake.content import Content, columns_of
+from penstock.sources.lake.content import TableContent, columns_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,35 +31,35 @@ class AsNow:
         return replace(reading, reader=Fitted(reading.reader, self.columns), changed=self.changed)
 
 
-def as_now(content: Content, fields: Sequence[Mapping[str, Any]], stream: str) -> AsNow | None:
+def as_now(content: TableContent, fields: Sequence[Mapping[str, Any]], stream: str) -> AsNow | None:
     """A slice against the table's fields; None: nothing has changed. StreamRefused where a value would be lost."""
     there = {each["name"]: each for each in fields}
-    now = [{"name": each["name"], "origin": spelt(each["type"])} for each in fields]
+    now = {each["name"]: spelt(each["type"]) for each in fields}
     names: list[str] = []
     changed: list[str] = []
     for was in content.columns:
-        name = was["name"]
+        name = was.name
         if name not in there:
-            perhaps = successors(name, content.columns, now)
+            perhaps = successors(name, described(content.columns), now)
             if perhaps or name in content.key:
                 renamed = f"; perhaps it was renamed to {perhaps[0]!r}" if perhaps else ""
                 what = f"the slice at hand reads the column {name!r}, which the table no longer has{renamed}"
                 raise _refused(what, stream)
-            changed.append(f"column {name} ({described(was)}) is gone: it is NULL in this slice")
+            changed.append(f"column {name} ({was.described}) is gone: it is NULL in this slice")
             continue
         names.append(name)
         (is_,) = columns_of([there[name]])
-        if type_of(is_) == type_of(was):
+        if is_.type == was.type:
             continue
-        before, after = described(was), described(is_)
-        if way(type_of(was), type_of(is_)) is Way.RETYPED:
+        before, after = was.described, is_.described
+        if way(was.type, is_.type) is Way.RETYPED:
             raise _refused(f"the slice at hand reads the column {name!r} as {before}, and it is {after} now", stream)
         changed.append(f"column {name} was {before} and is {after} now: it is {before} in this slice")
     if not changed:
         return None
     if not names:
         raise _refused("the slice at hand reads columns of which the table no longer has any", stream)
-    return AsNow(tuple(names), tuple((each["name"], type_of(each)) for each in content.columns), tuple(changed))
+    return AsNow(tuple(names), tuple((each.name, each.type) for each in content.columns), tuple(changed))
 
 
 def _refused(what: str, stream: str) -> StreamRefused:

@@ -9,7 +9,7 @@ from penstock.lake import names
 from penstock.lake.standing import Standing
 from penstock.lake.types import Unreadable, spelt, type_of
 from penstock.ports import DiscoveredStream, Remark
-from penstock.sources.lake.content import Content
+from penstock.sources.lake.content import TableContent
 
 
 def offered(name: str, standing: Standing) -> DiscoveredStream:
@@ -50,7 +50,7 @@ def offered(name: str, standing: Standing) -> DiscoveredStream:
     )
 
 
-def remarks(content: Content, standing: Standing) -> Sequence[Remark]:
+def remarks(content: TableContent, standing: Standing) -> Sequence[Remark]:
     """What holds for a stream that reads a table, and what does not."""
     found = [
         Remark("guarantee", f"every row of {content.table} is delivered exactly once, in the order of commits"),

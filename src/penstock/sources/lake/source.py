@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
 from penstock.core.names import did_you_mean
@@ -20,7 +21,7 @@ from penstock.lake.standing import Standing
 from penstock.ports import Budget, Context, DiscoveredStream, Planned, Reading, Remaining, Remark, StreamInfo
 from penstock.sources.lake import missing
 from penstock.sources.lake.altered import as_now
-from penstock.sources.lake.content import Content, columns_of
+from penstock.sources.lake.content import TableContent, columns_of
 from penstock.sources.lake.marks import began_of, mark_of, seq_of, snapshot_of, table_of
 from penstock.sources.lake.options import Options, StreamOptions
 
@@ -67,12 +68,12 @@ class LakeSource:
         found = ((name, peek(self.place, name)) for name in tables_in(self.place))
         return [offered(name, standing) for name, standing in found if standing is not None]
 
-    def explain(self, stream: str, content: Document) -> Sequence[Remark]:
+    def explain(self, stream: str, content: Content) -> Sequence[Remark]:
         from penstock.sources.lake.offering import remarks
 
-        return remarks(Content.read(content), self._standing(stream))
+        return remarks(TableContent.read(content), self._standing(stream))
 
-    def content(self, stream: str) -> Document:
+    def content(self, stream: str) -> Content:
         standing = self._standing(stream)
         options = self.stream_options(stream)
         if not standing.ours and not options.adopt:
@@ -105,17 +106,17 @@ class LakeSource:
                 f"from: {start} lies in the future: the highest number of {self._name(stream)} is {standing.head}",
                 f"use `now`, `beginning`, or a number up to {standing.head}",
             )
-        return Content(
+        return TableContent(
             table=self._name(stream),
-            columns=tuple(columns_of([fields[name] for name in chosen])),
+            columns=columns_of([fields[name] for name in chosen]),
             where=options.where,
             changes=names.DELETED in fields,
             key=standing.key,
             uuid=standing.uuid,
             start=start,
-        ).document()
+        ).content()
 
-    def accept(self, stream: str, last: Position, content: Document) -> None:
+    def accept(self, stream: str, last: Position, content: Content) -> None:
         if last.mark is None:
             return
         self._must_fit(stream, self._standing(stream), table_of(last.mark), seq_of(last.mark))
@@ -165,7 +166,7 @@ class LakeSource:
 
     # ------------------------------------------------------------ what is new
 
-    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+    def prepare(self, stream: str, content: Content, last: Position | None) -> Sequence[str]:
         from penstock.lake.adoption import adopt
         from penstock.lake.foreign import stamp
         from penstock.lake.readers import must_tell, tell
@@ -173,7 +174,7 @@ class LakeSource:
         lines: list[str] = []
         standing = self._standing(stream)
         table = self.table(stream)
-        read = Content.read(content)
+        read = TableContent.read(content)
         if last and last.mark:
             self._must_go_on(stream, standing, last.mark)
         elif read.start.isdigit() and int(read.start) < standing.floor:
@@ -200,7 +201,7 @@ class LakeSource:
             lines += [line] if line else []
         return lines
 
-    def _start(self, content: Content, standing: Standing) -> int:
+    def _start(self, content: TableContent, standing: Standing) -> int:
         """Where a stream without a mark begins."""
         if content.start == "now":
             return standing.head
@@ -217,7 +218,7 @@ class LakeSource:
         if must_tell(standing, self.pipeline, stream, mark):
             tell(self.place, self.table(stream), self.pipeline, stream, mark, number=number, follows=True)
 
-    def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
+    def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
         standing = self._standing(stream)
         unsettled = standing.main is not None and not (standing.ours and standing.orderly)
         main = standing.main
@@ -225,13 +226,13 @@ class LakeSource:
         return {"head": standing.head, "table": standing.uuid, "at": at, "unsettled": unsettled}
 
     def plan(
-        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
         head, uuid, at = ceiling["head"], ceiling["table"], ceiling["at"]
         assert isinstance(head, int)
         assert isinstance(uuid, str)
         assert at is None or isinstance(at, Mapping)
-        read = Content.read(content)
+        read = TableContent.read(content)
         if after is None and read.start == "now":
             # Made durable as a slice without rows: what comes from now on is not skipped by a run that comes later.
             return Planned(mark_of(uuid, head, at, began=head), kind=Kind.REWIND, rows=0)
@@ -258,11 +259,11 @@ class LakeSource:
         place = mark_of(uuid, upto, at, began=began)
         return Planned(place, plan=_plan(budget), rows=known, exact=exact and known is not None)
 
-    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
+    def remaining(self, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
         """From the files' own counts; a filter of the user's is not taken into account."""
         from penstock.lake.planning import pieces
 
-        head, read = ceiling["head"], Content.read(content)
+        head, read = ceiling["head"], TableContent.read(content)
         assert isinstance(head, int)
         seq = seq_of(after) if after else self._start(read, self._standing(stream))
         planned = self._planned.get(stream)
@@ -278,7 +279,7 @@ class LakeSource:
         from penstock.lake.planning import NAME_MAPPING, parts, pieces, shelf_of
         from penstock.lake.reading import LakeReader
 
-        content = Content.read(json.loads(slice_.content))
+        content = TableContent.parse(slice_.content)
         assert slice_.upto is not None
         after = seq_of(slice_.after) if slice_.after else int(content.start) if content.start.isdigit() else 0
         upto = seq_of(slice_.upto)
@@ -333,7 +334,7 @@ class LakeSource:
 
     # ------------------------------------------------------------ going back
 
-    def mark_at(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+    def mark_at(self, stream: str, content: Content, last: Position | None, to: str) -> Mark | None:
         from penstock.sources.lake.rewinding import number_of
 
         standing = self._standing(stream)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from penstock.core.documents import canonical, parse
-from penstock.core.drift import Way, successors, way
+from penstock.core import content as core
+from penstock.core.drift import Way, described, successors, way
 from penstock.core.slices import Slice
 from penstock.core.types import Plain
 from penstock.errors import StreamRefused
@@ -17,7 +17,7 @@ from penstock.links.postgres.types import Form, form, read_as
 from penstock.ports import Reading
 from penstock.shaping.fitting import Fitted
 from penstock.sources.postgres.catalog import Column, Table
-from penstock.sources.postgres.content import ColumnRead, Content
+from penstock.sources.postgres.content import TableContent, declared
 from penstock.sources.postgres.marks import alike
 
 
@@ -29,7 +29,7 @@ class AsNow:
     slice: Slice
     table: Table
     #: the slice's own columns
-    columns: tuple[ColumnRead, ...]
+    columns: tuple[core.Column, ...]
     #: what is not as it was, in words
     changed: tuple[str, ...]
 
@@ -43,12 +43,12 @@ class AsNow:
 
 def as_now(slice_: Slice, table: Table) -> AsNow:
     """A slice against its table; StreamRefused if what it says cannot be had from it without losing a value."""
-    content = Content.read(parse(slice_.content))
+    content = TableContent.parse(slice_.content)
     for key in content.key:
         column = table.column(key.column)
         if column is None or not alike(key.type, column.type):
             raise _refused(slice_, content, key.column, key.type, column)
-    present: list[ColumnRead] = []
+    present: list[core.Column] = []
     changed: list[str] = []
     for was in content.columns:
         column = table.column(was.name)
@@ -58,43 +58,43 @@ def as_now(slice_: Slice, table: Table) -> AsNow:
             continue
         now = _read_now(was, column, content.unfit)
         if now.type != was.type and way(was.type, now.type) is Way.RETYPED:
-            raise _refused(slice_, content, was.name, was.origin, column)
+            raise _refused(slice_, content, was.name, was.described, column)
         if now.type != was.type or _form(now, content.unfit).type != was.type:
             changed.append(
                 f"column {was.name} was {was.origin} and is {now.origin} now: it is {was.origin} in this slice"
             )
         present.append(now)
     if not present:
-        raise _refused(slice_, content, content.columns[0].name, content.columns[0].origin, None)
+        raise _refused(slice_, content, content.columns[0].name, content.columns[0].described, None)
     if tuple(present) != content.columns:
-        slice_ = replace(slice_, content=canonical(replace(content, columns=tuple(present)).document()))
+        slice_ = replace(slice_, content=replace(content, columns=tuple(present)).content().text)
     return AsNow(slice_, table, content.columns, tuple(changed))
 
 
-def _must_be_gone(slice_: Slice, content: Content, table: Table, name: str) -> None:
+def _must_be_gone(slice_: Slice, content: TableContent, table: Table, name: str) -> None:
     """A column that was perhaps renamed still has its values: to read it as NULL would lose them for good."""
-    now = [{"name": column.name, "origin": column.type} for column in table.columns]
-    found = successors(name, [column.document() for column in content.columns], now)
+    now = {column.name: column.type for column in table.columns}
+    found = successors(name, described(content.columns), now)
     if found:
         error = _refused(slice_, content, name, "", None)
         error.what += f" (perhaps it was renamed to {found[0]})"
         raise error
 
 
-def _read_now(was: ColumnRead, column: Column, unfit: str) -> ColumnRead:
+def _read_now(was: core.Column, column: Column, unfit: str) -> core.Column:
     """A column as the table has it, in the slice's type if it can come so."""
     now = replace(was, origin=column.type, base=column.base)
     try:
-        read_as(now.base or now.origin, was.type)
+        read_as(declared(now), was.type)
     except ValueError:
         return replace(now, type=_form(now, unfit).type)
     return now
 
 
-def _form(column: ColumnRead, unfit: str) -> Form:
+def _form(column: core.Column, unfit: str) -> Form:
     """How a column travels by itself; arrays that were asked for as text stay so."""
     arrays = "text" if column.type is Plain.STRING else "list"
-    return form(column.base or column.origin, arrays=arrays, unfit=unfit)
+    return form(declared(column), arrays=arrays, unfit=unfit)
 
 
 def refused(stream: str, what: str, back: str) -> StreamRefused:
@@ -106,7 +106,7 @@ def refused(stream: str, what: str, back: str) -> StreamRefused:
     )
 
 
-def _refused(slice_: Slice, content: Content, name: str, type_: str, now: Column | None) -> StreamRefused:
+def _refused(slice_: Slice, content: TableContent, name: str, type_: str, now: Column | None) -> StreamRefused:
     let_go = f"or let go of it by `penstock state recover FILE --stream {slice_.stream}`; the next one is planned anew"
     if now is None:
         what, back = f"it reads {name} of {content.table}, which is gone", "bring the column back"

@@ -1,13 +1,12 @@
-"""What is read, as a document: what a slice's fingerprint hashes, and what a replay reads by."""
+"""What is read of a table: what a replay reads by, and how a content carries it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from penstock.core.documents import Document
-from penstock.core.types import Type, parse_type
+from penstock.core.content import Column, Content
 from penstock.links.postgres.connection import Identity
 from penstock.links.postgres.literals import TableName
 from penstock.links.postgres.types import Form, read_as
@@ -15,29 +14,16 @@ from penstock.links.postgres.types import Form, read_as
 Mode = Literal["keyset", "refresh"]
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnRead:
-    """A column whose values travel."""
+def declared(column: Column) -> str:
+    """The Postgres type of a column that is read: of a domain what it is made of, of others that are not built in
+    their kind.
+    """
+    return column.base or column.origin or ""
 
-    name: str
-    #: as `format_type` spells it, with its modifier
-    origin: str
-    type: Type
-    #: what a domain is made of, or the kind of a type that is not built in; None: `origin` itself says it
-    base: str | None = None
 
-    @property
-    def form(self) -> Form:
-        """How it travels."""
-        return read_as(self.base or self.origin, self.type)
-
-    def document(self) -> Document:
-        named = {"name": self.name, "type": str(self.type), "origin": self.origin}
-        return named | ({"base": self.base} if self.base else {})
-
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> ColumnRead:
-        return cls(document["name"], document["origin"], parse_type(document["type"]), document.get("base"))
+def form_of(column: Column) -> Form:
+    """How a column that is read travels."""
+    return read_as(declared(column), column.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +35,13 @@ class KeyColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class TableContent:
     """A stream as it would be read now."""
 
     mode: Mode
     table: TableName
-    columns: tuple[ColumnRead, ...]
-    #: () for a refresh
+    columns: tuple[Column, ...]
+    #: what orders a keyset stream; () for a refresh
     key: tuple[KeyColumn, ...]
     #: the cursor alone is the key
     unique: bool
@@ -70,53 +56,58 @@ class Content:
     where: str | None = None
     #: what becomes of values that Arrow cannot hold: fail, null or text
     unfit: str = "fail"
+    primary_key: tuple[str, ...] = ()
 
-    def document(self) -> Document:
-        keyset = self.mode == "keyset"
-        return {
-            "kind": self.mode,
-            "table": str(self.table),
-            "columns": [column.document() for column in self.columns],
-            "filter": self.where,
-            "unfit": self.unfit,
-            "row_security": self.row_security,
-            "identity": {
+    def content(self) -> Content:
+        """The same as the engine, shaping and sinks see it."""
+        keyset = {
+            "order": [{"column": k.column, "type": k.type} for k in self.key],
+            "unique": self.unique,
+            "nulls": self.nulls,
+        }
+        private: dict[str, Any] = {"mode": self.mode, "unfit": self.unfit, "row_security": self.row_security}
+        return Content(
+            columns=self.columns,
+            key=self.primary_key,
+            filter=self.where,
+            identity={
                 "system": self.identity.system,
                 "oid": self.identity.oid,
                 "database": self.identity.database,
                 "timeline": self.timeline,
+                "table": str(self.table),
             },
-        } | (
-            {
-                "key": [{"column": k.column, "type": k.type} for k in self.key],
-                "unique": self.unique,
-                "nulls": self.nulls,
-            }
-            if keyset
-            else {}
+            private=private | (keyset if self.mode == "keyset" else {}),
         )
 
     @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Content:
-        """From a document; ValueError if it is not one of ours."""
+    def read(cls, content: Content) -> TableContent:
+        """From a content; ValueError if it is not one of ours."""
+        identity: Any = content.identity
+        private: Any = content.private
         try:
-            mode: Mode = {"keyset": "keyset", "refresh": "refresh"}[document["kind"]]  # type: ignore[assignment]  # of str
-            identity = document["identity"]
+            mode: Mode = {"keyset": "keyset", "refresh": "refresh"}[private["mode"]]  # type: ignore[assignment]  # of str
             return cls(
                 mode=mode,
-                table=TableName.read(document["table"], ""),
-                columns=tuple(map(ColumnRead.read, document["columns"])),
-                key=tuple(KeyColumn(k["column"], k["type"]) for k in document.get("key", ())),
-                unique=document.get("unique", False),
-                nulls=document.get("nulls", "fail"),
-                row_security=document["row_security"],
+                table=TableName.read(identity["table"], ""),
+                columns=content.columns,
+                key=tuple(KeyColumn(k["column"], k["type"]) for k in private.get("order", ())),
+                unique=private.get("unique", False),
+                nulls=private.get("nulls", "fail"),
+                row_security=private["row_security"],
                 identity=Identity(identity["system"], identity["oid"], identity["database"]),
-                timeline=identity.get("timeline"),
-                where=document.get("filter"),
-                unfit=document.get("unfit", "fail"),
+                timeline=identity["timeline"],
+                where=content.filter,
+                unfit=private["unfit"],
+                primary_key=content.key,
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not the content of a postgres stream: {error!r}") from error
+
+    @classmethod
+    def parse(cls, text: str) -> TableContent:
+        """From the canonical form of a content."""
+        return cls.read(Content.parse(text))
 
 
 def names(columns: Sequence[KeyColumn]) -> tuple[str, ...]:

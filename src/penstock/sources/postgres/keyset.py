@@ -12,7 +12,7 @@ from penstock.errors import StreamFailed, StreamRefused
 from penstock.links.postgres.connection import Session
 from penstock.ports import Budget, Planned
 from penstock.sources.postgres import marks, spread
-from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.marks import KeysetMark
 from penstock.sources.postgres.plan import Reach, Walk, cuts_of, sample, walk_on
 
@@ -25,7 +25,13 @@ STRIDE = 4
 
 
 def next_slice(
-    session: Session, stream: str, content: Content, upto: KeysetMark, after: Key | None, budget: Budget, parts: int
+    session: Session,
+    stream: str,
+    content: TableContent,
+    upto: KeysetMark,
+    after: Key | None,
+    budget: Budget,
+    parts: int,
 ) -> Planned | None:
     """The next slice on the way to `upto`; None: there is no row on it."""
     if upto.key is None or after == upto.key:
@@ -50,7 +56,7 @@ def next_slice(
     )
 
 
-def bytes_of_a_row(session: Session, stream: str, content: Content, whole: Range, budget: Budget) -> int | None:
+def bytes_of_a_row(session: Session, stream: str, content: TableContent, whole: Range, budget: Budget) -> int | None:
     """As the slice before had them, or as a sample has; None: there is no row."""
     if budget.look:
         return 1
@@ -65,7 +71,9 @@ def long_walk(walk: Walk, budget: Budget) -> Walk | None:
     return replace(walk, most=walk.most * STRIDE)
 
 
-def _reach(session: Session, stream: str, content: Content, whole: Range, walk: Walk, budget: Budget) -> Reach | None:
+def _reach(
+    session: Session, stream: str, content: TableContent, whole: Range, walk: Walk, budget: Budget
+) -> Reach | None:
     long = long_walk(walk, budget)
     if long:
         near = replace(walk, most=NEAR, step=min(NEAR, walk.step))

@@ -11,14 +11,14 @@ from typing import Any
 
 from psycopg import sql
 
-from penstock.core.documents import Document, parse
+from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
 from penstock.core.ranges import Key
 from penstock.errors import StreamRefused
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import row, typed
 from penstock.links.postgres.types import bare
-from penstock.sources.postgres.content import Content, KeyColumn, names
+from penstock.sources.postgres.content import KeyColumn, TableContent, names
 from penstock.sources.postgres.identity import TableIdentity
 
 #: types whose order and text do not differ: a column may change from one to another under a mark
@@ -193,13 +193,13 @@ def along_the_cursor(mark: Mark | None) -> KeysetMark | None:
     return ours if isinstance(ours, KeysetMark) else None
 
 
-def accept(session: Session, stream: str, last: Position, now: Content) -> None:
+def accept(session: Session, stream: str, last: Position, now: TableContent) -> None:
     """StreamRefused if a stored position was made under another key, database or source."""
     if last.mark is None:
         return
     reset = f"run `penstock state reset FILE --stream {stream}` to read the table from the beginning"
     try:
-        mark, before = read(last.mark), Content.read(parse(last.content))
+        mark, before = read(last.mark), TableContent.parse(last.content)
     except ValueError as error:
         raise StreamRefused(
             f"the stored mark does not fit: {error}",
@@ -230,7 +230,7 @@ def accept(session: Session, stream: str, last: Position, now: Content) -> None:
         _fits(session, stream, mark.then if isinstance(mark, LoadMark) else mark, now, reset)
 
 
-def _fits(session: Session, stream: str, mark: KeysetMark, now: Content, reset: str) -> None:
+def _fits(session: Session, stream: str, mark: KeysetMark, now: TableContent, reset: str) -> None:
     for old, new in zip(mark.columns, now.key, strict=True):
         if not alike(old.type, new.type):
             raise StreamRefused(
@@ -275,7 +275,7 @@ def _key_way(key: Sequence[KeyColumn], *, unique: bool) -> str:
     return f"cursor {cursor} and " + ("`unique: true`" if unique else f"tiebreaker {', '.join(tiebreaker)}")
 
 
-def _database(content: Content) -> str:
+def _database(content: TableContent) -> str:
     identity = content.identity
     where = f" of cluster {identity.system}" if identity.system else ""
     return f"database {identity.database} (oid {identity.oid}){where}"

@@ -11,7 +11,7 @@ from penstock.core.ranges import Key
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import row, written
 from penstock.sources.postgres import marks
-from penstock.sources.postgres.content import Content, names
+from penstock.sources.postgres.content import TableContent, names
 from penstock.sources.postgres.identity import TableIdentity
 from penstock.sources.postgres.load import loading
 from penstock.sources.postgres.load.pieces import Stream
@@ -22,7 +22,7 @@ from penstock.sources.postgres.statements import filtered
 MOST_TIES = 1000
 
 
-def ties(session: Session, stream: str, content: Content, key: Key) -> int | None:
+def ties(session: Session, stream: str, content: TableContent, key: Key) -> int | None:
     """Rows that share a key's cursor value, up to the key; None: there are too many to count, or it needs none."""
     cursor, *tiebreaker = [sql.Identifier("t", column.column) for column in content.key]
     if not tiebreaker:

@@ -17,7 +17,7 @@ from penstock.links.postgres.literals import identifiers, row, statement, typed
 from penstock.links.postgres.types import bare
 from penstock.ports import Budget
 from penstock.sources.postgres.catalog import ROOM
-from penstock.sources.postgres.content import Content, KeyColumn
+from penstock.sources.postgres.content import KeyColumn, TableContent, form_of
 from penstock.sources.postgres.marks import bound
 
 #: a part is not worth a worker of its own below this many bytes, or this many rows if they are small
@@ -73,7 +73,7 @@ class Top:
 
 
 def highest(
-    session: Session, stream: str, content: Content, after: Key | None = None, below: str | None = None
+    session: Session, stream: str, content: TableContent, after: Key | None = None, below: str | None = None
 ) -> Top | None:
     """The greatest key now, after a mark and with a cursor below a time; None if there is no such row.
 
@@ -167,7 +167,7 @@ def parts_for(workers: int, connections: int | None = None) -> int:
     return max(1, workers) * PARTS_PER_WORKER
 
 
-def walk_on(session: Session, stream: str, content: Content, whole: Range, walk: Walk) -> Reach | None:
+def walk_on(session: Session, stream: str, content: TableContent, whole: Range, walk: Walk) -> Reach | None:
     """How far the next slice of a range goes, by walking; None: the range has no row."""
     cuts, rest = walked(session, stream, content, whole, walk)
     if not cuts and not rest:
@@ -180,7 +180,7 @@ def walk_on(session: Session, stream: str, content: Content, whole: Range, walk:
     return Reach(tuple(cut.key for cut in walk.chosen(cuts, rows) if cut.key != upto), upto, rows, exact)
 
 
-def walked(session: Session, stream: str, content: Content, whole: Range, walk: Walk) -> tuple[list[Cut], int]:
+def walked(session: Session, stream: str, content: TableContent, whole: Range, walk: Walk) -> tuple[list[Cut], int]:
     """The keys at every step, and how many rows follow the last; one statement, and so one snapshot."""
     aliases = [f"k{number}" for number in range(len(content.key))]
     keys = [sql.Identifier("t", column.column) for column in content.key]
@@ -203,10 +203,10 @@ def walked(session: Session, stream: str, content: Content, whole: Range, walk: 
     return cuts, rest
 
 
-def sample(session: Session, stream: str, content: Content, whole: Range) -> int | None:
+def sample(session: Session, stream: str, content: TableContent, whole: Range) -> int | None:
     """Bytes of a row as Arrow, from the first rows of a range; None if it has none."""
     query = sql.SQL("SELECT avg({})::bigint FROM (SELECT {} FROM {} AS t WHERE {} ORDER BY {} LIMIT {}) x").format(
-        sql.SQL(" + ").join(size(column.name, column.form) for column in content.columns),
+        sql.SQL(" + ").join(size(column.name, form_of(column)) for column in content.columns),
         identifiers(column.name for column in content.columns),
         content.table.sql,
         key_range(content.key, whole),

@@ -21,7 +21,7 @@ from penstock.links.postgres.connection import Server, Target, Tells
 from penstock.links.postgres.failures import altered, broken_off, failed, unreachable
 from penstock.links.postgres.greeting import answered, opening, settings, who
 from penstock.links.postgres.literals import written
-from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.content import TableContent, declared, form_of
 from penstock.sources.postgres.load.block_ranges import rewritten
 from penstock.sources.postgres.server.servers import Needs
 from penstock.sources.postgres.statements import condition, of_part, select
@@ -63,11 +63,11 @@ class PostgresReader:
 
         from penstock.links.arrow_types import arrow_type
 
-        content = of_part(Content.read(parse(self.content)), part)
+        content = of_part(TableContent.parse(self.content), part)
         schema = pa.schema([pa.field(column.name, arrow_type(column.type)) for column in content.columns])
         return pa.RecordBatchReader.from_batches(schema, self._batches(content, schema, part))
 
-    def _batches(self, content: Content, schema: pa.Schema, part: Part) -> Iterator[pa.RecordBatch]:
+    def _batches(self, content: TableContent, schema: pa.Schema, part: Part) -> Iterator[pa.RecordBatch]:
         from penstock.links.postgres.conversion import Conversion
 
         where = condition(content, part)
@@ -81,7 +81,7 @@ class PostgresReader:
                     for piece in convert.pieces(batch, BATCH_BYTES):
                         yield self._converted(content, where, convert, piece)
 
-    def _same_file(self, content: Content, where: sql.Composed, part: Part, cursor: Any) -> None:
+    def _same_file(self, content: TableContent, where: sql.Composed, part: Part, cursor: Any) -> None:
         """Whether a part that names blocks still finds them where they were; StreamFailed if not."""
         terms = parse(part.terms)
         if "file" not in terms:
@@ -93,7 +93,7 @@ class PostgresReader:
         if cursor.fetchone()[0] != terms["file"]:
             raise rewritten(str(content.table), self.stream).at(pipeline=self.pipeline)
 
-    def _fetched(self, content: Content, batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    def _fetched(self, content: TableContent, batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         try:
@@ -104,7 +104,9 @@ class PostgresReader:
             ) from error
 
     @contextmanager
-    def _cursor(self, content: Content, where: sql.Composed, planner: Mapping[str, str] | None = None) -> Iterator[Any]:
+    def _cursor(
+        self, content: TableContent, where: sql.Composed, planner: Mapping[str, str] | None = None
+    ) -> Iterator[Any]:
         """A cursor in a transaction of ours, on a server that has all that was planned.
 
         `where` is what will be read, and `planner` are settings for that.
@@ -126,7 +128,9 @@ class PostgresReader:
         except arrow.Error as error:
             raise self._failed(content, error) from error
 
-    def _begin(self, content: Content, where: sql.Composed, planner: Mapping[str, str] | None, cursor: Any) -> None:
+    def _begin(
+        self, content: TableContent, where: sql.Composed, planner: Mapping[str, str] | None, cursor: Any
+    ) -> None:
         """Set the transaction up, see who answers, and wait until it has what was planned."""
         chosen = settings(
             statement_timeout=self.statement_timeout,
@@ -151,7 +155,7 @@ class PostgresReader:
         if kind not in ("r", "m") and self.snapshot is None:
             self._lock(content, where, cursor)
 
-    def _who(self, content: Content, cursor: Any, tells: Tells) -> tuple[Server, str]:
+    def _who(self, content: TableContent, cursor: Any, tells: Tells) -> tuple[Server, str]:
         """Who answers, and what kind of relation the table is there."""
         kind = sql.SQL(
             "(SELECT c.relkind::pg_catalog.text FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass({}))"
@@ -160,7 +164,7 @@ class PostgresReader:
         row = cursor.fetchone()
         return answered(row), row[-1]
 
-    def _lock(self, content: Content, where: sql.Composed, cursor: Any) -> None:
+    def _lock(self, content: TableContent, where: sql.Composed, cursor: Any) -> None:
         """Lock the partitions, and the tables of a view, that will be read.
 
         A table is locked before the COPY takes its snapshot, because the driver prepares the statement first; a
@@ -170,7 +174,7 @@ class PostgresReader:
         cursor.executescript(written(lock))
 
     def _converted(
-        self, content: Content, where: sql.Composed, convert: Conversion, batch: pa.RecordBatch
+        self, content: TableContent, where: sql.Composed, convert: Conversion, batch: pa.RecordBatch
     ) -> pa.RecordBatch:
         from penstock.links.postgres.conversion import Changed, Unfit
 
@@ -181,7 +185,7 @@ class PostgresReader:
         except Changed as change:
             raise altered(str(content.table), str(change), stream=self.stream).at(pipeline=self.pipeline) from None
 
-    def _does_not_fit(self, content: Content, where: sql.Composed, seen: Sequence[str]) -> PenstockError:
+    def _does_not_fit(self, content: TableContent, where: sql.Composed, seen: Sequence[str]) -> PenstockError:
         found, example = self._misfits(content, where)
         several = ", ".join(found or seen)
         recover = f"`penstock state recover FILE --stream {self.stream}`"
@@ -194,9 +198,9 @@ class PostgresReader:
             stream=self.stream,
         )
 
-    def _misfits(self, content: Content, where: sql.Composed) -> tuple[list[str], str]:
+    def _misfits(self, content: TableContent, where: sql.Composed) -> tuple[list[str], str]:
         """The columns whose values do not fit, and one such row in words, asked on a connection of its own."""
-        checks = {c.name: check for c in content.columns if (check := unfit(c.name, c.base or c.origin, c.form))}
+        checks = {c.name: check for c in content.columns if (check := unfit(c.name, declared(c), form_of(c)))}
         named = sql.SQL(", ").join(sql.SQL("bool_or({})").format(check) for check in checks.values())
         source = sql.SQL("FROM {} AS t WHERE {}").format(content.table.sql, where)
         with self._cursor(content, where) as cursor:
@@ -211,7 +215,7 @@ class PostgresReader:
         said = ", ".join(f"{k.column} {value}" for k, value in zip(content.key, values, strict=False))
         return found, f" (one of them: {said})" if said else ""
 
-    def _failed(self, content: Content, error: Any) -> PenstockError:
+    def _failed(self, content: TableContent, error: Any) -> PenstockError:
         return failed(error.sqlstate, str(error), where=self.where, table=str(content.table), stream=self.stream).at(
             pipeline=self.pipeline
         )

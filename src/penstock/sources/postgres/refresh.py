@@ -16,7 +16,7 @@ from penstock.links.postgres.connection import Server, connected
 from penstock.links.postgres.failures import failed
 from penstock.links.postgres.greeting import BEGIN, answered, setting, settings, who
 from penstock.sources.postgres.catalog import Table
-from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.plan import LEAST_PART_BYTES
 from penstock.sources.postgres.server.access import Outlet
 from penstock.sources.postgres.shape import BLOCK_BYTES
@@ -26,7 +26,7 @@ TID_RANGES = 14
 
 
 @contextmanager
-def snapshot(outlet: Outlet, content: Content, table: Table, *, stream: str) -> Iterator[str]:
+def snapshot(outlet: Outlet, content: TableContent, table: Table, *, stream: str) -> Iterator[str]:
     """Export a snapshot of now; it can be joined until the context ends.
 
     Each statement sees what is committed when it begins: the snapshot is taken once the server has all that was
@@ -70,7 +70,7 @@ def parts(table: Table, plan: Document, *, version: int) -> list[Part]:
     ]
 
 
-def _lock(connection: psycopg.Connection[Any], content: Content, table: Table) -> None:
+def _lock(connection: psycopg.Connection[Any], content: TableContent, table: Table) -> None:
     """By LOCK where that is possible, which takes partitions in; a SELECT locks what it reads."""
     if table.may_select and table.kind in ("r", "p", "v"):
         connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(content.table.sql))

@@ -13,7 +13,7 @@ from penstock.links.postgres.literals import row, statement, written
 from penstock.links.postgres.types import bare
 from penstock.ports import Remaining
 from penstock.sources.postgres.catalog import ROOM, describe
-from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.horizon import horizons
 from penstock.sources.postgres.marks import KeysetMark, bound
 from penstock.sources.postgres.plan import key_range
@@ -25,7 +25,7 @@ _HEAPS = ("r", "p", "m")
 
 
 def of_keyset(
-    session: Session, stream: str, content: Content, after: KeysetMark | None, ceiling: Document
+    session: Session, stream: str, content: TableContent, after: KeysetMark | None, ceiling: Document
 ) -> Remaining:
     """The rows of a keyset stream between a mark and the run's ceiling."""
     key = horizons.key(ceiling)
@@ -34,13 +34,15 @@ def of_keyset(
     return of_range(session, stream, content, Range(after.key if after else None, key))
 
 
-def with_held_back(session: Session, stream: str, content: Content, left: Remaining, ceiling: Document) -> Remaining:
+def with_held_back(
+    session: Session, stream: str, content: TableContent, left: Remaining, ceiling: Document
+) -> Remaining:
     """The same with the rows above the ceiling that may not be read yet, and who keeps them from it."""
     beyond = horizons.held(ceiling)
     return horizons.noted(left, ceiling, of_range(session, stream, content, beyond).rows if beyond else None)
 
 
-def of_range(session: Session, stream: str, content: Content, range_: Range) -> Remaining:
+def of_range(session: Session, stream: str, content: TableContent, range_: Range) -> Remaining:
     """The rows of a keyset stream between a mark and the run's ceiling."""
     if range_.after == range_.upto:
         return Remaining(0, exact=True)
@@ -67,7 +69,7 @@ def of_range(session: Session, stream: str, content: Content, range_: Range) -> 
     return Remaining(max(count, found) if found is not None else None)
 
 
-def of_table(session: Session, stream: str, content: Content) -> Remaining:
+def of_table(session: Session, stream: str, content: TableContent) -> Remaining:
     """The rows of a table that is read whole.
 
     One that nobody has analyzed is begun to be counted: the planner takes it for ten pages, however empty it is.
@@ -83,12 +85,12 @@ def of_table(session: Session, stream: str, content: Content) -> Remaining:
     return Remaining(expected(session, stream, content, matched(content)))
 
 
-def _filled(content: Content) -> sql.Composed:
+def _filled(content: TableContent) -> sql.Composed:
     """Rows that have a cursor and that `where` lets through."""
     return sql.SQL("{} IS NOT NULL AND {}").format(sql.Identifier("t", content.key[0].column), matched(content))
 
 
-def _by_statistics(session: Session, stream: str, content: Content, after: Key, upto: Key) -> int:
+def _by_statistics(session: Session, stream: str, content: TableContent, after: Key, upto: Key) -> int:
     """Rows above the mark's cursor, and those that share it and come later.
 
     Asked of the cursor alone: the planner takes the two sides of a row comparison for independent.
@@ -106,7 +108,7 @@ def _by_statistics(session: Session, stream: str, content: Content, after: Key, 
     return rows
 
 
-def _by_place(session: Session, stream: str, content: Content, after: Key, upto: Key) -> int | None:
+def _by_place(session: Session, stream: str, content: TableContent, after: Key, upto: Key) -> int | None:
     """As if the cursor were spread evenly, for a table that nobody has analyzed; None if it has no numbers."""
     spelling = NUMBERS.get(bare(content.key[0].type))
     if spelling is None:

@@ -13,7 +13,7 @@ from penstock.errors import StreamRefused
 from penstock.links.postgres.literals import plain, written
 from penstock.links.postgres.types import bare
 from penstock.sources.postgres.altered import refused
-from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.identity import Sequence, TableIdentity
 from penstock.sources.postgres.marks import along_the_cursor
 
@@ -32,7 +32,7 @@ class Doubt:
 
 
 def doubt(
-    was: TableIdentity | None, reach: Key | None, content: Content, now: TableIdentity, continues: str | None
+    was: TableIdentity | None, reach: Key | None, content: TableContent, now: TableIdentity, continues: str | None
 ) -> Doubt | None:
     """Why rows below a mark may be new; None: nothing says so, or the user vouches for the table as it is.
 
@@ -49,7 +49,7 @@ def doubt(
     return _sequence_doubt(was.sequence if was else None, reach, content, now.sequence) if now.sequence else None
 
 
-def _sequence_doubt(was: Sequence | None, reach: Key | None, content: Content, now: Sequence) -> Doubt | None:
+def _sequence_doubt(was: Sequence | None, reach: Key | None, content: TableContent, now: Sequence) -> Doubt | None:
     cursor = content.key[0]
     of = f"the sequence {now.name} of {cursor.column} of {content.table}"
     if was and was.file != now.file:
@@ -81,7 +81,7 @@ def stopped(stream: str, found: Doubt, now: TableIdentity) -> StreamRefused:
     )
 
 
-def check_open(slice_: Slice, content: Content, now: TableIdentity, continues: str | None) -> None:
+def check_open(slice_: Slice, content: TableContent, now: TableIdentity, continues: str | None) -> None:
     """StreamRefused if an open slice was planned in another table of that name."""
     mark = along_the_cursor(slice_.upto) if slice_.kind is Kind.ROWS else None
     if mark is None or mark.table is None or mark.table.oid == now.oid or continues == now.token:

@@ -11,11 +11,11 @@ from penstock.core.ranges import Key
 from penstock.errors import StreamRefused
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import row, typed
-from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.marks import KeysetMark, bound, read
 
 
-def place(session: Session, stream: str, content: Content, at: Mark | None, to: str) -> Mark | None:
+def place(session: Session, stream: str, content: TableContent, at: Mark | None, to: str) -> Mark | None:
     """The mark just below all rows whose cursor is `to` or more; None: the beginning, if there is no row below."""
     reset = f"run `penstock state reset FILE --stream {stream}` to read the table from the beginning"
 
@@ -44,7 +44,7 @@ def place(session: Session, stream: str, content: Content, at: Mark | None, to: 
     return (mark if below == mark.key else replace(mark, key=below, ties=None)).mark()
 
 
-def _below(session: Session, stream: str, content: Content, value: sql.Composed) -> Key | None:
+def _below(session: Session, stream: str, content: TableContent, value: sql.Composed) -> Key | None:
     """The greatest key whose cursor is less than a value."""
     keys = [sql.Identifier("t", column.column) for column in content.key]
     query = sql.SQL("SELECT {} FROM {} AS t WHERE {} < {} ORDER BY {} LIMIT 1").format(
@@ -58,6 +58,6 @@ def _below(session: Session, stream: str, content: Content, value: sql.Composed)
     return tuple(rows[0]) if rows else None
 
 
-def _comes_after(session: Session, content: Content, key: Key, mark: Key) -> bool:
+def _comes_after(session: Session, content: TableContent, key: Key, mark: Key) -> bool:
     query = sql.SQL("SELECT {} > {}").format(row(bound(content.key, key)), row(bound(content.key, mark)))
     return bool(session.rows(query, table=str(content.table))[0][0])

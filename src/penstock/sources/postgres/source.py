@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from penstock.core.content import Content
 from penstock.core.documents import Document, parse
 from penstock.core.marks import Mark, Position
 from penstock.core.names import did_you_mean, nearest
@@ -19,7 +20,7 @@ from penstock.ports import Budget, Context, DiscoveredStream, Planned, Reading, 
 from penstock.sources.postgres import catalog, keyset, marks, missed, refresh
 from penstock.sources.postgres.altered import as_now, refused
 from penstock.sources.postgres.catalog import Found, Table
-from penstock.sources.postgres.content import Content, names
+from penstock.sources.postgres.content import TableContent, names
 from penstock.sources.postgres.horizon import horizons
 from penstock.sources.postgres.horizon.horizons import Horizons
 from penstock.sources.postgres.identity import TableIdentity
@@ -126,30 +127,30 @@ class PostgresSource:
             self._check_schema(self._options.default_schema)
         return found
 
-    def explain(self, stream: str, content: Document) -> Sequence[Remark]:
+    def explain(self, stream: str, content: Content) -> Sequence[Remark]:
         from penstock.sources.postgres.offer.explain import remarks
 
-        said = remarks(self._session, stream, Content.read(content), self._horizon(stream))
+        said = remarks(self._session, stream, TableContent.read(content), self._horizon(stream))
         return [*said, *servers.remarks(self._session.tells)]
 
     # ------------------------------------------------------------ planning
 
-    def content(self, stream: str) -> Document:
+    def content(self, stream: str) -> Content:
         options = self._options_of(stream)
         content, self._identities[stream] = validate_table(self._session, stream, options, self._options.default_schema)
         if content.mode == "keyset":
             loading.check(self._keyset(stream, content))
-        return content.document()
+        return content.content()
 
-    def accept(self, stream: str, last: Position, content: Document) -> None:
-        marks.accept(self._session, stream, last, Content.read(content))
+    def accept(self, stream: str, last: Position, content: Content) -> None:
+        marks.accept(self._session, stream, last, TableContent.read(content))
 
-    def prepare(self, stream: str, content: Document, last: Position | None) -> Sequence[str]:
+    def prepare(self, stream: str, content: Content, last: Position | None) -> Sequence[str]:
         said = self._access.follows(stream, last.mark) if last and last.mark else None
         return (said,) if said else ()
 
-    def ceiling(self, stream: str, content: Document, run: str, after: Mark | None = None) -> Document | None:
-        read = Content.read(content)
+    def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
+        read = TableContent.read(content)
         if read.mode == "refresh":
             return {"run": run}
         found = self._horizons.ceiling(self._session, stream, read, run, after)
@@ -163,9 +164,9 @@ class PostgresSource:
         return self._options_of(stream).horizon or self._options.horizon
 
     def plan(
-        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
-        read = Content.read(content)
+        read = TableContent.read(content)
         # Known before anything is planned: a table that is replaced from here on is not the one of the next mark.
         identity = self._identity(stream, read) if read.mode == "keyset" else None
         # Not with `accept`: a stream that must not go on from its mark can still be rewound.
@@ -184,7 +185,7 @@ class PostgresSource:
         # Looked at last: where the server is now, it has all that was seen for the ceiling and the plan.
         return servers.placed(planned, self._session.look())
 
-    def _with_ties(self, stream: str, content: Content, after: Mark | None, upto: Mark, ceiling: Document) -> Mark:
+    def _with_ties(self, stream: str, content: TableContent, after: Mark | None, upto: Mark, ceiling: Document) -> Mark:
         """A mark with how many rows share its cursor value, where one with a lower tiebreaker could come later."""
         mark, before = marks.read(upto), marks.along_the_cursor(after)
         proof: Any = ceiling.get("proof")
@@ -195,7 +196,7 @@ class PostgresSource:
             return marks.noted(upto, ties=before.ties)
         return marks.noted(upto, ties=missed.ties(self._session, stream, content, mark.key))
 
-    def _same_table(self, stream: str, content: Content, after: Mark | None, reach: Key | None) -> None:
+    def _same_table(self, stream: str, content: TableContent, after: Mark | None, reach: Key | None) -> None:
         """StreamRefused if the table is not the one that the mark was made in, or its sequence was restarted."""
         mark, continues = marks.along_the_cursor(after), self._options_of(stream).continues
         was, reach = (mark.table, reach or mark.key) if mark else (None, reach)
@@ -208,7 +209,7 @@ class PostgresSource:
         if found:
             raise stopped(stream, found, now)
 
-    def _identity(self, stream: str, content: Content) -> TableIdentity:
+    def _identity(self, stream: str, content: TableContent) -> TableIdentity:
         """Which table a stream reads; StreamRefused if it is gone."""
         if stream not in self._identities:
             table = catalog.describe(self._session, content.table, names(content.key), stream=stream)
@@ -218,9 +219,9 @@ class PostgresSource:
         return self._identities[stream]
 
     def _planned(
-        self, stream: str, content: Document, after: Mark | None, ceiling: Document, budget: Budget
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
-        read = Content.read(content)
+        read = TableContent.read(content)
         if read.mode == "keyset":
             return loading.next_slice(self._keyset(stream, read), after, ceiling, budget)
         upto = RefreshMark(str(ceiling["run"])).mark()
@@ -233,17 +234,17 @@ class PostgresSource:
         parts = parts_for(budget.workers, max(1, connections - 1) if connections else None)
         return Planned(upto=upto, kind=Kind.REFRESH, plan={"parts": parts}, rows=rows)
 
-    def _keyset(self, stream: str, content: Content) -> Stream:
+    def _keyset(self, stream: str, content: TableContent) -> Stream:
         """A keyset stream, for those who plan and read it."""
         first_load = self._options_of(stream).first_load
         waits = self._horizon(stream).method != "off"
         skips = self._options_of(stream).hidden_partitions == "skip"
         return Stream(self._session, stream, content, first_load, self._options.connections, waits, skips)
 
-    def remaining(self, stream: str, content: Document, after: Mark | None, ceiling: Document) -> Remaining:
+    def remaining(self, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
         from penstock.sources.postgres import remaining
 
-        read = Content.read(content)
+        read = TableContent.read(content)
         if read.mode == "keyset":
             mark = marks.read(after) if after else None
             if isinstance(mark, LoadMark):
@@ -255,10 +256,10 @@ class PostgresSource:
             return Remaining(0, exact=True)
         return remaining.of_table(self._session, stream, read)
 
-    def mark_at(self, stream: str, content: Document, last: Position | None, to: str) -> Mark | None:
+    def mark_at(self, stream: str, content: Content, last: Position | None, to: str) -> Mark | None:
         from penstock.sources.postgres.rewinding import place
 
-        at, read = last.mark if last else None, Content.read(content)
+        at, read = last.mark if last else None, TableContent.read(content)
         found, identity = place(self._session, stream, read, at, to), self._identity(stream, read)
         before = marks.along_the_cursor(found)
         if found and before and (found != at or doubt(before.table, None, read, identity, None)):
@@ -279,7 +280,7 @@ class PostgresSource:
 
     @contextmanager
     def _reading(self, slice_: Slice, table: Table) -> Iterator[Reading]:
-        content = Content.read(parse(slice_.content))
+        content = TableContent.parse(slice_.content)
         if content.mode == "keyset":
             yield Reading(self._reader(slice_, None), loading.parts(self._keyset(slice_.stream, content), slice_))
             return
@@ -309,7 +310,7 @@ class PostgresSource:
 
     def _table(self, slice_: Slice) -> Table:
         """The slice's table as it is now; StreamRefused if it is another one."""
-        content, stream = Content.read(parse(slice_.content)), slice_.stream
+        content, stream = TableContent.parse(slice_.content), slice_.stream
         if not self._session.identity.same(content.identity):
             was, is_ = content.identity, self._session.identity
             raise refused(

@@ -20,7 +20,7 @@ from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import statement, typed, written
 from penstock.links.postgres.types import bare
 from penstock.sources.postgres.catalog import ROOM
-from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.marks import bound
 from penstock.sources.postgres.plan import Reach, Walk, key_range
 
@@ -94,7 +94,7 @@ class Spread:
             yield step, share if self.divisible else 1.0
 
 
-def reach(session: Session, stream: str, content: Content, whole: Range, walk: Walk) -> Reach | None:
+def reach(session: Session, stream: str, content: TableContent, whole: Range, walk: Walk) -> Reach | None:
     """How far the next slice of a range goes; None: the statistics do not serve, one must walk."""
     spread = _spread(session, stream, content, whole, walk)
     if spread is None:
@@ -113,7 +113,7 @@ def reach(session: Session, stream: str, content: Content, whole: Range, walk: W
     return Reach(tuple(found[:-1]), found[-1], round(each)) if found else None
 
 
-def left(session: Session, stream: str, content: Content, whole: Range) -> int:
+def left(session: Session, stream: str, content: TableContent, whole: Range) -> int:
     """Rows of a range up to the end of the table: a few are counted along the index, many are estimated."""
     keys = [sql.Identifier("t", column.column) for column in content.key]
     query = sql.SQL("SELECT count(*) FROM (SELECT FROM {} AS t WHERE {} ORDER BY {} LIMIT {}) x").format(
@@ -126,7 +126,7 @@ def left(session: Session, stream: str, content: Content, whole: Range) -> int:
     return max(int(count), expected(session, stream, content, above))
 
 
-def expected(session: Session, stream: str, content: Content, where: sql.Composable | None = None) -> int:
+def expected(session: Session, stream: str, content: TableContent, where: sql.Composable | None = None) -> int:
     """Rows of a table, or those for which something is true, as the server's planner expects them."""
     query = sql.SQL("EXPLAIN (FORMAT JSON) SELECT 1 FROM {} AS t WHERE {}").format(
         content.table.sql, where or sql.SQL("true")
@@ -135,7 +135,7 @@ def expected(session: Session, stream: str, content: Content, where: sql.Composa
     return int(said[0]["Plan"]["Plan Rows"])
 
 
-def _spread(session: Session, stream: str, content: Content, whole: Range, walk: Walk) -> Spread | None:
+def _spread(session: Session, stream: str, content: TableContent, whole: Range, walk: Walk) -> Spread | None:
     said = _said(session, stream, content, whole)
     if said["first"] is None:
         return Spread((), divisible=False)
@@ -155,7 +155,7 @@ def _spread(session: Session, stream: str, content: Content, whole: Range, walk:
     return None if coarse else spread
 
 
-def _said(session: Session, stream: str, content: Content, whole: Range) -> dict[str, Any]:
+def _said(session: Session, stream: str, content: TableContent, whole: Range) -> dict[str, Any]:
     lead, keys = content.key[0], [sql.Identifier("t", column.column) for column in content.key]
     number = sql.SQL(NUMBERS.get(bare(lead.type), "NULL::float8"))
     query = statement(ROOM, "spread").format(
@@ -211,7 +211,7 @@ def _share(low: Any, high: Any, of: Any) -> float | None:
 
 
 def _probed(
-    session: Session, stream: str, content: Content, whole: Range, places: Iterable[tuple[Step, float]]
+    session: Session, stream: str, content: TableContent, whole: Range, places: Iterable[tuple[Step, float]]
 ) -> list[Key]:
     """Keys that are there, at or below each of some places; fewer where two have the same."""
     keys = [sql.Identifier("t", column.column) for column in content.key]

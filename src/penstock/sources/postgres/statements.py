@@ -8,12 +8,13 @@ from typing import Any
 
 from psycopg import sql
 
+from penstock.core.content import Column
 from penstock.core.documents import parse
 from penstock.core.ranges import Key, Range
 from penstock.core.slices import Part
 from penstock.links.postgres.asking import misshapen, selected
 from penstock.links.postgres.literals import TableName
-from penstock.sources.postgres.content import ColumnRead, Content, KeyColumn
+from penstock.sources.postgres.content import KeyColumn, TableContent, declared, form_of
 from penstock.sources.postgres.marks import bound
 from penstock.sources.postgres.plan import cursor_bounds, key_range
 
@@ -21,28 +22,28 @@ from penstock.sources.postgres.plan import cursor_bounds, key_range
 FLAG = "_penstock_misshapen"
 
 
-def condition(content: Content, part: Part) -> sql.Composed:
+def condition(content: TableContent, part: Part) -> sql.Composed:
     """The rows of a part, as SQL about table `t`."""
     return sql.SQL(" AND ").join([*_place(content, part), *filtered(content)])
 
 
-def filtered(content: Content) -> list[sql.Composed]:
+def filtered(content: TableContent) -> list[sql.Composed]:
     """The user's own condition, if there is one. On lines of its own: it may end in a comment."""
     return [sql.SQL("(\n{}\n)").format(sql.SQL(content.where))] if content.where else []
 
 
-def matched(content: Content) -> sql.Composed:
+def matched(content: TableContent) -> sql.Composed:
     """What is true of the rows that the user's condition lets through: all of them if there is none."""
     return sql.SQL(" AND ").join(filtered(content)) if content.where else sql.SQL("{}").format(sql.SQL("true"))
 
 
-def of_part(content: Content, part: Part) -> Content:
+def of_part(content: TableContent, part: Part) -> TableContent:
     """The content as a part reads it: from a partition, where it names one."""
     table = parse(part.terms).get("table")
     return replace(content, table=TableName.read(table, "")) if table else content
 
 
-def _place(content: Content, part: Part) -> list[sql.Composed]:
+def _place(content: TableContent, part: Part) -> list[sql.Composed]:
     terms = parse(part.terms)
     if "load" in terms:
         return [*_of_load(terms), *_up_to(content, tuple(terms["horizon"]))]
@@ -69,7 +70,7 @@ def _of_load(terms: Mapping[str, Any]) -> list[sql.Composed]:
     return [key_range(columns, range_), *cursor_bounds(columns, range_)]
 
 
-def _up_to(content: Content, horizon: Key) -> list[sql.Composed]:
+def _up_to(content: TableContent, horizon: Key) -> list[sql.Composed]:
     """Rows at or below a key; and what follows from it about the cursor alone, for the planner's sake."""
     cursor, high = sql.Identifier("t", content.key[0].column), bound(content.key, horizon)[0]
     alone = [sql.SQL("{} <= {}").format(cursor, high)] if len(content.key) > 1 else []
@@ -91,15 +92,15 @@ def _blocks(start: Sequence[object] | None, end: Sequence[object] | None) -> lis
     return sides or [sql.SQL("{}").format(sql.SQL("true"))]
 
 
-def asked(column: ColumnRead) -> sql.Composed:
+def asked(column: Column) -> sql.Composed:
     """What stands in the SELECT list for a column."""
-    return selected(column.name, column.base or column.origin, column.form, domain=column.base is not None)
+    return selected(column.name, declared(column), form_of(column), domain=column.base is not None)
 
 
-def select(content: Content, where: sql.Composed) -> sql.Composed:
+def select(content: TableContent, where: sql.Composed) -> sql.Composed:
     """The one statement that a part is; literals only, because bound parameters switch COPY off."""
     columns = [asked(column) for column in content.columns]
-    flags = [sql.SQL("{}::int").format(misshapen(c.name)) for c in content.columns if c.form.element]
+    flags = [sql.SQL("{}::int").format(misshapen(c.name)) for c in content.columns if form_of(c).element]
     if flags:
         columns.append(sql.SQL("{} AS {}").format(sql.SQL(" + ").join(flags), sql.Identifier(FLAG)))
     return sql.SQL("SELECT {} FROM {} AS t WHERE {}").format(sql.SQL(", ").join(columns), content.table.sql, where)

@@ -8,13 +8,14 @@ from typing import NoReturn
 
 from psycopg import sql
 
+from penstock.core import content as core
 from penstock.core.names import did_you_mean
 from penstock.errors import StreamRefused, problems_of, refuse_all
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import TableName, plain
 from penstock.links.postgres.types import form
 from penstock.sources.postgres.catalog import Column, Table, describe, similar
-from penstock.sources.postgres.content import ColumnRead, Content, KeyColumn
+from penstock.sources.postgres.content import KeyColumn, TableContent
 from penstock.sources.postgres.identity import TableIdentity
 from penstock.sources.postgres.options import StreamOptions
 
@@ -24,14 +25,14 @@ RESERVED = "_change"
 MOST_NULLS = 1000
 
 
-def validate(session: Session, stream: str, options: StreamOptions, default_schema: str) -> Content:
+def validate(session: Session, stream: str, options: StreamOptions, default_schema: str) -> TableContent:
     """The stream as it would be read now; StreamRefused if it cannot be read safely as it is configured."""
     return validate_table(session, stream, options, default_schema)[0]
 
 
 def validate_table(
     session: Session, stream: str, options: StreamOptions, default_schema: str
-) -> tuple[Content, TableIdentity]:
+) -> tuple[TableContent, TableIdentity]:
     """The same, with which table it is."""
     check_options(stream, options)
     key = key_names(options)
@@ -49,7 +50,7 @@ def validate_table(
     rules.condition_is_one(session)
     if options.cursor and options.nulls == "fail":
         rules.no_cursor_is_null(session)
-    content = Content(
+    content = TableContent(
         mode="keyset" if options.cursor else "refresh",
         table=name,
         columns=tuple(column_read(column, options) for column in rules.columns),
@@ -61,13 +62,14 @@ def validate_table(
         timeline=session.server.timeline,
         where=options.where,
         unfit=options.unfit,
+        primary_key=table.primary_key,
     )
     return content, table.identity
 
 
-def column_read(column: Column, options: StreamOptions) -> ColumnRead:
+def column_read(column: Column, options: StreamOptions) -> core.Column:
     how = form(column.base or column.type, arrays=options.arrays, unfit=options.unfit)
-    return ColumnRead(column.name, column.type, how.type, column.base)
+    return core.Column(column.name, how.type, column.type, column.base)
 
 
 def key_names(options: StreamOptions) -> tuple[str, ...]:

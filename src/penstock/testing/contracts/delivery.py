@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.core.documents import Document
+from penstock.core.content import Column, Content
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Part, Receipt, Slice, following
+from penstock.core.types import Plain
 from penstock.ports import Probe, Sink
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 PIPELINE, STREAM = "contract", "orders"
-CONTENT: Document = {"columns": [{"name": "id", "type": "int64"}, {"name": "text", "type": "string"}]}
+CONTENT = Content((Column("id", Plain.INT64), Column("text", Plain.STRING)))
 #: the same of a source that sees deletes
-CHANGES: Document = {**CONTENT, "changes": True}
+CHANGES = replace(CONTENT, changes=True)
 #: a row of the source has a key of its own, `row`; rows that share an `id` follow each other by `at`
-VERSIONS: Document = {"columns": [{"name": name, "type": "int64"} for name in ("row", "id", "at")]}
+VERSIONS = Content(tuple(Column(name, Plain.INT64) for name in ("row", "id", "at")))
 
 
 class Destination(Protocol):

@@ -13,17 +13,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from penstock.core.content import Column, Content
 from penstock.core.history import HistoryLimits
 from penstock.core.marks import Mark, Position
 from penstock.core.outcome import Outcome
 from penstock.core.reports import DAYS_KEPT, WHOLE_RUN, DayOfRuns, Failure, LastLook, Problem, RunReport
 from penstock.core.slices import Kind, Receipt, Seal, Slice, following
+from penstock.core.types import Plain
 from penstock.errors import LeaseLost, PenstockError, PipelineHeld, StreamFailed
 from penstock.ports import Lease, Owner, Store, StreamState
 
 #: with microseconds, which must come back
 NOW = datetime(2026, 3, 1, 12, 0, 0, 123457, tzinfo=UTC)
-CONTENT = {"columns": ["id", "na\u00efve"], "table": "public.orders"}
+CONTENT = Content((Column("id", Plain.INT64), Column("na\u00efve", Plain.STRING)), identity={"table": "public.orders"})
 Open = Callable[..., Store]
 
 
@@ -535,7 +537,9 @@ class StoreContract:
     def test_a_content_comes_back_with_every_position_that_has_it(self, store: Store, reopen: Open) -> None:
         lease = take(store)
         one = deliver(store, lease, after(None, 1))
-        other = following(one, pipeline="shop", stream="orders", upto=one.mark, content={"columns": ["id"]})
+        other = following(
+            one, pipeline="shop", stream="orders", upto=one.mark, content=Content((Column("id", Plain.INT64),))
+        )
         two = deliver(store, lease, other)
         three = deliver(store, lease, after(two, 3))
         store.intend(lease, open_ := after(three, 4), now=NOW, run="r")

@@ -16,7 +16,7 @@ from psycopg import sql
 from penstock.core.ranges import Key
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import typed
-from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.horizon import watching
 from penstock.sources.postgres.horizon.pending import Known, Pending
 from penstock.sources.postgres.horizon.proofs import Proof
@@ -51,7 +51,7 @@ class Question:
 
     session: Session
     stream: str
-    content: Content
+    content: TableContent
     options: Horizon
     proof: Proof
     known: Known

@@ -19,7 +19,7 @@ from penstock.errors import StreamFailed
 from penstock.links.postgres.connection import Session
 from penstock.ports import Remaining
 from penstock.sources.postgres import marks
-from penstock.sources.postgres.content import Content, names
+from penstock.sources.postgres.content import TableContent, names
 from penstock.sources.postgres.horizon.certifying import Answer, Began, Question, by_activity, by_holders
 from penstock.sources.postgres.horizon.pending import known
 from penstock.sources.postgres.horizon.proofs import Proof, prove
@@ -49,7 +49,9 @@ class Horizons:
         self._proofs: dict[str, Proof] = {}
         self._began: dict[str, Began] = {}
 
-    def ceiling(self, session: Session, stream: str, content: Content, run: str, after: Mark | None) -> Document | None:
+    def ceiling(
+        self, session: Session, stream: str, content: TableContent, run: str, after: Mark | None
+    ) -> Document | None:
         """How far this run reads; None: there is nothing to read."""
         options = self._options(stream)
         start = known(stream, after, None)
@@ -71,7 +73,7 @@ class Horizons:
 
 
 def next_mark_without_rows(
-    after: Mark | None, ceiling: Document, content: Content, timeline: int | None
+    after: Mark | None, ceiling: Document, content: TableContent, timeline: int | None
 ) -> Mark | None:
     """The mark that keeps what is to be waited for, where nothing may be read; None: it is kept already.
 
@@ -178,7 +180,7 @@ def _hides(q: Question, count: int) -> str:
     return f"{who} that the server hides from {q.session.user} end each message with the transaction that it began"
 
 
-def _extent(content: Content, proof: Proof, horizon: Key | None) -> str:
+def _extent(content: TableContent, proof: Proof, horizon: Key | None) -> str:
     if horizon is None:
         return "nothing is certified yet"
     if proof.method == "activity":

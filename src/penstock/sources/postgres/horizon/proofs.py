@@ -16,7 +16,7 @@ from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import TableName, plain, statement, written
 from penstock.links.postgres.types import bare
 from penstock.sources.postgres.catalog import ROOM
-from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.horizon.bodies import Expression, assignments, reads_the_clock, starts
 from penstock.sources.postgres.horizon.triggers import Trigger, keeper
 from penstock.sources.postgres.relations import KINDS
@@ -77,7 +77,7 @@ class Kept:
     leaves: tuple[Leaf, ...]
 
 
-def prove(session: Session, stream: str, content: Content) -> Proof:
+def prove(session: Session, stream: str, content: TableContent) -> Proof:
     """What can be proven of a stream's cursor; asks the catalog once."""
     cursor = content.key[0]
     query = statement(ROOM, "kept").format(

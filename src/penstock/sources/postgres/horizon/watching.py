@@ -13,7 +13,7 @@ from penstock.links.postgres.connection import READS, Session
 from penstock.links.postgres.literals import statement, typed, written
 from penstock.links.postgres.types import bare
 from penstock.sources.postgres.catalog import ROOM
-from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.content import TableContent
 
 #: the type of moments
 MOMENT = "timestamp with time zone"
@@ -99,7 +99,7 @@ class Scan:
 def scan(
     session: Session,
     stream: str,
-    content: Content,
+    content: TableContent,
     top: Key,
     *,
     now: str,
@@ -152,7 +152,7 @@ class Lock:
 
 
 def locks(
-    session: Session, stream: str, content: Content, *, unseen: Collection[int] = (), waited: Collection[str] = ()
+    session: Session, stream: str, content: TableContent, *, unseen: Collection[int] = (), waited: Collection[str] = ()
 ) -> list[Lock]:
     """Look at everyone's locks on a table and its relatives."""
     query = statement(ROOM, "locks").format(

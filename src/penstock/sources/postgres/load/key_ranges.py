@@ -14,7 +14,7 @@ from penstock.links.postgres.literals import TableName
 from penstock.ports import Budget, Planned
 from penstock.sources.postgres import keyset, spread
 from penstock.sources.postgres.catalog import describe
-from penstock.sources.postgres.content import Content, KeyColumn, names
+from penstock.sources.postgres.content import KeyColumn, TableContent, names
 from penstock.sources.postgres.load.pieces import Batch, Piece, Stream
 from penstock.sources.postgres.marks import KeysetMark, LoadMark, alike
 from penstock.sources.postgres.plan import LEAST_PART_BYTES, Reach, Walk, parts_for, walk_on
@@ -137,7 +137,7 @@ class _Tour:
         rows = size // self.walk.row_bytes
         return Reach((), None, rows) if size <= LEAST_PART_BYTES and rows <= self.room else None
 
-    def _reach(self, content: Content, whole: Range) -> Reach | None:
+    def _reach(self, content: TableContent, whole: Range) -> Reach | None:
         session, name = self.stream.session, self.stream.name
         share = max(1, min(self.walk.parts * self.room // self.most, self.most_pieces - len(self.pieces)))
         if self.long:

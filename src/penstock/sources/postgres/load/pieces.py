@@ -12,7 +12,7 @@ from penstock.core.slices import Slice
 from penstock.links.postgres.connection import Session
 from penstock.ports import Planned
 from penstock.sources.postgres import keyset
-from penstock.sources.postgres.content import Content, KeyColumn
+from penstock.sources.postgres.content import KeyColumn, TableContent
 from penstock.sources.postgres.marks import KeysetMark, LoadMark, read
 from penstock.sources.postgres.shape import Leaf
 
@@ -23,7 +23,7 @@ class Stream:
 
     session: Session
     name: str
-    content: Content
+    content: TableContent
     #: keys, blocks, cursor or auto
     first_load: str = "auto"
     #: most parts that may be read at the same time; None: as many as there are workers
@@ -33,7 +33,7 @@ class Stream:
     #: whether rows below the mark of a partition that may not be read are left out knowingly
     skips_hidden: bool = False
 
-    def along(self, columns: tuple[KeyColumn, ...], leaf: Leaf | None) -> Content:
+    def along(self, columns: tuple[KeyColumn, ...], leaf: Leaf | None) -> TableContent:
         """The content as if these columns were its key, of one partition if it is given."""
         return replace(self.content, key=columns, table=leaf.name if leaf else self.content.table)
 

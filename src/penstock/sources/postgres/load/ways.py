@@ -11,7 +11,7 @@ from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import TableName, plain
 from penstock.links.postgres.types import bare
 from penstock.sources.postgres.catalog import Index, Table, describe
-from penstock.sources.postgres.content import Content, KeyColumn, names
+from penstock.sources.postgres.content import KeyColumn, TableContent, names
 from penstock.sources.postgres.horizon.proofs import prove
 from penstock.sources.postgres.load.pieces import Stream
 from penstock.sources.postgres.refresh import TID_RANGES
@@ -89,7 +89,7 @@ def by_keys(stream: Stream, shape: Shape) -> Way | Obstacle:
     return (_by_leaves(session, content, shape) or found) if shape.kind == "p" else found
 
 
-def _by_leaves(session: Session, content: Content, shape: Shape) -> Way | Obstacle | None:
+def _by_leaves(session: Session, content: TableContent, shape: Shape) -> Way | Obstacle | None:
     """Why the partitions cannot be read one by one; None: they can."""
     if not shape.leaves:
         return ALONG_THE_CURSOR
@@ -143,7 +143,7 @@ def by_blocks(stream: Stream, shape: Shape) -> Way | Obstacle:
     return Way("blocks")
 
 
-def _load_index(table: Table, content: Content) -> Index | None:
+def _load_index(table: Table, content: TableContent) -> Index | None:
     """The index whose key the load goes by: unique, never NULL, in an order that a range can be looked up in."""
     usable = [
         index

@@ -9,7 +9,7 @@ from penstock.links.postgres.literals import plain
 from penstock.links.postgres.types import bare
 from penstock.ports import Remark
 from penstock.sources.postgres.catalog import Table, describe
-from penstock.sources.postgres.content import Content, names
+from penstock.sources.postgres.content import TableContent, names
 from penstock.sources.postgres.horizon.proofs import Proof, prove
 from penstock.sources.postgres.horizon.watching import span
 from penstock.sources.postgres.offer.proposals import SMALL, precision
@@ -21,7 +21,7 @@ from penstock.sources.postgres.shape import look
 SHOWN = 3
 
 
-def remarks(session: Session, stream: str, content: Content, horizon: Horizon) -> list[Remark]:
+def remarks(session: Session, stream: str, content: TableContent, horizon: Horizon) -> list[Remark]:
     """Asks the catalog, and reads no row."""
     table = describe(session, content.table, (), stream=stream)
     found = relations(session, content.table.schema, content.table.name)
@@ -40,7 +40,7 @@ def remarks(session: Session, stream: str, content: Content, horizon: Horizon) -
     return said
 
 
-def _keyset(content: Content, table: Table | None, proof: Proof, horizon: Horizon) -> Iterator[Remark]:
+def _keyset(content: TableContent, table: Table | None, proof: Proof, horizon: Horizon) -> Iterator[Remark]:
     cursor = content.key[0].column
     yield Remark("guarantee", "every row that is visible in the stream's order is delivered exactly once")
     timed = bare(content.key[0].type).startswith(("timestamp", "date"))
@@ -66,7 +66,7 @@ def _keyset(content: Content, table: Table | None, proof: Proof, horizon: Horizo
         yield Remark("advice", f"every slice sorts the table; an index would spare that: {make}")
 
 
-def _late(session: Session, content: Content, proof: Proof, horizon: Horizon) -> Iterator[Remark]:
+def _late(session: Session, content: TableContent, proof: Proof, horizon: Horizon) -> Iterator[Remark]:
     """What becomes of rows whose transaction commits late."""
     if horizon.method == "off":
         yield Remark("gap", "a row whose transaction commits late, below the mark, is lost (`horizon: {method: off}`)")
@@ -88,7 +88,7 @@ def _late(session: Session, content: Content, proof: Proof, horizon: Horizon) ->
         yield Remark("advice", f"so that the server shows since when others are at work: {grant}")
 
 
-def _partitions(session: Session, stream: str, content: Content) -> Iterator[Remark]:
+def _partitions(session: Session, stream: str, content: TableContent) -> Iterator[Remark]:
     """What becomes of partitions that are attached later with rows from below the mark."""
     shape = look(session, content.table, stream=stream)
     if shape.kind != "p":
@@ -111,7 +111,7 @@ def _partitions(session: Session, stream: str, content: Content) -> Iterator[Rem
         )
 
 
-def _ties(content: Content) -> Iterator[Remark]:
+def _ties(content: TableContent) -> Iterator[Remark]:
     """What becomes of rows that take a cursor value which was delivered already."""
     cursor, *tiebreaker = names(content.key)
     if tiebreaker:

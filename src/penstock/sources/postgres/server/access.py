@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.core.documents import parse
 from penstock.core.marks import Mark
 from penstock.core.slices import Slice
 from penstock.errors import StreamRefused
 from penstock.links.postgres.connection import Identity, Session, Target, Tells
 from penstock.links.postgres.targets import target
 from penstock.ports import Context
-from penstock.sources.postgres.content import Content
+from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.options import Options
 from penstock.sources.postgres.server.servers import Made, Needs, follows
 
@@ -63,7 +62,7 @@ class Access:
         if timeline and session.timeline and timeline != session.timeline:
             # What was planned is on the new timeline, and so is everything up to where it is now.
             timeline, lsn = session.timeline, session.lsn
-        identity = Content.read(parse(slice_.content)).identity
+        identity = TableContent.parse(slice_.content).identity
         needs = Needs(identity, timeline, lsn, self._options.replica_wait)
         if self._options.replica is None:
             return Outlet(session.target.for_reading(), session.tells, needs)
