@@ -268,7 +268,7 @@ def test_quarantine_keeps_the_columns_and_every_value(ground: Ground) -> None:
     assert [found[id_]["_quarantined"] for id_ in nothing] == [None]
     more = ground.arrive(1)
     assert ground.ran().lines == done.lines[-1:], "as long as values are put aside it is said in every run"
-    assert "put aside in _quarantined where they do not fit: amount, big, tag" in ground.command("status").out
+    assert "values that do not fit are stored in _quarantined: amount, big, tag" in ground.command("status").out
     ground.write("evolve")
     assert "column big was bigint and is text now" in ground.run().error["reason"]
     ground.sql("ALTER TABLE orders DROP COLUMN big")

@@ -113,7 +113,7 @@ def test_bad_input_is_raised_at_once(shop: Shop, file: str) -> None:
         penstock.run(file, "shp")
     with pytest.raises(InputError, match="max_rows must be at least 1"):
         penstock.run(file, max_rows=0)
-    with pytest.raises(InputError, match="time_limit must be more than 0"):
+    with pytest.raises(InputError, match="time_limit must be greater than 0"):
         penstock.run(file, time_limit=0)
     assert threads() == []
 

@@ -57,7 +57,7 @@ def test_the_whole_demo_tells_and_proves_what_it_promises(shown: str, folder: Fo
         "Readers of the files see ",
         "archive/orders: finishing slice ",
         "report: nothing new in 2 streams",
-        "no JVM was started, no file was touched.",
+        "no JVM was started and no file was written.",
         "They agree: every row is present, and each version exactly once.",
     ]
     places = [shown.find(text) for text in told]
@@ -96,7 +96,7 @@ def test_a_sink_that_lacks_a_file_ends_it_with_what_differs(shown: str, folder: 
 
 
 def test_what_is_proposed_to_try_next_works_as_it_stands(shown: str, folder: Folder) -> None:
-    _, _, after = shown.partition("the second line starts it again.\n")
+    _, _, after = shown.partition("the second line restarts it.\n")
     lines = [line.strip() for line in after.splitlines() if line.startswith("    ")]
     assert len(lines) == 8
     ended = subprocess.run(["bash", "-e"], input="\n".join(lines), capture_output=True, text=True)

@@ -255,7 +255,7 @@ def test_a_library_that_is_missing_is_named_with_its_command(
 
 def test_the_hadoop_catalog_is_refused_with_the_reason(tmp_path: Path) -> None:
     said = mistakes(tmp_path, "type: hadoop")
-    assert "loses commits when two writers meet" in said
+    assert "loses commits of concurrent writers" in said
     assert "use sqlite on one machine, or jdbc, rest, glue or hive" in said
     assert "shop.yaml:8: pipelines.shop.sink.catalog" in said
     assert "catalog.type" in said

@@ -109,7 +109,7 @@ def test_signs_that_addresses_use_for_themselves(sign: str) -> None:
 
 
 def test_a_bucket_with_a_sqlite_catalog_needs_to_know_where() -> None:
-    with pytest.raises(ValidationError, match=r"needs catalog\.uri"):
+    with pytest.raises(ValidationError, match=r"requires catalog\.uri"):
         LakeOptions(warehouse="s3://bucket/path")
 
 

@@ -215,10 +215,10 @@ class TestOptions:
         [
             (f"mysql://me:{SECRET}@host/db", "must start with postgresql://"),
             (f"host=x password={SECRET}", "must start with postgresql://"),
-            (f"postgresql://me:{SECRET}@x@host/db", "cannot be told apart"),
-            (f"postgresql://me:{SECRET}/x@host/db", "cannot be told apart"),
-            (f"postgresql://me:12/{SECRET}@host/db", "cannot be told apart"),
-            (f"postgresql://me:x#{SECRET}@host/db", "cannot be told apart"),
+            (f"postgresql://me:{SECRET}@x@host/db", "cannot be split"),
+            (f"postgresql://me:{SECRET}/x@host/db", "cannot be split"),
+            (f"postgresql://me:12/{SECRET}@host/db", "cannot be split"),
+            (f"postgresql://me:x#{SECRET}@host/db", "cannot be split"),
         ],
     )
     def test_a_url_that_would_leak_its_password_is_refused_without_showing_it(self, url: str, wrong: str) -> None:
