@@ -91,7 +91,7 @@ def test_the_slowest_reader_holds_them(kept: Make, spark: Any) -> None:
     lake.read("slow", most=1)
     mark = next(reader.mark for reader in lake.standing.readers())
     (done,) = purge(lake.work(now=soon(), **NOW))
-    assert dead(lake) == [2, 3]
+    assert dead(lake) == [3], "it has read the other two"
     assert f"held back: slow/s has read up to {mark}" in done.text
     assert lake.read("slow").exit_code == 0
 
@@ -101,7 +101,6 @@ def test_one_who_was_passed_stops_and_is_told(kept: Make, spark: Any) -> None:
     lake.land(1, 2, 3)
     lake.read("slow", most=3)
     lake.land(1, 2, version=GONE)
-    lake.read("slow", most=1)
     assert purge(lake.work(now=soon(), **NOW))[0].facts["tombstones"] == 0
     (done,) = purge(lake.work(now=soon(), force=True, **NOW))
     assert "slow/s" in done.text
