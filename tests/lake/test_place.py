@@ -99,7 +99,7 @@ def test_a_warehouse_that_cannot_be(warehouse: str) -> None:
 @pytest.mark.parametrize("sign", ["#", "?", "%"])
 def test_signs_that_addresses_use_for_themselves(sign: str) -> None:
     """PyIceberg would cut the path there: every file of every table would be the same one."""
-    with pytest.raises(ValidationError, match="cannot be used"):
+    with pytest.raises(ValidationError, match="a path cannot contain"):
         LakeOptions(warehouse=f"a{sign}b")
     with pytest.raises(InputError, match=r"the lake cannot be kept in file:///data/a.b/lake") as refused:
         place(f"/data/a{sign}b")

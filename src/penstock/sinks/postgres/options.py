@@ -35,7 +35,7 @@ class StreamOptions(BaseModel):
 
     into: str | None = Field(
         default=None,
-        description="the table or `schema.table`, written as in SQL; default: the stream's name",
+        description="the table or `schema.table`, spelled exactly as in Postgres; default: the stream's name",
         examples=["orders"],
     )
     mode: Literal["append", "upsert", "replace"] | None = Field(

@@ -114,7 +114,7 @@ class StreamOptions(BaseModel):
 
     table: str | None = Field(
         default=None,
-        description="the table or `schema.table`, written as in SQL; default: the stream's name",
+        description="the table or `schema.table`, spelled exactly as in Postgres; default: the stream's name",
         examples=["orders"],
     )
     cursor: str | None = Field(
