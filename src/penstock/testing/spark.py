@@ -20,5 +20,7 @@ def shared_spark() -> SharedSpark:
 
 
 def house_on(spark: SharedSpark) -> SparkHouse:
-    """A session of its own on a Spark that others use too."""
-    return SparkHouse(spark.options, shared=spark)
+    """A session of its own on a Spark that others use too; lakes can be added to it once it runs."""
+    house = SparkHouse(spark.options, shared=spark)
+    house.needs(_EVERYTHING.settings, _EVERYTHING.packages)
+    return house
