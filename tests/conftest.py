@@ -3,9 +3,11 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from penstock.links.spark.house import SparkHouse
 from penstock.links.spark.shared import SharedSpark
@@ -21,14 +23,11 @@ LONG = (
     "demo/test_whole.py",
     "engine/test_machine.py",
     "acceptance/test_kill.py",
-    "contracts/test_sink.py",
     "engine/test_crash_matrix.py",
     "soak/test_lake.py",
     "acceptance/test_init.py",
-    "lake/test_catalogs.py",
     "docs/test_examples.py",
     "api/test_read.py",
-    "lake/test_conflicts.py",
     "engine/test_lake_machine.py",
     "engine/test_postgres_machine.py",
     "acceptance/test_undo_kill.py",
@@ -42,38 +41,58 @@ LONG = (
     "acceptance/test_late_commits.py",
     "spark/test_mover.py",
     "acceptance/test_bad_input.py",
-    "lake/upkeep/test_compaction.py",
-    "lake/test_plain_readers.py",
 )
 
 
-#: the tests that use the fixture of this name run in one process
-SHARED_JVM = "shared_jvm"
+#: files with tests that use the fixture `shared_jvm`: they run in one process, so that it is started once
+ON_SHARED_JVM = (
+    "acceptance/test_drift.py",
+    "acceptance/test_what_was_there_lake.py",
+    "contracts/test_sink.py",
+    "lake/test_catalogs.py",
+    "lake/test_conflicts.py",
+    "lake/test_foreign.py",
+    "lake/test_merging.py",
+    "lake/test_plain_readers.py",
+    "lake/test_planning.py",
+    "lake/upkeep/test_compaction.py",
+    "lake/upkeep/test_tombstones.py",
+    "soak/test_foreign.py",
+)
+_TOP = Path(__file__).parent
+
+
+class _Files(LoadScopeScheduling):
+    """Gives a process whole files, and one process all files on the shared Spark."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::", 1)[0].removeprefix(f"{_TOP.name}/")
+        return "shared JVM" if file in ON_SHARED_JVM else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Files:
+    return _Files(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first; apart from that the order stays. A file's tests stay in one process.
-
-    All files with a test on the shared Spark stay together, so that it is started once.
-    """
-    top = Path(__file__).parent
-    place = {top / name: number for number, name in enumerate(LONG)}
-    together = {item.path for item in items if SHARED_JVM in getattr(item, "fixturenames", ())}
-    items.sort(key=lambda item: (item.path not in together, place.get(item.path, len(LONG))))
+    """The files on the shared Spark first, then those that take long; apart from that the order stays."""
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(SHARED_JVM if item.path in together else str(item.path)))
+        if "shared_jvm" in getattr(item, "fixturenames", ()) and not _on_shared_jvm(item):
+            raise pytest.UsageError(f"{item.path} uses `shared_jvm`: name it in ON_SHARED_JVM")
+    place = {_TOP / name: number for number, name in enumerate((*ON_SHARED_JVM, *LONG))}
+    items.sort(key=lambda item: place.get(item.path, len(place)))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """End the shared Spark before the files that do not use it: some start their own, or see that there is none."""
-    if _group(item) == SHARED_JVM and (nextitem is None or _group(nextitem) != SHARED_JVM):
+    if _on_shared_jvm(item) and (nextitem is None or not _on_shared_jvm(nextitem)):
         _SHARED.end()
 
 
-def _group(item: pytest.Item) -> str | None:
-    marker = item.get_closest_marker("xdist_group")
-    return str(marker.args[0]) if marker is not None else None
+def _on_shared_jvm(item: pytest.Item) -> bool:
+    return item.path.is_relative_to(_TOP) and item.path.relative_to(_TOP).as_posix() in ON_SHARED_JVM
 
 
 #: the Spark behind `shared_jvm`

@@ -26,12 +26,16 @@ POINTS = (
     "gate.compared",
     "gate.prepared",
     "gate.planned",
+    "gate.gathered",
+    "gate.spooled",
     "gate.intended",
     "gate.asked",
     "files.part_written",
     "lake.part_written",
     "postgres.part_written",
     "gate.moved",
+    "gate.sealed",
+    "gate.seal_kept",
     "files.manifest_written",
     "files.manifest_linked",
     "files.file_visible",
@@ -57,6 +61,7 @@ POINTS = (
     "engine.reset_wanted",
     "files.manifests_archived",
     "engine.archived",
+    "engine.withdrawn",
     "engine.recovering",
     "files.files_withdrawn",
     "lake.stamped",
@@ -71,12 +76,21 @@ POINTS = (
     "lake.upkeep_lost_race",
     "lake.upkeep_turn_taken",
 )
-#: what a run passes through, whatever its sink, without conflict
+#: points of optional steps, of conflicts and of other verbs
+_NOT_IN_EVERY_RUN = (
+    "gate.gathered",
+    "gate.spooled",
+    "gate.sealed",
+    "gate.seal_kept",
+    "gate.unclear",
+    "engine.reset_wanted",
+    "engine.archived",
+    "engine.withdrawn",
+    "engine.recovering",
+)
+#: what a run passes through, whatever its source and sink, without conflict
 _EVERY_RUN = tuple(
-    point
-    for point in POINTS
-    if point.startswith(("engine.", "gate."))
-    and point not in ("gate.unclear", "engine.reset_wanted", "engine.recovering", "engine.archived")
+    point for point in POINTS if point.startswith(("engine.", "gate.")) and point not in _NOT_IN_EVERY_RUN
 )
 _IN_FILES = ("files.part_written", "files.manifest_written", "files.manifest_linked", "files.file_visible")
 _IN_LOG = ("lake.part_written", "lake.prepared", "lake.landed")
