@@ -157,7 +157,7 @@ GUARDS = (
             "",
         ),
         (
-            "engine/gate.py",
+            "engine/delivery.py",
             "        if answer is Verdict.OTHER:\n",
             "        if answer is Verdict.OTHER and slice_.number > 1:\n",
         ),

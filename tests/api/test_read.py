@@ -290,7 +290,7 @@ def test_deletes_are_left_out_unless_asked_for(spark: SparkSession, lake: Lake) 
 def test_rows_without_a_place_are_not_given_one_by_a_read(spark: SparkSession, lake: Lake) -> None:
     lake.append(orders(100, 105, _ingest_seq=pa.array(range(1, 7), pa.int64())))
     before = listing(lake.folder)
-    with pytest.raises(StreamRefused, match="no place in the order yet"):
+    with pytest.raises(StreamRefused, match="have no `_ingest_seq` yet"):
         penstock.read(spark, "lake.yaml", "orders")
     after = {path: at for path, at in listing(lake.folder).items() if not path.endswith(("-wal", "-shm"))}
     assert after == before

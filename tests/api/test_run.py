@@ -180,7 +180,7 @@ def resumes(shop: Shop, file: str) -> None:
 
 
 def test_closing_it_stops_the_run(shop: Shop, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "WAITING", 1)
+    monkeypatch.setattr(runs, "MAX_UNREAD_MESSAGES", 1)
     run = penstock.run(file)
     moved(run, 2)
     run.close()
@@ -191,7 +191,7 @@ def test_closing_it_stops_the_run(shop: Shop, file: str, monkeypatch: pytest.Mon
 
 
 def test_a_break_stops_the_run(shop: Shop, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "WAITING", 1)
+    monkeypatch.setattr(runs, "MAX_UNREAD_MESSAGES", 1)
     for message in penstock.run(file):
         if isinstance(message, StateChanged):
             break
@@ -202,7 +202,7 @@ def test_a_break_stops_the_run(shop: Shop, file: str, monkeypatch: pytest.Monkey
 def test_leaving_its_with_stops_the_run_also_by_an_error(
     shop: Shop, file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "WAITING", 1)
+    monkeypatch.setattr(runs, "MAX_UNREAD_MESSAGES", 1)
 
     def failing() -> None:
         with penstock.run(file) as run:
@@ -242,7 +242,7 @@ def test_closing_it_while_parts_move_leaves_the_slice_open(
 def test_one_who_takes_no_messages_holds_the_run_up_and_can_still_close_it(
     shop: Shop, file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "WAITING", 2)
+    monkeypatch.setattr(runs, "MAX_UNREAD_MESSAGES", 2)
     run = penstock.run(file)
     deadline = time.monotonic() + SILENT
     while not run._work.messages.full() and time.monotonic() < deadline:
