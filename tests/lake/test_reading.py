@@ -415,7 +415,7 @@ def test_nested_columns_follow_their_ids_and_null_stays_null(tmp_path: Path) -> 
         {"s": None, "l": None, "m": None, "n": None},
         {"s": then, "l": [then, None], "m": [("k", then), ("z", None)], "n": [[1], None, []]},
     ]
-    assert str(found.schema.field("l").type) == "list<element: struct<added: string, y: int64>>"
+    assert str(found.schema.field("l").type) == "list<item: struct<added: string, y: int64>>"
     assert read(reader_of(now, ["s", "l", "m", "n"]), 5, 9, piece).schema == found.schema
 
 

@@ -13,7 +13,7 @@ from tests.sources import tables
 from tests.sources.lake.lakes import Origin as LakeOrigin
 from tests.sources.tables import Table
 
-from penstock.ports import Source
+from penstock.ports import Releasing, Source
 from penstock.shaping.options import Shape
 from penstock.shaping.source import Shaped
 from penstock.testing.contracts.source import IncrementalContract, Origin, SourceContract, drain
@@ -79,6 +79,8 @@ class TestShapedRefresh(SourceContract):
 
 
 class TestShapedLake(IncrementalContract):
+    CAPABILITIES = IncrementalContract.CAPABILITIES | {Releasing}
+
     @pytest.fixture
     def origin(self, tmp_path: Path) -> Around:
         return Around(LakeOrigin(tmp_path), NOTES)

@@ -114,8 +114,6 @@ def test_it_never_passes_the_slowest_reader(kept: Make) -> None:
     assert lake.read("quick").exit_code == 0
     mark = numbers(lake)[2]
     lake.land(6)
-    # A reader tells the table where it is when it begins to read on.
-    assert lake.read("slow", most=1).exit_code == 0
     assert lake.read("quick").exit_code == 0
     reader = lake.standing.slowest()
     assert reader is not None
@@ -135,9 +133,7 @@ def test_force_counts_what_each_reader_loses_and_the_reader_stops(kept: Make) ->
     lake.land(*range(5))
     lake.land(*range(5, 25), most=20)
     lake.read("one", most=2)
-    lake.read("one", most=1)
     lake.read("two", most=4)
-    lake.read("two", most=1)
     marks = {reader.pipeline: reader.mark for reader in lake.standing.readers()}
     below = {name: sum(1 for number in numbers(lake) if number > mark) for name, mark in marks.items()}
     assert below == {"one": 23, "two": 21}
@@ -159,7 +155,6 @@ def test_losses_are_exact_inside_of_a_file(kept: Make) -> None:
     lake.land(*range(30), most=30)
     assert len(taken(lake.table).entries) == 1
     lake.read("slow", most=11)
-    lake.read("slow", most=1)
     (done,) = retain(lake.work(now=soon(), force=True, **ALL))
     assert done.facts["losses"] == {"slow/s": 19}
 
