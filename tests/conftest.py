@@ -62,7 +62,7 @@ ON_SHARED_JVM = (
 _TOP = Path(__file__).parent
 
 
-class _Files(LoadScopeScheduling):
+class _Files(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no types
     """Gives a process whole files, and one process all files on the shared Spark."""
 
     def _split_scope(self, nodeid: str) -> str:

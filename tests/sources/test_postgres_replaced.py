@@ -2,12 +2,12 @@
 
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from tests.sources.late import BY_NUMBER, BY_TIME, NUMBERED, STAMPED, Reads
 from tests.sources.tables import execute, rows
 
+from penstock.core.slices import Kind
 from penstock.errors import StreamRefused
 from penstock.testing.postgres import PostgresServer
 
@@ -248,8 +248,7 @@ def test_a_full_refresh_does_not_mind(database: str) -> None:
     execute(database, NUMBERED, FILL)
     reads = Reads(database, {})
     reads.runs = 1
-    content: Any = reads.open().content("t")
-    assert content["kind"] == "refresh"
+    assert reads.open().catalog()[0].kind is Kind.REFRESH
     for changes in (("SELECT 1",), ("DROP TABLE t", NUMBERED, FILL), ("TRUNCATE t RESTART IDENTITY", FILL)):
         execute(database, *changes)
         assert len(reads.run().ids) == 20

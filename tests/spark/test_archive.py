@@ -29,6 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder for archives."""
     path = tmp_path / "archives"
     monkeypatch.setenv(archives.VARIABLE, str(path))
+    monkeypatch.delenv(archives.TRAINING_VARIABLE, raising=False)
     for name in archives._OPTION_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     make_folder(path)

@@ -54,6 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("caches") / "archives"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(archives.VARIABLE, str(path))
+        patch.delenv(archives.TRAINING_VARIABLE, raising=False)
         patch.delenv("PYTHONPATH", raising=False)
         done = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

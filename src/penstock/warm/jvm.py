@@ -49,7 +49,7 @@ class WarmSpark:
         """Start the JVM and a Spark in it, and run a job that has its Python workers import what they need."""
         gateway = lent.launch(self._options, self._wanted, self._files, self._log, self._scratch.path)
         process: subprocess.Popen[bytes] = gateway.proc
-        self._process, self._archive = process, getattr(gateway, "archive", None)
+        self._process, self._archive = process, vars(gateway).get("archive")
         self._lent = LentSpark(
             port=gateway.gateway_parameters.port,
             secret=gateway.gateway_parameters.auth_token,

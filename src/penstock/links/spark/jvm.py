@@ -30,7 +30,8 @@ class Jvm:
         self._gateway = gateway
         self._process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
         #: of its classes, if we have started it ourselves
-        self.archive: ClassArchive | None = getattr(gateway, "archive", None)
+        # Not by getattr: a gateway that `spark-submit` has opened takes any name for one of Java's.
+        self.archive: ClassArchive | None = vars(gateway).get("archive")
 
     @classmethod
     def current(cls) -> Jvm | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.links.spark import daemon
 from penstock.links.spark.log import SparkLog
 from penstock.links.spark.session import _JAVA_OPTIONS, _LISTS, SparkOptions, _launch, _reached, _settings
 
@@ -178,8 +179,8 @@ def misfit(lent: LentSpark, options: SparkOptions, wanted: Mapping[str, str], ja
         if options.config.get(key) != lent.options.config.get(key):
             return f"`spark.config` differs in {key}"
     for key, value in _settings(options, wanted, jars).items():
-        if key.startswith(OF_A_SESSION) or key == _JAVA_OPTIONS:
-            continue  # Java's own options are ours, apart from those of `spark.config`
+        if key.startswith((OF_A_SESSION, f"spark.executorEnv.{daemon.VARIABLE}")) or key == _JAVA_OPTIONS:
+            continue  # Java's own options are ours, apart from those of `spark.config`; imports only save time
         has = lent.settings.get(key)
         if key in _LISTS:
             between = _LISTS[key]
