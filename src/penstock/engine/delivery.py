@@ -1,6 +1,6 @@
 """One slice through the gate: asked for, moved, sealed where the sink seals, committed, advanced, swept.
 
-Every line between two probe points may be the last one this process executes; whoever comes next asks the sink.
+Every line between two probe points may be the last one this process executes; the next process asks the sink.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Delivery:
     emit: Callable[[Message], None]
     slice_bytes: int
     workers: Callable[[], int]
-    #: rows the run may still move; asked anew for every slice
+    #: rows the run may still move; asked again for every slice
     rows_left: Callable[[], int | None]
     #: the highest place this run reads to; frozen at the first plan
     ceiling: Document | None = None

@@ -308,7 +308,7 @@ class Execution:
         """Give way to a signal, or to a process that took over.
 
         After a failure the lease is asked for: a process that was replaced meets the traces of the other one's
-        work (what it put aside is swept), and that is no failure of the stream.
+        work (what it staged is swept), and that is no failure of the stream.
         """
         if self._lease_overdue is not None:
             raise self._lease_overdue
@@ -324,7 +324,7 @@ class Execution:
             raise Interrupted(self._signal)
 
     def _describe_takeover(self) -> LeaseLost:
-        """What happened to a process that was away too long, in words."""
+        """Describe what happened to a process that was away too long."""
         holder = self.store.holder(self.pipeline)
         by = f"by process {holder.lease.owner.pid} on {holder.lease.owner.host}" if holder else "in the meantime"
         return LeaseLost(

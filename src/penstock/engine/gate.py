@@ -3,7 +3,7 @@
 Two steps are optional: a source gathers before `intend`, a sink seals between `move` and `commit`.
 
 `Gate.turn` takes one slice of one stream through it, finishing an open intent before anything new is planned.
-Every line between two probe points may be the last one this process executes; whoever comes next asks the sink.
+Every line between two probe points may be the last one this process executes; the next process asks the sink.
 """
 
 from __future__ import annotations
