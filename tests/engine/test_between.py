@@ -166,7 +166,7 @@ def test_a_run_that_was_replaced_says_so_and_changes_nothing(one: Pipeline, poin
     assert (eof.status, eof.exit_code, eof.has_more) == ("lost", 4, True)
     assert eof.reason == (
         "this run was away for longer than its lease (frozen or cut off) and was replaced by process 77 on there; "
-        "the other run went on from the open slice, and nothing that this one had put aside was made visible twice"
+        "the other run went on from the open slice, and nothing that this one had staged was made visible twice"
     )
     assert eof.safe == "Nothing was lost and nothing delivered twice."
     assert eof.next_step == "nothing; `penstock status FILE` shows how far the pipeline is"

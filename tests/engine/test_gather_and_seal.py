@@ -160,8 +160,7 @@ def test_crash_or_freeze(world: SealedWorld, point: str, nth: int, change: str) 
     assert not world.stopped
 
 
-@pytest.mark.parametrize("point", ["gate.moved", "gate.sealed", "gate.seal_kept", "sealed.piece_sent"])
-def test_an_answer_that_is_lost(world: SealedWorld, point: str) -> None:
+def test_an_answer_that_is_lost(world: SealedWorld) -> None:
     arrive(world, 4)
     process = go_to(world, "sealed.piece_sent")
     process.lose_answer()

@@ -329,7 +329,7 @@ class Execution:
         by = f"by process {holder.lease.owner.pid} on {holder.lease.owner.host}" if holder else "in the meantime"
         return LeaseLost(
             f"this run was away for longer than its lease (frozen or cut off) and was replaced {by}; "
-            "the other run went on from the open slice, and nothing that this one had put aside was made visible twice",
+            "the other run went on from the open slice, and nothing that this one had staged was made visible twice",
             safe="Nothing was lost and nothing delivered twice.",
             next_step="nothing; `penstock status FILE` shows how far the pipeline is",
             pipeline=self.pipeline,
