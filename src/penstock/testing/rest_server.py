@@ -1,0 +1,90 @@
+"""Starts and controls the list API of `rest_api`, for tests."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.testing.rest_api import EPOCH
+
+
+class RestServer:
+    """One server in a process of its own, which ends with the thread that started it."""
+
+    def __init__(self, endpoints: dict[str, dict[str, Any]], now: int | None = EPOCH, **faults: Any) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="penstock-rest-")
+        settings = Path(self._folder.name, "settings.json")
+        settings.write_text(json.dumps({"now": now, "endpoints": endpoints, "faults": faults}))
+        self.now = now or 0
+        self._process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-m", "penstock.testing.rest_api", str(settings)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        #: where it listens
+        self.url = self._process.stdout.readline().strip()
+        if not self.url:
+            raise RuntimeError(f"the list API did not start: {self._process.wait()}")
+
+    def _do(self, **order: Any) -> Any:
+        request = urllib.request.Request(f"{self.url}/_control", json.dumps(order).encode(), method="POST")
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
+    def add(self, endpoint: str, times: Sequence[int]) -> None:
+        """Add objects with these times, in seconds since 1970."""
+        self._do(do="add", endpoint=endpoint, times=list(times))
+
+    def arrive(self, endpoint: str, count: int, *, in_a_second: int = 3) -> None:
+        """Add objects at the server's time, `in_a_second` at a time; then its clock goes on past them."""
+        self.add(endpoint, [self.now + number // in_a_second for number in range(count)])
+        self.set_clock(self.now + -(-count // in_a_second) + 1)
+
+    def set_clock(self, now: int) -> None:
+        self.now = now
+        self._do(do="clock", now=now)
+
+    def remove(self, endpoint: str, id_: str) -> None:
+        self._do(do="remove", endpoint=endpoint, id=id_)
+
+    def change(self, name: str, **settings: Any) -> None:
+        """Change an endpoint: its status, its page size."""
+        self._do(do="set", endpoint=name, **settings)
+
+    def set_faults(self, **faults: Any) -> None:
+        """What goes wrong from now on; without any, nothing does."""
+        self._do(do="faults", **faults)
+
+    def objects(self, endpoint: str) -> list[tuple[str, int]]:
+        """Ids and times of all objects, oldest first."""
+        return [(id_, at) for id_, at in self._do(do="objects", endpoint=endpoint)]
+
+    def requests(self, endpoint: str | None = None) -> list[dict[str, Any]]:
+        """The requests so far, to one endpoint or to all."""
+        log: list[dict[str, Any]] = self._do(do="log")
+        return [each for each in log if endpoint is None or each["path"] == f"/v1/{endpoint}"]
+
+    def forget_requests(self) -> None:
+        self._do(do="forget")
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._folder.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
