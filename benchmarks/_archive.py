@@ -16,7 +16,7 @@ from benchmarks import _orders as orders
 from benchmarks._starts import Cold
 
 #: what makes archives: in the background after a run, or called by itself and waited for
-TRAINING = "penstock.links.spark.training"
+TRAINING = "penstock.links.spark.make_archive"
 #: names the folder for archives
 VARIABLE = "PENSTOCK_ARCHIVES"
 

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from penstock.links.spark.house import SparkHouse
+from penstock.links.spark.session_provider import SparkSessionProvider
 from penstock.links.spark.shared import SharedSpark
 from penstock.testing.postgres import PostgresServer
 from penstock.testing.s3 import S3Server
-from penstock.testing.spark import house_on, shared_spark
+from penstock.testing.spark import provider_on, shared_spark
 
 # The archives that script/test has made are used. No test has one made behind it; a test of archives sets this itself.
 os.environ.setdefault("PENSTOCK_TRAINING", "off")
@@ -101,16 +101,16 @@ _SHARED = shared_spark()
 
 @pytest.fixture(scope="session")
 def shared_jvm() -> SharedSpark:
-    """One JVM for every module that uses `house`, ended after the last of them."""
+    """One JVM for every module that uses `spark_provider`, ended after the last of them."""
     return _SHARED
 
 
 @pytest.fixture(scope="module")
-def house(shared_jvm: SharedSpark) -> Iterator[SparkHouse]:
+def spark_provider(shared_jvm: SharedSpark) -> Iterator[SparkSessionProvider]:
     """A Spark session of the module's own, on the JVM that such modules share; the first that asks starts it."""
-    house = house_on(shared_jvm)
-    yield house
-    house.close()
+    spark_provider = provider_on(shared_jvm)
+    yield spark_provider
+    spark_provider.close()
 
 
 @pytest.fixture(scope="session")

@@ -41,20 +41,20 @@ if TYPE_CHECKING:
     from penstock.core.messages import Message
     from penstock.core.slices import Part, Receipt
     from penstock.engine import Engine
-    from penstock.links.spark import Needs, SparkHouse
+    from penstock.links.spark import SparkRequirements, SparkSessionProvider
     from penstock.links.spools import FolderSpools
 
 
-def _spark_mover(house: SparkHouse) -> Mover:
+def _spark_mover(provider: SparkSessionProvider) -> Mover:
     from penstock.links.spark import SparkMover
 
-    return SparkMover(house)
+    return SparkMover(provider)
 
 
 #: receives crash points
 make_probe: Callable[[], Probe] = NoProbe
 #: builds the mover on the process's Spark session when the first rows must move
-make_mover: Callable[[SparkHouse], Mover] = _spark_mover
+make_mover: Callable[[SparkSessionProvider], Mover] = _spark_mover
 
 
 class SystemClock:
@@ -108,7 +108,7 @@ def store_path(file: File) -> str | None:
 class SparkRuntime:
     """A Spark session and the mover on it, each created on first use; both are cancelled and closed together."""
 
-    def __init__(self, spark: SparkHouse) -> None:
+    def __init__(self, spark: SparkSessionProvider) -> None:
         self.spark = spark
         self._mover: Mover | None = None
 
@@ -144,11 +144,13 @@ class SparkRuntime:
 class SharedSparkRuntime(SparkRuntime):
     """A runtime whose Spark outlives the engines that use it: only `end` stops it."""
 
-    def lend(self, begins: Callable[[], object], ready: Callable[[], object]) -> SparkRuntime:
+    def lend(self, on_start: Callable[[], object], on_ready: Callable[[], object]) -> SparkRuntime:
         """A runtime for one engine on this Spark; closing it does not stop Spark."""
-        from penstock.links.spark import SparkHouse
+        from penstock.links.spark import SparkSessionProvider
 
-        return SparkRuntime(SparkHouse(self.spark.options, begins=begins, ready=ready, shared=self.spark.shared))
+        return SparkRuntime(
+            SparkSessionProvider(self.spark.options, on_start=on_start, on_ready=on_ready, shared=self.spark.shared)
+        )
 
     def close(self) -> None:
         return None
@@ -166,49 +168,51 @@ class SharedSparkRuntime(SparkRuntime):
 
 
 def runtime_for(
-    file: File, begins: Callable[[], object] = lambda: None, ready: Callable[[], object] = lambda: None
+    file: File, on_start: Callable[[], object] = lambda: None, on_ready: Callable[[], object] = lambda: None
 ) -> SparkRuntime:
     """A runtime with the file's Spark settings; the caller closes it.
 
-    `begins` is called before the session is started, `ready` when it runs.
+    `on_start` is called before the session is started, `on_ready` when it runs.
     """
-    from penstock.links.spark import SparkHouse, SparkOptions
+    from penstock.links.spark import SparkOptions, SparkSessionProvider
 
     return SparkRuntime(
-        SparkHouse(SparkOptions(**file.spark.model_dump(exclude={"keep_warm"})), begins=begins, ready=ready)
+        SparkSessionProvider(
+            SparkOptions(**file.spark.model_dump(exclude={"keep_warm"})), on_start=on_start, on_ready=on_ready
+        )
     )
 
 
 def shared_runtime_for(file: File, pipelines: Sequence[str]) -> SharedSparkRuntime:
     """A runtime for several pipelines of a file; the caller ends it. Its Spark has what each of them needs."""
-    from penstock.links.spark import SharedSpark, SparkHouse, SparkOptions
+    from penstock.links.spark import SharedSpark, SparkOptions, SparkSessionProvider
 
     options = SparkOptions(**file.spark.model_dump(exclude={"keep_warm"}))
-    shared = SharedSpark(options, ahead=lambda: needs_of(file, pipelines if len(pipelines) > 1 else ()))
-    return SharedSparkRuntime(SparkHouse(options, shared=shared))
+    shared = SharedSpark(options, ahead=lambda: requirements_of(file, pipelines if len(pipelines) > 1 else ()))
+    return SharedSparkRuntime(SparkSessionProvider(options, shared=shared))
 
 
-def needs_of(file: File, pipelines: Sequence[str]) -> Iterator[Needs]:
+def requirements_of(file: File, pipelines: Sequence[str]) -> Iterator[SparkRequirements]:
     """What each pipeline's source and sink need from Spark; one that cannot be built is reported in its own run."""
-    from penstock.links.spark import Needs
+    from penstock.links.spark import SparkRequirements
 
     for pipeline in pipelines:
-        collected = _NeedsCollector()
+        collected = _RequirementsCollector()
         context = Context(pipeline=pipeline, folder=file.folder, probe=NoProbe(), spark=collected)
         with suppress(PenstockError):
             build_source(file, pipeline, context)
             build_sink(file, pipeline, context)
         for settings, packages in collected.requests:
-            yield Needs(settings, packages)
+            yield SparkRequirements(settings, packages)
 
 
-class _NeedsCollector(NoSpark):
+class _RequirementsCollector(NoSpark):
     """Collects what sources and sinks need from Spark, without starting it."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[Mapping[str, str], Sequence[str]]] = []
 
-    def needs(self, settings: Mapping[str, str], packages: Sequence[str] = ()) -> None:
+    def require(self, settings: Mapping[str, str], packages: Sequence[str] = ()) -> None:
         self.requests.append((settings, packages))
 
 
@@ -291,16 +295,16 @@ def assemble(
     """
     from penstock.engine import Engine, Settings
 
-    def begins() -> None:
+    def on_start() -> None:
         engine.report_mover_starting("Spark")
 
-    def ready() -> None:
+    def on_ready() -> None:
         engine.report_mover_ready("Spark")
 
     runtime = (
-        shared_runtime.lend(begins, ready)
+        shared_runtime.lend(on_start, on_ready)
         if shared_runtime is not None
-        else runtime_for(file, begins=begins, ready=ready)
+        else runtime_for(file, on_start=on_start, on_ready=on_ready)
     )
     context = context_for(
         file,

@@ -17,7 +17,7 @@ from penstock import wiring
 from penstock.lake.options import LakeOptions
 from penstock.lake.place import Place
 from penstock.lake.tables import load
-from penstock.links.spark.house import SparkHouse
+from penstock.links.spark.session_provider import SparkSessionProvider
 from penstock.testing.doubles import LoopMover
 from tests.acceptance.drifting import Ground, same
 
@@ -397,11 +397,11 @@ def test_a_column_that_was_dropped_in_the_lake_too_does_not_come_back(database: 
 
 
 def test_a_keyed_and_partitioned_table_follows(
-    database: str, house: SparkHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: str, spark_provider: SparkSessionProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = {"mode": "merge", "partition_by": ["bucket(4, id)"]}
     ground = Ground(database, tmp_path, "lake", stream)
-    monkeypatch.setattr(wiring, "runtime_for", lambda *_, **__: wiring.SharedSparkRuntime(house))
+    monkeypatch.setattr(wiring, "runtime_for", lambda *_, **__: wiring.SharedSparkRuntime(spark_provider))
     ground.ran()
     ground.sql(
         "ALTER TABLE orders DROP COLUMN note, ADD COLUMN tag text DEFAULT 'x', ALTER COLUMN amount TYPE bigint,"

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from penstock import wiring
 from penstock.cli import app
-from penstock.links.spark.house import SparkHouse
+from penstock.links.spark.session_provider import SparkSessionProvider
 from penstock.testing.doubles import LoopMover
 
 FILE = """\
@@ -154,12 +154,16 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shop(
-    database: str, house: SparkHouse, warehouse: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: str,
+    spark_provider: SparkSessionProvider,
+    warehouse: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Shop]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "1000")
     monkeypatch.setattr(wiring, "make_mover", lambda *_, **__: LoopMover())
-    monkeypatch.setattr(wiring, "runtime_for", lambda *_, **__: wiring.SharedSparkRuntime(house))
+    monkeypatch.setattr(wiring, "runtime_for", lambda *_, **__: wiring.SharedSparkRuntime(spark_provider))
     with psycopg.connect(database, autocommit=True) as db:
         db.execute("CREATE TABLE orders (id bigint PRIMARY KEY, note text, updated_at timestamptz NOT NULL)")
         db.execute("CREATE INDEX ON orders (updated_at, id)")

@@ -53,7 +53,7 @@ SNIPPETS = {
 LOOP = """
 from penstock import wiring
 from penstock.testing.doubles import LoopMover
-wiring.make_mover = lambda house: LoopMover()
+wiring.make_mover = lambda spark_provider: LoopMover()
 """
 #: the settings of a small session
 SPARK = "--master local[2] --conf spark.ui.enabled=false --conf spark.sql.shuffle.partitions=2 pyspark-shell"

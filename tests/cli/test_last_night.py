@@ -21,7 +21,7 @@ from penstock.core.content import Content
 from penstock.core.reports import WHOLE_RUN, Problem, RunReport
 from penstock.errors import ConnectionFailed, StreamFailed
 from penstock.ports import Owner
-from penstock.store import open_store, places
+from penstock.store import location, open_store
 from penstock.testing.doubles import LoopMover, MemorySource, Rows
 from penstock.testing.memory_store import MemoryStore
 
@@ -155,7 +155,7 @@ def test_an_idle_run_beside_a_writer_that_does_not_end_is_right_and_says_so(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run() == 0
-    monkeypatch.setattr(places, "PATIENCE", 0.1)
+    monkeypatch.setattr(location, "LOCK_WAIT_SECONDS", 0.1)
     with closing(sqlite3.connect(".penstock/store.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         done = penstock("run", "shop.yaml")

@@ -17,7 +17,7 @@ import pytest
 from penstock import sinks, sources, wiring
 from penstock.engine import Engine
 from penstock.errors import ConnectionFailed, Interrupted, StreamFailed
-from penstock.links.spark import SparkHouse, shared
+from penstock.links.spark import SparkSessionProvider, shared
 from penstock.ports import Context, Mover
 from penstock.testing.doubles import LoopMover
 from penstock.testing.memory_store import MemoryStore
@@ -122,7 +122,7 @@ class Assembled:
         self.file = wiring.load(str(folder / "shop.yaml"))
         self.contexts: list[Context] = []
         self.movers: list[LoopMover] = []
-        self.houses: list[SparkHouse] = []
+        self.providers: list[SparkSessionProvider] = []
         self.session = Session()
         patch.setattr(sources, "load", lambda _: SimpleNamespace(build=self.build))
         patch.setattr(sinks, "load", lambda _: SimpleNamespace(build=self.build))
@@ -133,8 +133,8 @@ class Assembled:
         self.contexts.append(context)
         return Absent()
 
-    def make_mover(self, spark: SparkHouse) -> Mover:
-        self.houses.append(spark)
+    def make_mover(self, spark: SparkSessionProvider) -> Mover:
+        self.providers.append(spark)
         self.movers.append(LoopMover())
         return self.movers[-1]
 
@@ -151,14 +151,14 @@ def test_source_sink_and_engine_share_one_spark_and_one_mover(assembled: Assembl
     engine = assembled.engine()
     source, sink = assembled.contexts
     assert source.spark is sink.spark
-    assert isinstance(source.spark, SparkHouse)
+    assert isinstance(source.spark, SparkSessionProvider)
     assert source.spark.options.config == {"spark.sql.session.timeZone": "UTC"}
     assert source.mover() is sink.mover() is engine.mover()
     assert engine.settings.workers() == engine.mover().workers == 3
     assert assembled.movers == [], "nothing has been moved"
     source.mover().move(None, None, [])  # type: ignore[arg-type]  # there is nothing to move
     sink.mover().move(None, None, [])  # type: ignore[arg-type]
-    assert assembled.houses == [source.spark]
+    assert assembled.providers == [source.spark]
 
 
 @pytest.mark.parametrize("use", [lambda context: context.spark.session(), lambda context: context.mover()])
@@ -166,7 +166,7 @@ def test_what_a_sink_began_is_given_up_with_the_run(assembled: Assembled, use: C
     """Though the engine itself has moved nothing yet."""
     engine = assembled.engine()
     _, sink = assembled.contexts
-    assert isinstance(sink.spark, SparkHouse)
+    assert isinstance(sink.spark, SparkSessionProvider)
     use(sink)
     engine.stop(15)
     with pytest.raises(StreamFailed, match="given up"):
@@ -207,5 +207,5 @@ def test_without_an_engine_both_are_ended_by_whoever_asked_for_them(assembled: A
 def test_one_who_only_looks_gets_spark_too_and_starts_none(assembled: Assembled) -> None:
     wiring.build_source(assembled.file, "shop")
     (context,) = assembled.contexts
-    assert isinstance(context.spark, SparkHouse)
-    assert assembled.houses == []
+    assert isinstance(context.spark, SparkSessionProvider)
+    assert assembled.providers == []

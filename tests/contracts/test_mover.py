@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.links.spark import SparkHouse, SparkMover, SparkOptions
+from penstock.links.spark import SparkMover, SparkOptions, SparkSessionProvider
 from penstock.testing.contracts.mover import MoverContract
 from penstock.testing.doubles import LoopMover
 
@@ -28,7 +28,7 @@ OPTIONS = SparkOptions(master="local[2,2]")
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkMover]:
-    mover = SparkMover(SparkHouse(OPTIONS))
+    mover = SparkMover(SparkSessionProvider(OPTIONS))
     with pytest.MonkeyPatch.context() as patch:
         # What fails here on purpose leaves a log.
         patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("logs")))
@@ -46,4 +46,4 @@ class TestSpark(MoverContract):
     @pytest.fixture
     def another(self, spark: SparkMover) -> SparkMover:
         """On the same session, which the first one ends."""
-        return SparkMover(SparkHouse(OPTIONS))
+        return SparkMover(SparkSessionProvider(OPTIONS))

@@ -21,7 +21,7 @@ from penstock.lake import tables
 from penstock.lake.names import DELETED, SEQ, of_file
 from penstock.lake.options import LakeOptions
 from penstock.lake.place import Place
-from penstock.links.spark import SparkHouse
+from penstock.links.spark import SparkSessionProvider
 from penstock.ports import Context, NoProbe, NoSpark, Probe, Sink, Spark, StreamInfo
 from penstock.sinks import lake
 from penstock.sinks.files import FilesSink, Options, build
@@ -215,8 +215,8 @@ class TestLakeKeyed(TestLakeLog):
     AFTER_A_DELETE: ClassVar[list[int] | None] = [2]
 
     @pytest.fixture
-    def destination(self, folder: Path, house: SparkHouse) -> Lake:
-        return Lake(folder, f"n{next(NAMESPACES)}", house)
+    def destination(self, folder: Path, spark_provider: SparkSessionProvider) -> Lake:
+        return Lake(folder, f"n{next(NAMESPACES)}", spark_provider)
 
     def test_it_takes_a_stream_of_plain_columns(self, sink: Sink) -> None:
         sink.check(StreamInfo(STREAM, Kind.ROWS), CONTENT)

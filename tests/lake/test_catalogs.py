@@ -26,7 +26,7 @@ from penstock.lake import tables
 from penstock.lake.options import LakeOptions
 from penstock.lake.peek import peek, tables_in
 from penstock.lake.place import Place
-from penstock.links.spark import SparkHouse, SparkMover
+from penstock.links.spark import SparkMover, SparkSessionProvider
 from penstock.testing.postgres import PASSWORD, free_port
 from penstock.testing.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 
@@ -139,8 +139,12 @@ def test_two_processes_land_in_one_table_through_postgres(tmp_path: Path, databa
     assert {about[0] for about in standing.links()} == {"a", "b"}
 
 
-def test_spark_and_pyiceberg_share_a_catalog_in_postgres(tmp_path: Path, database: str, house: SparkHouse) -> None:
-    merge_with_spark(World(tmp_path, postgres_lake(tmp_path, database, name="pg"), spark=house), house)
+def test_spark_and_pyiceberg_share_a_catalog_in_postgres(
+    tmp_path: Path, database: str, spark_provider: SparkSessionProvider
+) -> None:
+    merge_with_spark(
+        World(tmp_path, postgres_lake(tmp_path, database, name="pg"), spark=spark_provider), spark_provider
+    )
 
 
 # ---------------------------------------------------------------- REST
@@ -201,9 +205,9 @@ def test_a_rest_catalog_that_is_away_or_another_server(
 
 
 def test_spark_and_pyiceberg_share_a_rest_catalog_on_s3(
-    tmp_path: Path, rest_lake: dict[str, Any], house: SparkHouse
+    tmp_path: Path, rest_lake: dict[str, Any], spark_provider: SparkSessionProvider
 ) -> None:
-    merge_with_spark(World(tmp_path, rest_lake, spark=house), house)
+    merge_with_spark(World(tmp_path, rest_lake, spark=spark_provider), spark_provider)
 
 
 def changed(options: dict[str, Any], **properties: str) -> dict[str, Any]:
@@ -214,16 +218,18 @@ def changed(options: dict[str, Any], **properties: str) -> dict[str, Any]:
 # ---------------------------------------------------------------- a file, and the warehouse on S3
 
 
-def test_spark_and_pyiceberg_share_a_warehouse_on_s3(tmp_path: Path, s3_server: S3Server, house: SparkHouse) -> None:
+def test_spark_and_pyiceberg_share_a_warehouse_on_s3(
+    tmp_path: Path, s3_server: S3Server, spark_provider: SparkSessionProvider
+) -> None:
     at = s3_server.bucket("merged")
     catalog = {"name": "bucket", "uri": "catalog.db", "properties": s3_server.properties}
-    world = World(tmp_path, {"warehouse": at, "catalog": catalog}, spark=house)
+    world = World(tmp_path, {"warehouse": at, "catalog": catalog}, spark=spark_provider)
     # In the workers, too: they get all they need with their part.
-    world.mover = lambda: SparkMover(house)
-    merge_with_spark(world, house)
+    world.mover = lambda: SparkMover(spark_provider)
+    merge_with_spark(world, spark_provider)
 
 
-def merge_with_spark(world: World, house: SparkHouse) -> None:
+def merge_with_spark(world: World, spark_provider: SparkSessionProvider) -> None:
     """A keyed table: older rows are deleted by Spark's MERGE, the rest is done by PyIceberg."""
     found, keyed = rows(1, 2, 3), {"mode": "merge", "key": ["key"]}
     world.land(found, **keyed)
@@ -231,7 +237,9 @@ def merge_with_spark(world: World, house: SparkHouse) -> None:
     found.arrive(4)
     world.land(found, **keyed)
     assert {row["key"]: row["version"] for row in world.export()} == {1: 0, 2: 1, 3: 0, 4: 0}
-    asked = house.session().sql(f"select key, version from {world.place.spark_table('s')} order by key").collect()
+    asked = (
+        spark_provider.session().sql(f"select key, version from {world.place.spark_table('s')} order by key").collect()
+    )
     assert [tuple(row) for row in asked] == [(1, 0), (2, 1), (3, 0), (4, 0)]
 
 

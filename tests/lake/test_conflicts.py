@@ -15,7 +15,7 @@ from tests.lake.lanes import At, Lane, Poller, rows
 from penstock.errors import CommitUnclear, StreamStopped
 from penstock.lake import merging, tables
 from penstock.lake.place import Place
-from penstock.links.spark import SparkHouse
+from penstock.links.spark import SparkSessionProvider
 
 # pyspark's own: `collect` leaves the socket it reads the result from to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -156,12 +156,12 @@ def test_partitioned_anew_under_a_landing_takes_nothing_of_it(lane: Lane) -> Non
 
 
 @pytest.fixture(scope="module")
-def keyed(tmp_path_factory: pytest.TempPathFactory, house: SparkHouse) -> Callable[[], Lane]:
+def keyed(tmp_path_factory: pytest.TempPathFactory, spark_provider: SparkSessionProvider) -> Callable[[], Lane]:
     """Lanes into tables of one lake, each in a namespace of its own; one Spark for all."""
     folder, numbers = tmp_path_factory.mktemp("keyed"), count(1)
 
     def make() -> Lane:
-        return Lane(folder, namespace=f"n{next(numbers)}", mode="merge", spark=house)
+        return Lane(folder, namespace=f"n{next(numbers)}", mode="merge", spark=spark_provider)
 
     return make
 

@@ -11,7 +11,7 @@ from tests.lake.lanes import STREAM, Lane, rows
 from penstock.core.messages import Eof, Log, Message
 from penstock.engine import Engine, Settings
 from penstock.lake import names
-from penstock.links.spark import SparkHouse
+from penstock.links.spark import SparkSessionProvider
 from penstock.ports import Context, NoProbe, Owner
 from penstock.sinks import files
 from penstock.sources import lake
@@ -62,15 +62,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("foreign")
 
 
-def test_rows_selected_from_another_table_of_ours(house: SparkHouse, folder: Path) -> None:
+def test_rows_selected_from_another_table_of_ours(spark_provider: SparkSessionProvider, folder: Path) -> None:
     """Their numbers lie below what a reader has passed: without new ones they would never be exported."""
-    b = Lane(folder, "b", "other", spark=house)
+    b = Lane(folder, "b", "other", spark=spark_provider)
     b.deliver(rows(101, 102), rows(103))
-    a = Lane(folder, "a", "mine", spark=house)
+    a = Lane(folder, "a", "mine", spark=spark_provider)
     a.deliver(rows(1), rows(2))
     export = Export(a)
     assert export.exported() == [1, 2]
-    sql = house.session().sql
+    sql = spark_provider.session().sql
     into, from_ = a.place.spark_table(STREAM), b.place.spark_table(STREAM)
     sql(f"insert into {into} select * from {from_}")
     copied = {number for number, id_, _ in a.table_rows() if id_ > 100}
@@ -88,26 +88,26 @@ def test_rows_selected_from_another_table_of_ours(house: SparkHouse, folder: Pat
     assert export.exported() == [1, 2, 3, 4, 101, 101, 102, 102, 103, 103]
 
 
-def test_an_insert_without_the_column_fails_in_spark(house: SparkHouse, folder: Path) -> None:
+def test_an_insert_without_the_column_fails_in_spark(spark_provider: SparkSessionProvider, folder: Path) -> None:
     from pyspark.errors import PySparkException
 
-    lane = Lane(folder, "c", "strict", spark=house)
+    lane = Lane(folder, "c", "strict", spark=spark_provider)
     lane.deliver(rows(1))
     into = lane.place.spark_table(STREAM)
     with pytest.raises(PySparkException, match=names.SEQ):
-        house.session().sql(f"insert into {into} (id, text) values (9, 'nine')")
+        spark_provider.session().sql(f"insert into {into} (id, text) values (9, 'nine')")
     assert lane.ids() == [1]
 
 
 def test_rows_with_number_0_that_were_updated_merged_or_overwritten_before_a_look(
-    house: SparkHouse, folder: Path
+    spark_provider: SparkSessionProvider, folder: Path
 ) -> None:
     """Spark marks the updated rows in delete files and writes them again; each row is exported once."""
-    lane = Lane(folder, "d", "touched", spark=house)
+    lane = Lane(folder, "d", "touched", spark=spark_provider)
     lane.deliver(rows(*range(1, 11)))
     export = Export(lane)
     assert export.exported() == list(range(1, 11))
-    sql, into = house.session().sql, lane.place.spark_table(STREAM)
+    sql, into = spark_provider.session().sql, lane.place.spark_table(STREAM)
     some = "select id, concat('row ', id) as text, bigint(0) as _ingest_seq from range({}, {}) as r(id)"
     sql(f"insert into {into} {some.format(11, 61)}")
     sql(f"update {into} set text = 'changed' where id between 8 and 17")
@@ -123,13 +123,13 @@ def test_rows_with_number_0_that_were_updated_merged_or_overwritten_before_a_loo
     assert [id_ for _, id_, _ in lane.seen()] == list(range(101, 126))
 
 
-def test_copied_numbers_that_were_updated_before_a_look(house: SparkHouse, folder: Path) -> None:
+def test_copied_numbers_that_were_updated_before_a_look(spark_provider: SparkSessionProvider, folder: Path) -> None:
     """Spark moves the updated ones out of their file: their numbers are not this table's there either."""
-    lane = Lane(folder, "e", "moved", spark=house)
+    lane = Lane(folder, "e", "moved", spark=spark_provider)
     lane.deliver(rows(*range(1, 11)))
     export = Export(lane)
     export.exported()
-    sql, into = house.session().sql, lane.place.spark_table(STREAM)
+    sql, into = spark_provider.session().sql, lane.place.spark_table(STREAM)
     sql(f"insert into {into} select id + 100, text, _ingest_seq from {into}")
     sql(f"update {into} set text = 'changed' where id between 101 and 103")
     assert export.exported() == [*range(1, 11), *range(101, 111)]

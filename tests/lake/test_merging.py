@@ -21,7 +21,7 @@ from penstock.errors import StreamFailed
 from penstock.lake.landing import Landed, Landing
 from penstock.lake.merging import Merging
 from penstock.lake.tables import LostRace
-from penstock.links.spark.house import SparkHouse
+from penstock.links.spark.session_provider import SparkSessionProvider
 from penstock.ports import Context, NoProbe, NoSpark, StreamInfo
 from penstock.sinks.lake import Options, StreamOptions, build
 
@@ -66,10 +66,10 @@ Lakes = Callable[[], Lake]
 
 
 @pytest.fixture(scope="module")
-def lakes(tmp_path_factory: pytest.TempPathFactory, house: SparkHouse) -> Lakes:
+def lakes(tmp_path_factory: pytest.TempPathFactory, spark_provider: SparkSessionProvider) -> Lakes:
     """Namespaces of one lake; one Spark for all."""
     folder, numbers = tmp_path_factory.mktemp("merged"), count(1)
-    return lambda: Lake(folder, namespace=f"n{next(numbers)}", spark=house)
+    return lambda: Lake(folder, namespace=f"n{next(numbers)}", spark=spark_provider)
 
 
 def noted(*ids: int, note: str, **more: Any) -> pa.Table:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from penstock.errors import InputError
 from penstock.lake.options import LakeOptions
 from penstock.lake.place import Place, namespace_of
-from penstock.links.spark import SparkHouse, jars
+from penstock.links.spark import SparkSessionProvider, jars
 
 KEYS = {"s3.access-key-id": "AKIA", "s3.secret-access-key": "hush-hush"}
 
@@ -248,17 +248,17 @@ def test_what_is_meant_for_java_alone_is_not_overruled() -> None:
 
 
 def test_one_lake_on_both_sides() -> None:
-    house = SparkHouse()
+    spark_provider = SparkSessionProvider()
     for found in (place(namespace="a"), place(namespace="b")):
-        house.needs(found.spark_settings(), found.spark_packages())
+        spark_provider.require(found.spark_settings(), found.spark_packages())
 
 
 def test_two_lakes_of_one_name_are_refused() -> None:
-    house = SparkHouse()
-    house.needs(place().spark_settings())
+    spark_provider = SparkSessionProvider()
+    spark_provider.require(place().spark_settings())
     with pytest.raises(
         InputError, match=r"spark\.sql\.catalog\.lake\.(uri|warehouse) is wanted with two different"
     ) as refused:
-        house.needs(place(warehouse="other").spark_settings())
+        spark_provider.require(place(warehouse="other").spark_settings())
     assert "/data/other" not in str(refused.value)
-    house.needs(place(warehouse="other", catalog={"name": "other"}).spark_settings())
+    spark_provider.require(place(warehouse="other", catalog={"name": "other"}).spark_settings())

@@ -17,7 +17,7 @@ from tests.sources.lake.lakes import Lake
 from penstock.lake.upkeep.compaction import compact
 from penstock.lake.upkeep.options import UpkeepOptions
 from penstock.lake.upkeep.work import Work
-from penstock.links.spark import SparkHouse
+from penstock.links.spark import SparkSessionProvider
 from penstock.ports import NoProbe
 from penstock.testing.doubles import LoopMover
 
@@ -55,16 +55,16 @@ CUSTOMERS = [
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory, house: SparkHouse) -> Lake:
+def lake(tmp_path_factory: pytest.TempPathFactory, spark_provider: SparkSessionProvider) -> Lake:
     """A log, the same partitioned, and a keyed table with deletes."""
-    made = Lake(tmp_path_factory.mktemp("lake"), spark=house)
+    made = Lake(tmp_path_factory.mktemp("lake"), spark=spark_provider)
     for rows in ORDERS:
         made.land(rows)
         made.land(rows, table="parted", partition_by=("colour", "bucket(4, id)"))
     for rows in CUSTOMERS:
         made.land(rows, table="customers", changes=True, key=["id"])
     # One of them in a file that Spark has written.
-    work = Work(made.place, "customers", UpkeepOptions(), house, LoopMover, NoProbe(), datetime.now(UTC))
+    work = Work(made.place, "customers", UpkeepOptions(), spark_provider, LoopMover, NoProbe(), datetime.now(UTC))
     assert [done.text[:22] for done in compact(work)] == ["rewrote 4 files as 1: "]
     return made
 

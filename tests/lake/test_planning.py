@@ -49,7 +49,7 @@ from penstock.lake.place import Place
 from penstock.lake.planning import cut, parts, piece_of, pieces, shelf_of
 from penstock.lake.reading import LakeReader
 from penstock.lake.shelf import Shelf
-from penstock.links.spark.house import SparkHouse
+from penstock.links.spark.session_provider import SparkSessionProvider
 
 LARGE = 1 << 40
 
@@ -386,13 +386,13 @@ Ask = Callable[[str], list[tuple[Any, ...]]]
 
 
 @pytest.fixture
-def spark_lake(tmp_path: Path, house: SparkHouse) -> tuple[Place, Ask]:
+def spark_lake(tmp_path: Path, spark_provider: SparkSessionProvider) -> tuple[Place, Ask]:
     """A lake, and a way to ask Spark about it."""
     place = Place("sqlite", "lake", f"{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse", "db")
     place.catalog().create_namespace("db")
-    house.needs(place.spark_settings(), place.spark_packages())
-    session = house.session()
-    return place, lambda sql: house.wait(lambda: [tuple(row) for row in session.sql(sql).collect()])
+    spark_provider.require(place.spark_settings(), place.spark_packages())
+    session = spark_provider.session()
+    return place, lambda sql: spark_provider.wait(lambda: [tuple(row) for row in session.sql(sql).collect()])
 
 
 # py4j leaves the sockets it fetches results through to the garbage collector.

@@ -33,7 +33,7 @@ from penstock.lake.foreign import accept
 from penstock.lake.upkeep.run import STEPS, keep
 from penstock.ports import Context, NoProbe, NoSpark, Probe, Sink, Source, Spark
 from penstock.testing.doubles import LoopMover
-from tests.lake.upkeep.kept import Kept, house_for
+from tests.lake.upkeep.kept import Kept, provider_for
 from tests.soak.foreign_writers import Others
 
 READERS = ("whole", "bits")
@@ -274,18 +274,18 @@ def main() -> int:
     options.add_argument("--keep", action="store_true", help="keep the folder")
     given = options.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="soak-foreign-"))
-    house = None if given.without_spark else house_for(folder)
+    spark_provider = None if given.without_spark else provider_for(folder)
     results = []
     try:
         for seed in range(given.first, given.first + given.seeds):
-            result = soak(seed, given.steps, folder, house or NoSpark())
+            result = soak(seed, given.steps, folder, spark_provider or NoSpark())
             results.append(result)
             print(f"seed {seed}: {'good' if result['good'] else 'BAD'} {json.dumps(result)}", flush=True)
             Path("soak-results").mkdir(exist_ok=True)
             Path(f"soak-results/foreign-{given.steps}.json").write_text(json.dumps(results, indent=1))
     finally:
-        if house is not None:
-            house.close()
+        if spark_provider is not None:
+            spark_provider.close()
     bad = [result["seed"] for result in results if not result["good"]]
     if bad or given.keep:
         print(f"kept: {folder}", flush=True)

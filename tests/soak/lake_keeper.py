@@ -48,7 +48,7 @@ def keep(folder: Path, steps: Sequence[str], spark: Spark, probe: Probe, note: C
         readers = {reader.pipeline for reader in standing.readers()}
         reached = AWAITED.get((namespace, table), {"nobody"}) <= readers
         chosen = [step for step in steps if reached or step not in ("retention", "tombstones")]
-        spark.needs(at.spark_settings(), at.spark_packages())
+        spark.require(at.spark_settings(), at.spark_packages())
         work = Work(at, table, OPTIONS, spark, LoopMover, probe, datetime.now(UTC))
         for done in kept(work, chosen):
             note(**_noted(done), table=f"{namespace}.{table}")

@@ -26,7 +26,7 @@ from penstock.errors import PipelineHeld
 from penstock.lake.options import LakeOptions
 from penstock.lake.peek import peek
 from penstock.lake.place import Place
-from penstock.links.spark import SparkHouse, SparkOptions
+from penstock.links.spark import SparkOptions, SparkSessionProvider
 from penstock.ports import Context, NoSpark, Sink, Source, Spark
 from penstock.sinks import files as files_sink
 from penstock.sinks import lake as lake_sink
@@ -107,7 +107,7 @@ class Worker:
         self.probe = Fated(self.diary, self.chance)
         self.spark: Spark = NoSpark()
         if role in HEAVY:
-            self.spark = SparkHouse(SparkOptions(master="local[1,3]", memory="512m"))
+            self.spark = SparkSessionProvider(SparkOptions(master="local[1,3]", memory="512m"))
 
     def live(self) -> bool:
         """Run until told to finish; whether the last run was whole."""
@@ -227,7 +227,7 @@ def begin(folder: str, role: str, seed: int) -> None:
     worker = Worker(Path(folder), role, seed)
     if role in HEAVY:
         at = place(Path(folder), "log")
-        worker.spark.needs(at.spark_settings(), at.spark_packages())
+        worker.spark.require(at.spark_settings(), at.spark_packages())
         worker.spark.session()
     Path(folder, f"{role}.{os.getpid()}.ready").touch()
     good = worker.live()

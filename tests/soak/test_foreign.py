@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.links.spark.house import SparkHouse
+from penstock.links.spark.session_provider import SparkSessionProvider
 from penstock.ports import NoSpark
-from tests.lake.upkeep.kept import house_for
+from tests.lake.upkeep.kept import provider_for
 from tests.soak.foreign import soak
 
 # pyspark's own: `collect` leaves the socket it reads the result from to the garbage collector.
@@ -23,8 +23,10 @@ def test_every_row_that_pyiceberg_writes_is_delivered_once_or_named(tmp_path: Pa
     assert result["landed"] > 0
 
 
-def test_every_row_that_spark_writes_is_delivered_once_or_named(tmp_path: Path, house: SparkHouse) -> None:
-    result = soak(seed=2, steps=6, folder=tmp_path, spark=house_for(tmp_path, house))
+def test_every_row_that_spark_writes_is_delivered_once_or_named(
+    tmp_path: Path, spark_provider: SparkSessionProvider
+) -> None:
+    result = soak(seed=2, steps=6, folder=tmp_path, spark=provider_for(tmp_path, spark_provider))
 
     assert result["faults"] == []
     assert any(name.startswith("spark_") for name in result)

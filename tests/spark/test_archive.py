@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.links.spark import archive as archives
-from penstock.links.spark import training
+from penstock.links.spark import make_archive
 from penstock.links.spark.archive import Archive, make_folder, remove_oldest
 from penstock.links.spark.launch import Command
 
@@ -250,18 +250,18 @@ def test_an_attempt_that_fails_is_counted_and_leaves_nothing(
         made.write_text("half")
         raise RuntimeError("the JVM has died")
 
-    monkeypatch.setattr(training, "_train", fail)
+    monkeypatch.setattr(make_archive, "_train", fail)
     with pytest.raises(RuntimeError):
-        training.make(archive, wait=False)
+        make_archive.make(archive, wait=False)
     assert sorted(path.name for path in folder.iterdir()) == [archive.attempts_file.name, "lock"]
-    assert not training.make(archive, wait=False)
+    assert not make_archive.make(archive, wait=False)
 
 
 def test_one_is_made_at_a_time(folder: Path, jars: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "_train", lambda *_: pytest.fail("another process is at it"))
+    monkeypatch.setattr(make_archive, "_train", lambda *_: pytest.fail("another process is at it"))
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert not training.make(some_archive(jars), wait=False)
+        assert not make_archive.make(some_archive(jars), wait=False)
     assert not some_archive(jars).attempts_file.exists()
 
 

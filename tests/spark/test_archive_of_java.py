@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from penstock.links.spark import Needs, SharedSpark, SparkOptions
+from penstock.links.spark import SharedSpark, SparkOptions, SparkRequirements
 from penstock.links.spark import archive as archives
 from penstock.links.spark.archive import Archive
 from penstock.links.spark.jvm import end
@@ -28,10 +28,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning
 MAKING_SECONDS = 400
 RUN = """\
 import time
-from penstock.links.spark import Needs, SharedSpark, SparkOptions
+from penstock.links.spark import SparkRequirements, SharedSpark, SparkOptions
 from penstock.links.spark.daemon import start_workers
 spark = SharedSpark(SparkOptions(memory="512m"))
-start_workers(spark.open(Needs()), 2)
+start_workers(spark.open(SparkRequirements()), 2)
 spark.end()
 """
 WARM = """\
@@ -180,7 +180,7 @@ def test_a_jvm_that_dies_with_it_is_replaced_by_one_without(archive: Archive, mo
     asked: list[str] = []
     monkeypatch.setattr(Archive, "make_in_background", lambda self: asked.append(self.key))
     spark = SharedSpark(SparkOptions(memory="512m"))
-    session = spark.open(Needs())
+    session = spark.open(SparkRequirements())
     assert session.sparkContext.parallelize(range(3), 1).sum() == 3
     spark.end()
     assert archive.file() is None
@@ -198,12 +198,12 @@ def test_a_warm_worker_uses_it_and_has_it_made(archive: Archive) -> None:
 def test_a_run_that_is_cut_short_has_none_made(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Archive, "make_in_background", lambda _: pytest.fail("the run did not end cleanly"))
     spark = SharedSpark(SparkOptions(memory="512m"))
-    spark.open(Needs())
+    spark.open(SparkRequirements())
     (process,) = [child for child in psutil.Process().children() if child.name() == "java"]
     assert f"-XX:SharedArchiveFile={file_of(archive)}" in process.cmdline()
     spark.end(orderly=False)
     again = SharedSpark(SparkOptions(memory="512m"))
-    again.open(Needs())
+    again.open(SparkRequirements())
     (process,) = [child for child in psutil.Process().children() if child.name() == "java"]
     process.kill()
     process.wait()

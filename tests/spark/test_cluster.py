@@ -20,7 +20,7 @@ from pyspark.find_spark_home import _find_spark_home
 
 from penstock import config, sinks, sources
 from penstock.errors import ConfigError, ConnectionFailed, InputError, PenstockError
-from penstock.links.spark import SparkHouse, SparkMover, SparkOptions
+from penstock.links.spark import SparkMover, SparkOptions, SparkSessionProvider
 from penstock.links.spark.cluster import must_answer, must_be_classic, workers_of
 from penstock.links.spark.failures import foreign_python, unstarted
 from penstock.links.spark.session import _private
@@ -77,7 +77,7 @@ def wrapper(path: Path, *lines: str) -> str:
 def mover_on(master: str, settings: dict[str, str], seconds: float = 300.0) -> Iterator[SparkMover]:
     own = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     options = SparkOptions(master=master, memory="512m", config=own | settings, executor_seconds=seconds)
-    mover = SparkMover(SparkHouse(options))
+    mover = SparkMover(SparkSessionProvider(options))
     try:
         yield mover
     finally:
@@ -102,7 +102,7 @@ def test_a_cluster_that_gives_no_executor_and_one_that_does(tmp_path: Path, monk
             assert "executor_seconds" in starved.value.next_step
             worker = ("--cores", "3", "--memory", "1g", "--work-dir", str(tmp_path / "work"), master)
             cluster.enter_context(part_of_cluster("Worker", tmp_path / "worker.txt", *worker))
-            mover.house.options = replace(mover.house.options, executor_seconds=300.0)
+            mover.provider.options = replace(mover.provider.options, executor_seconds=300.0)
             receipts = mover.move(Numbers(), Notes(str(tmp_path)), parts(1, 2, 3))
             assert [receipt.rows for receipt in receipts] == [1, 2, 3]
             assert mover.workers == 3, "as many cores as the cluster has given"
@@ -145,11 +145,11 @@ def test_secrets_are_not_in_the_event_log_and_workers_without_penstock_are_said_
             mover.move(Numbers(), Notes(str(tmp_path)), parts(1))
         assert "spark.pyspark.python" in poor.value.next_step
         later = {"spark.sql.catalog.later.token": SECRETS[3], "spark.sql.catalog.later.header.X-Api-Key": SECRETS[4]}
-        mover.house.needs(later)
-        session: Any = mover.house.session()
+        mover.provider.require(later)
+        session: Any = mover.provider.session()
         capfd.readouterr()
         with pytest.raises(PenstockError, match=r"(?i)divi"):
-            mover.house.wait(lambda: session.sql("SELECT 1 / (id - id) FROM range(1)").collect())
+            mover.provider.wait(lambda: session.sql("SELECT 1 / (id - id) FROM range(1)").collect())
         assert capfd.readouterr() == ("", ""), "PySpark logs a traceback to standard error"
     said = "".join(path.read_text() for path in (tmp_path / "events").rglob("*") if path.is_file())
     assert f"{catalog}.header.X-Api-Key" in said, "the settings are there"

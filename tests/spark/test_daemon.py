@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from penstock.links.spark import Needs, SharedSpark, SparkOptions, daemon
+from penstock.links.spark import SharedSpark, SparkOptions, SparkRequirements, daemon
 from penstock.links.spark.session import _settings
 from tests.spark import workers
 
@@ -26,7 +26,7 @@ def session() -> Iterator[Any]:
     spark = SharedSpark(SparkOptions(master="local[2,3]"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-        yield spark.open(Needs())
+        yield spark.open(SparkRequirements())
         spark.end()
 
 

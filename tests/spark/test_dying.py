@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from penstock.links.spark import failures
-from penstock.links.spark.scratch import PREFIX, ScratchFolder, sweep
+from penstock.links.spark.temp_folder import PREFIX, SparkTempFolder, sweep
 from tests.spark.test_mover import process
 
 TWO = """
@@ -122,8 +122,8 @@ def test_what_a_killed_process_left_is_removed_and_what_lives_is_not(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     script = """
 import sys, time
-from penstock.links.spark.scratch import ScratchFolder
-folder = ScratchFolder()
+from penstock.links.spark.temp_folder import SparkTempFolder
+folder = SparkTempFolder()
 (folder.path / "blockmgr-1").mkdir()
 print(folder.path, flush=True)
 sys.stdin.read()
@@ -137,7 +137,7 @@ sys.stdin.read()
     ) as other:
         assert other.stdout is not None
         left = Path(other.stdout.readline().strip())
-        ours = ScratchFolder()
+        ours = SparkTempFolder()
         foreign = tmp_path / "blockmgr-of-others"
         foreign.mkdir()
         (tmp_path / f"{PREFIX}link").symlink_to(foreign)
@@ -173,6 +173,6 @@ sys.stdin.read()
     running.communicate()
     psutil.wait_procs(family)
     assert list(temporary.iterdir()) == [scratch]
-    script = "from penstock.links.spark.scratch import sweep; sweep()"
+    script = "from penstock.links.spark.temp_folder import sweep; sweep()"
     subprocess.run([sys.executable, "-c", script], env=os.environ | {"TMPDIR": str(temporary)}, check=True)
     assert list(temporary.iterdir()) == []

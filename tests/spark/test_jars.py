@@ -1,6 +1,6 @@
 """Java libraries are fetched once, whole or not at all, and a failure says what to do.
 
-Ivy's part is played by a script; that the real ones load is seen in test_house.
+Ivy's part is played by a script; that the real ones load is seen in test_session_provider.
 """
 
 from __future__ import annotations
@@ -192,15 +192,15 @@ def test_who_gives_up_waiting_leaves_neither_process_nor_file(cache: Path, maven
 import atexit, signal, time
 atexit.register(time.sleep, 0.5)
 from penstock.errors import StreamFailed
-from penstock.links.spark import SparkHouse, jars
-house = SparkHouse()
-signal.signal(signal.SIGTERM, lambda *_: house.cancel())
-house.needs({}, [jars.SQLITE])
+from penstock.links.spark import SparkSessionProvider, jars
+spark_provider = SparkSessionProvider()
+signal.signal(signal.SIGTERM, lambda *_: spark_provider.cancel())
+spark_provider.require({}, [jars.SQLITE])
 try:
-    house.session()
+    spark_provider.session()
 except StreamFailed as error:
     print(error.what)
-house.close()
+spark_provider.close()
 """
     running = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=os.environ)
     until((maven.folder / "hanging").exists)

@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from penstock.errors import InputError, StreamFailed
-from penstock.links.spark import SparkHouse, SparkMover, SparkOptions
+from penstock.links.spark import SparkMover, SparkOptions, SparkSessionProvider
 from penstock.links.spark import mover as moving
 from penstock.links.spark.failures import telling
 from penstock.links.spark.mover import payload_of
@@ -38,7 +38,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def mover(logs: Path) -> Iterator[SparkMover]:
-    mover = SparkMover(SparkHouse(SparkOptions(master="local[2,3]")))
+    mover = SparkMover(SparkSessionProvider(SparkOptions(master="local[2,3]")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(TOP))
         patch.setattr(tempfile, "tempdir", str(logs))
@@ -146,7 +146,7 @@ def test_the_line_that_tells(text: str, line: str) -> None:
     ],
 )
 def test_how_many_parts_move_at_once(master: str, config: dict[str, str], workers: int) -> None:
-    assert SparkMover(SparkHouse(SparkOptions(master=master, config=config))).workers == workers
+    assert SparkMover(SparkSessionProvider(SparkOptions(master=master, config=config))).workers == workers
 
 
 # ---------------------------------------------------------------- each in a process of its own
@@ -157,7 +157,7 @@ import os, signal, sys, time
 import psutil
 from pathlib import Path
 from penstock.errors import PenstockError
-from penstock.links.spark import SparkHouse, SparkMover, SparkOptions
+from penstock.links.spark import SparkSessionProvider, SparkMover, SparkOptions
 from penstock.ports import Reader
 from penstock.testing.contracts.mover import Notes, Numbers, Waiting, parts
 
@@ -165,7 +165,7 @@ def java():
     return [p.pid for p in psutil.Process().children(recursive=True) if "java" in p.name()]
 
 folder = sys.argv[1]
-mover = SparkMover(SparkHouse(SparkOptions(master="local[1,3]")))
+mover = SparkMover(SparkSessionProvider(SparkOptions(master="local[1,3]")))
 """
 
 

@@ -17,7 +17,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from penstock.errors import InputError
-from penstock.links.spark import Needs, SharedSpark, SparkHouse, SparkOptions, shared
+from penstock.links.spark import SharedSpark, SparkOptions, SparkRequirements, SparkSessionProvider, shared
 from penstock.links.spark.launch import GATEWAY
 from penstock.links.spark.log import SparkLog
 
@@ -93,18 +93,18 @@ def lake(warehouse: str, **more: str) -> dict[str, str]:
     }
 
 
-def house_of(spark: SharedSpark, settings: Mapping[str, str]) -> SparkHouse:
-    house = SparkHouse(spark.options, shared=spark)
-    house.needs(settings)
-    return house
+def provider_of(spark: SharedSpark, settings: Mapping[str, str]) -> SparkSessionProvider:
+    spark_provider = SparkSessionProvider(spark.options, shared=spark)
+    spark_provider.require(settings)
+    return spark_provider
 
 
 def test_two_lakes_of_one_name_share_a_jvm_and_not_their_options(started: list[Session]) -> None:
     spark = SharedSpark(SparkOptions())
-    first = house_of(spark, lake("a", endpoint="there"))
+    first = provider_of(spark, lake("a", endpoint="there"))
     assert first.session().settings[f"{LAKE}.endpoint"] == "there"
     first.close()
-    second = house_of(spark, lake("b")).session()
+    second = provider_of(spark, lake("b")).session()
     assert len(started) == 1
     assert {key: value for key, value in second.settings.items() if key.startswith(LAKE)} == {
         LAKE: "SparkCatalog",
@@ -114,37 +114,37 @@ def test_two_lakes_of_one_name_share_a_jvm_and_not_their_options(started: list[S
 
 
 def test_what_later_pipelines_need_is_there_from_the_start(started: list[Session]) -> None:
-    later = Needs(lake("b"))
-    spark = SharedSpark(SparkOptions(), ahead=lambda: [later, Needs({"spark.x": "2"})])
-    house_of(spark, {"spark.x": "1"}).session()
+    later = SparkRequirements(lake("b"))
+    spark = SharedSpark(SparkOptions(), ahead=lambda: [later, SparkRequirements({"spark.x": "2"})])
+    provider_of(spark, {"spark.x": "1"}).session()
     assert started[0].settings == {"spark.x": "1", "spark.sql.extensions": "Iceberg"}
-    assert spark.serves(Needs({"spark.x": "1", **later.settings}))
-    assert not spark.serves(Needs({"spark.x": "2"})), "what contradicts is left to a start of its own"
+    assert spark.serves(SparkRequirements({"spark.x": "1", **later.settings}))
+    assert not spark.serves(SparkRequirements({"spark.x": "2"})), "what contradicts is left to a start of its own"
 
 
 @pytest.mark.parametrize("later", [{"spark.x": "2"}, {"spark.sql.extensions": "Iceberg"}])
 def test_a_pipeline_that_needs_another_start_gets_it(started: list[Session], later: dict[str, str]) -> None:
     spark = SharedSpark(SparkOptions())
-    house_of(spark, {"spark.x": "1"}).session()
-    house_of(spark, later).session()
+    provider_of(spark, {"spark.x": "1"}).session()
+    provider_of(spark, later).session()
     assert [session.settings for session in started] == [{"spark.x": "1"}, later]
     assert started[0].stopped
 
 
 def test_secrets_that_the_event_log_would_show_need_another_start(started: list[Session]) -> None:
     spark = SharedSpark(SparkOptions(config=EVENT_LOG))
-    house_of(spark, lake("a")).session()
-    house_of(spark, lake("a", password="p")).session()
+    provider_of(spark, lake("a")).session()
+    provider_of(spark, lake("a", password="p")).session()
     assert len(started) == 2
     assert f"{LAKE}.password" in started[1].settings
 
 
 def test_a_jvm_that_died_is_replaced_for_the_next_pipeline(started: list[Session]) -> None:
     spark = SharedSpark(SparkOptions())
-    house_of(spark, lake("a")).session()
+    provider_of(spark, lake("a")).session()
     assert spark._jvm is not None
     spark._jvm.end()
-    house_of(spark, lake("b")).session()
+    provider_of(spark, lake("b")).session()
     assert len(started) == 2
     assert not started[0].stopped, "nobody is there to be stopped"
 
@@ -152,33 +152,33 @@ def test_a_jvm_that_died_is_replaced_for_the_next_pipeline(started: list[Session
 def test_giving_up_concerns_one_pipeline(started: list[Session]) -> None:
     """Its work may still go on in the JVM, so the next one gets another."""
     spark = SharedSpark(SparkOptions())
-    first = house_of(spark, lake("a"))
+    first = provider_of(spark, lake("a"))
     first.session()
     first.cancel()
     first.close()
     assert not spark.alive
-    assert house_of(spark, lake("a")).session() is started[1]
+    assert provider_of(spark, lake("a")).session() is started[1]
 
 
 def test_each_says_that_it_starts_only_if_it_does(started: list[Session]) -> None:
     spark, said = SharedSpark(SparkOptions()), []
     for name in ("first", "second"):
-        house = SparkHouse(
+        spark_provider = SparkSessionProvider(
             spark.options,
             shared=spark,
-            begins=lambda name=name: said.append(f"{name} starts"),  # type: ignore[misc]  # a default argument
-            ready=lambda name=name: said.append(f"{name} is ready"),  # type: ignore[misc]
+            on_start=lambda name=name: said.append(f"{name} starts"),  # type: ignore[misc]  # a default argument
+            on_ready=lambda name=name: said.append(f"{name} is ready"),  # type: ignore[misc]
         )
-        house.session()
-        house.close()
+        spark_provider.session()
+        spark_provider.close()
     assert said == ["first starts", "first is ready"]
     assert len(started) == 1
 
 
 def test_one_pipeline_cannot_want_two_things(started: list[Session]) -> None:
-    house = house_of(SharedSpark(SparkOptions()), lake("a"))
+    spark_provider = provider_of(SharedSpark(SparkOptions()), lake("a"))
     with pytest.raises(InputError, match="two different values"):
-        house.needs(lake("b"))
+        spark_provider.require(lake("b"))
     assert started == []
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import StreamFailed
-from penstock.links.spark import SharedSpark, SparkHouse, SparkOptions, shared
+from penstock.links.spark import SharedSpark, SparkOptions, SparkSessionProvider, shared
+from penstock.links.spark.background_start import Start
 from penstock.links.spark.launch import GATEWAY, Command
-from penstock.links.spark.scratch import PREFIX
-from penstock.links.spark.starting import Start
+from penstock.links.spark.temp_folder import PREFIX
 
 
 class SlowStart:
@@ -47,11 +47,11 @@ def slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SlowStart:
 def test_a_start_that_nobody_needs_any_more_is_ended_at_once_and_leaves_nothing(
     slow: SlowStart, tmp_path: Path
 ) -> None:
-    house = SparkHouse()
-    house.begin()
+    spark_provider = SparkSessionProvider()
+    spark_provider.begin()
     assert slow.launched.wait(60)
     assert [path.name.startswith(PREFIX) for path in tmp_path.iterdir()] == [True]
-    house.close()
+    spark_provider.close()
     assert slow.process is not None
     assert slow.process.poll() == -9
     assert list(tmp_path.iterdir()) == []
@@ -59,19 +59,19 @@ def test_a_start_that_nobody_needs_any_more_is_ended_at_once_and_leaves_nothing(
 
 
 def test_a_signal_while_it_starts_is_heeded_at_once(slow: SlowStart, tmp_path: Path) -> None:
-    house = SparkHouse()
-    house.begin()
+    spark_provider = SparkSessionProvider()
+    spark_provider.begin()
 
     def cancel() -> None:
         slow.launched.wait(60)
-        house.cancel()
+        spark_provider.cancel()
 
     canceller = threading.Thread(target=cancel)
     canceller.start()
     with pytest.raises(StreamFailed, match="given up"):
-        house.session()
+        spark_provider.session()
     canceller.join()
-    house.close()
+    spark_provider.close()
     assert slow.process is not None
     assert slow.process.poll() == -9
     assert list(tmp_path.iterdir()) == []
@@ -80,11 +80,11 @@ def test_a_signal_while_it_starts_is_heeded_at_once(slow: SlowStart, tmp_path: P
 def test_what_was_begun_for_one_pipeline_serves_the_next(slow: SlowStart) -> None:
     """The first one was held by another process, say."""
     spark = SharedSpark(SparkOptions())
-    first = SparkHouse(spark.options, shared=spark)
+    first = SparkSessionProvider(spark.options, shared=spark)
     first.begin()
     assert slow.launched.wait(60)
     first.close()
-    second = SparkHouse(spark.options, shared=spark)
+    second = SparkSessionProvider(spark.options, shared=spark)
     second.begin()
     assert slow.starts == 1
     spark.end()
@@ -94,16 +94,16 @@ def test_what_was_begun_for_one_pipeline_serves_the_next(slow: SlowStart) -> Non
 
 def test_it_is_told_once_that_it_starts(slow: SlowStart) -> None:
     said: list[str] = []
-    house = SparkHouse(begins=lambda: said.append("begins"), ready=lambda: said.append("ready"))
-    house.begin()
-    house.begin()
+    spark_provider = SparkSessionProvider(on_start=lambda: said.append("begins"), on_ready=lambda: said.append("ready"))
+    spark_provider.begin()
+    spark_provider.begin()
     assert slow.launched.wait(60)
     assert slow.process is not None
     slow.process.kill()
     with pytest.raises(StreamFailed, match="it ended with -9"):
-        house.session()
+        spark_provider.session()
     assert said == ["begins"]
-    house.close()
+    spark_provider.close()
 
 
 # ---------------------------------------------------------------- the command line

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from penstock.store.places import Place
+from penstock.store.location import StoreLocation
 from penstock.store.postgres import PostgresDatabase
 from penstock.store.schema import HEAD
 from penstock.store.sqlite import SqliteFile
 from penstock.store.upgrade import make, migrate
 
 
-def empty_place(where: str) -> Place:
+def empty_place(where: str) -> StoreLocation:
     """A place of ours without tables."""
     if "://" in where:
         return PostgresDatabase(where)
@@ -22,7 +22,7 @@ def empty_place(where: str) -> Place:
     return file
 
 
-def bring_to(engine: Engine, place: Place, revision: str = HEAD) -> None:
+def bring_to(engine: Engine, place: StoreLocation, revision: str = HEAD) -> None:
     """Tables as the migrations up to a revision make them."""
     with engine.execution_options(writes=True).begin() as connection:
         if place.schema:
@@ -30,7 +30,7 @@ def bring_to(engine: Engine, place: Place, revision: str = HEAD) -> None:
         migrate(connection, place.schema, to=revision)
 
 
-def bring_anew(engine: Engine, place: Place) -> None:
+def bring_anew(engine: Engine, place: StoreLocation) -> None:
     """Tables as a new store gets them."""
     with engine.execution_options(writes=True).begin() as connection:
         if place.schema:

@@ -20,7 +20,7 @@ from tests.store.tables import bring_anew, bring_to, empty_place
 from penstock import __version__
 from penstock.errors import StoreRefused
 from penstock.store import open_store, upgrade
-from penstock.store.places import Place
+from penstock.store.location import StoreLocation
 from penstock.store.schema import ABANDONED, HEAD, REVISION_TABLE, REVISIONS, metadata
 from penstock.store.upgrade import make, revision, settle
 from penstock.testing.contracts.store import after, deliver, take
@@ -43,13 +43,13 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def place(where: str) -> Place:
+def place(where: str) -> StoreLocation:
     """An empty place of ours."""
     return empty_place(where)
 
 
 @pytest.fixture
-def engine(place: Place) -> Iterator[Engine]:
+def engine(place: StoreLocation) -> Iterator[Engine]:
     engine = place.engine()
     yield engine
     engine.dispose()
@@ -65,7 +65,9 @@ def test_the_list_of_revisions_is_alembics() -> None:
 
 
 @pytest.mark.parametrize("start", REVISIONS)
-def test_from_each_revision_to_the_schema_of_today(start: str, engine: Engine, place: Place, where: str) -> None:
+def test_from_each_revision_to_the_schema_of_today(
+    start: str, engine: Engine, place: StoreLocation, where: str
+) -> None:
     bring_to(engine, place, start)
     with engine.begin() as connection:
         connection.execute(text(FILLED[start]))
@@ -107,7 +109,7 @@ def test_a_later_step_is_taken_and_what_is_there_stays(
 
 @pytest.mark.parametrize("revision_", ABANDONED)
 def test_a_store_from_before_the_first_release_is_refused_with_the_way_out(
-    engine: Engine, place: Place, where: str, revision_: str
+    engine: Engine, place: StoreLocation, where: str, revision_: str
 ) -> None:
     bring_anew(engine, place)
     with engine.begin() as connection:
@@ -123,7 +125,7 @@ def test_a_store_from_before_the_first_release_is_refused_with_the_way_out(
     assert "then run `penstock state recover FILE`" in next_step
 
 
-def test_the_comparison_would_notice(engine: Engine, place: Place) -> None:
+def test_the_comparison_would_notice(engine: Engine, place: StoreLocation) -> None:
     bring_to(engine, place)
     with engine.begin() as connection:
         connection.execute(text("ALTER TABLE streams ADD COLUMN surplus TEXT"))
@@ -131,7 +133,7 @@ def test_the_comparison_would_notice(engine: Engine, place: Place) -> None:
         assert len(compare_metadata(context, metadata)) == 1
 
 
-def test_a_new_store_is_as_if_it_had_been_migrated(engine: Engine, place: Place) -> None:
+def test_a_new_store_is_as_if_it_had_been_migrated(engine: Engine, place: StoreLocation) -> None:
     bring_to(engine, place)
     with engine.execution_options(writes=True).begin() as connection:
         migrated = shape(connection, place)
@@ -143,7 +145,7 @@ def test_a_new_store_is_as_if_it_had_been_migrated(engine: Engine, place: Place)
     assert migrated.keys() == {REVISION_TABLE, *metadata.tables}
 
 
-def shape(connection: Connection, place: Place) -> dict[str, list[object]]:
+def shape(connection: Connection, place: StoreLocation) -> dict[str, list[object]]:
     """All that the database tells of our tables, columns in their order, and what is in them."""
     found = inspect(connection)
     told: dict[str, list[object]] = {}
@@ -168,7 +170,7 @@ def _sorted(found: Iterable[object]) -> list[str]:
 
 @pytest.mark.parametrize("how", [bring_to, bring_anew])
 def test_a_step_that_fails_leaves_no_trace(
-    how: Callable[[Engine, Place], None], engine: Engine, place: Place, monkeypatch: pytest.MonkeyPatch
+    how: Callable[[Engine, StoreLocation], None], engine: Engine, place: StoreLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upgrade, "__version__", None)  # fails after all steps: meta.value may not be NULL
     with pytest.raises(IntegrityError):

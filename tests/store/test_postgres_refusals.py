@@ -9,7 +9,7 @@ import pytest
 
 from penstock import __version__
 from penstock.errors import ConnectionFailed, PenstockError, StoreRefused
-from penstock.store import open_store, places
+from penstock.store import location, open_store
 from penstock.store.schema import HEAD
 from penstock.testing.contracts.store import NOW, after, deliver, take
 from penstock.testing.postgres import PostgresServer, free_port
@@ -139,7 +139,7 @@ def test_no_right_to_the_schema(database: str, postgres_server: PostgresServer) 
 
 
 def test_a_row_that_stays_locked(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "PATIENCE", 0.3)
+    monkeypatch.setattr(location, "LOCK_WAIT_SECONDS", 0.3)
     with closing(open_store(database)) as store, psycopg.connect(database) as other:
         store.release(take(store))
         other.execute("SELECT FROM penstock.leases FOR UPDATE")

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, event
 from penstock import __version__
 from penstock.errors import StoreRefused
 from penstock.ports import Store
-from penstock.store import open_store, places
+from penstock.store import location, open_store
 from penstock.store.schema import HEAD
 from penstock.testing.contracts.store import NOW, after, deliver, take
 
@@ -278,7 +278,7 @@ def test_a_full_disk(path: Path) -> None:
 
 def test_busy_beyond_patience(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(path)
-    monkeypatch.setattr(places, "PATIENCE", 0.1)
+    monkeypatch.setattr(location, "LOCK_WAIT_SECONDS", 0.1)
     with closing(open_store(str(path))) as store, closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
         store.streams("shop")  # reading goes on

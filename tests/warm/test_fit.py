@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.links.spark.lent import STATUS, LentProcess, LentSpark, lendable, misfit
+from penstock.links.spark.attach import STATUS, ForeignProcess, RunningSpark, lendable, misfit
 from penstock.links.spark.session import SparkOptions
 
 OPTIONS = SparkOptions(master="local[2,3]", config={"spark.ui.enabled": "true"})
@@ -21,11 +21,11 @@ LAKE = {
 JARS = [Path("/jars/iceberg.jar")]
 
 
-def lent(wanted: dict[str, str] | None = None, jars: list[Path] | None = None) -> LentSpark:
+def lent(wanted: dict[str, str] | None = None, jars: list[Path] | None = None) -> RunningSpark:
     """One that was started with the lake's libraries, unless told otherwise."""
     settings = {**OPTIONS.config, **(LAKE if wanted is None else wanted)}
     has = lendable(OPTIONS, settings, JARS if jars is None else jars)
-    return LentSpark(1, "s", 2, -1, OPTIONS, has, lambda _: None)
+    return RunningSpark(1, "s", 2, -1, OPTIONS, has, lambda _: None)
 
 
 def wants(more: dict[str, str] | None = None, options: SparkOptions = OPTIONS) -> dict[str, str]:
@@ -68,7 +68,7 @@ def test_one_without_the_lakes_libraries_does_not_fit() -> None:
 
 def test_the_end_of_a_lent_jvm_is_told() -> None:
     reading, writing = os.pipe()
-    process = LentProcess(replace(lent(), ended=reading))
+    process = ForeignProcess(replace(lent(), ended=reading))
     assert process.poll() is None
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(timeout=0.01)
@@ -82,5 +82,5 @@ def test_the_end_of_a_lent_jvm_is_told() -> None:
 def test_a_lender_that_has_ended_has_taken_its_jvm_along() -> None:
     reading, writing = os.pipe()
     os.close(writing)
-    assert LentProcess(replace(lent(), ended=reading)).poll() == -9
+    assert ForeignProcess(replace(lent(), ended=reading)).poll() == -9
     os.close(reading)

@@ -127,9 +127,9 @@ def _serve(path: str, sets: list[str], idle: float | None, memory: int, ready_fd
 
     from penstock import wiring
     from penstock.errors import PenstockError
-    from penstock.warm import sameness, starting
+    from penstock.warm import compatibility, starting
 
-    description = sameness.self_description(os.environ)
+    description = compatibility.self_description(os.environ)
 
     def tell(message: dict[str, Any]) -> None:
         if ready_fd is None and as_json:

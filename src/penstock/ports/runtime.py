@@ -17,7 +17,7 @@ Made = TypeVar("Made")
 class Spark(Protocol):
     """The one Spark session of a process, for relational work; the Mover moves its parts on the same one."""
 
-    def needs(self, settings: Mapping[str, str], packages: Sequence[str] = ()) -> None:
+    def require(self, settings: Mapping[str, str], packages: Sequence[str] = ()) -> None:
         """Settings and Maven packages that the session must start with; said before anyone starts it."""
         ...
 
@@ -36,7 +36,7 @@ class Spark(Protocol):
 class NoSpark:
     """Where there is no Spark: a part of the engine's own tests."""
 
-    def needs(self, settings: Mapping[str, str], packages: Sequence[str] = ()) -> None:
+    def require(self, settings: Mapping[str, str], packages: Sequence[str] = ()) -> None:
         return None
 
     def session(self) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 from penstock.core.history import HistoryLimits
 from penstock.errors import StoreRefused
 from penstock.ports import Store
-from penstock.store.places import Place, faults
+from penstock.store.location import StoreLocation, translate_errors
 from penstock.store.sql import SqlStore
 from penstock.store.upgrade import settle
 
@@ -15,9 +15,9 @@ KINDS = "a file, sqlite:///path or postgresql://user:password@host:port/database
 
 
 def open_sql_store(where: str, folder: str, limits: HistoryLimits) -> Store:
-    place = _place(where, folder)
+    place = _locate(where, folder)
     place.make_ready()
-    with faults(place):
+    with translate_errors(place):
         engine = place.engine()
     try:
         settle(engine, place)
@@ -28,23 +28,23 @@ def open_sql_store(where: str, folder: str, limits: HistoryLimits) -> Store:
 
 
 def missing_sql_store(where: str, folder: str) -> str | None:
-    place = _place(where, folder)
-    with faults(place):
+    place = _locate(where, folder)
+    with translate_errors(place):
         return place.missing()
 
 
 def sql_store_address(where: str, folder: str) -> str:
-    return _place(where, folder).address
+    return _locate(where, folder).address
 
 
 def sql_store_path(where: str, folder: str) -> str | None:
     from penstock.store.sqlite import SqliteFile
 
-    place = _place(where, folder)
+    place = _locate(where, folder)
     return str(place.path) if isinstance(place, SqliteFile) else None
 
 
-def _place(where: str, folder: str) -> Place:
+def _locate(where: str, folder: str) -> StoreLocation:
     scheme, marked, rest = where.partition("://")
     if not marked:
         scheme, rest = "sqlite", f"/{where}"

@@ -13,8 +13,8 @@ from sqlalchemy import Connection, Engine, create_engine, func, inspect, select
 from sqlalchemy.schema import CreateSchema
 
 from penstock.errors import ConnectionFailed, PenstockError, StoreRefused
-from penstock.store import places
-from penstock.store.places import UNCHANGED, one_line
+from penstock.store import location
+from penstock.store.location import UNCHANGED, one_line
 from penstock.store.schema import APPLICATION_ID, REVISION_TABLE, SCHEMA
 
 #: seconds to wait for a server that does not answer, unless the URL says otherwise
@@ -124,7 +124,7 @@ class PostgresDatabase:
             )
         if state == "55P03":
             return self._refused(
-                f"is busy: another process has been writing to it for more than {places.PATIENCE:g} s",
+                f"is busy: another process has been writing to it for more than {location.LOCK_WAIT_SECONDS:g} s",
                 "end or continue that process, then run again",
                 safe="Nothing was lost: nothing was written.",
             )
@@ -160,7 +160,7 @@ class PostgresDatabase:
         )
         try:
             connection.autocommit = True
-            wait = int(places.PATIENCE * 1000)
+            wait = int(location.LOCK_WAIT_SECONDS * 1000)
             # Less than the others wait, so that they get their turn.
             connection.execute(SETTINGS, {"lock": f"{wait}ms", "idle": f"{wait * 2 // 3}ms"})
             connection.autocommit = False

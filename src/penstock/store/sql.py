@@ -21,7 +21,7 @@ from penstock.core.reports import DayOfRuns, Failure, LastLook, RunReport
 from penstock.core.slices import Kind, Seal, Slice
 from penstock.ports import Change, Holder, Lease, Owner, RunRecord, StreamState
 from penstock.store import past, refusals, reports
-from penstock.store.places import Place, faults
+from penstock.store.location import StoreLocation, translate_errors
 from penstock.store.records import (
     CHANGES,
     STATES,
@@ -42,11 +42,11 @@ from penstock.store.schema import days, failures, history, intents, leases, look
 class SqlStore:
     """See `ports.Store` for what each method must keep."""
 
-    def __init__(self, engine: Engine, place: Place, limits: HistoryLimits) -> None:
+    def __init__(self, engine: Engine, place: StoreLocation, limits: HistoryLimits) -> None:
         self._reads = engine
         self._limits = limits
         self._writes = engine.execution_options(writes=True)
-        self._place = place
+        self._location = place
 
     def close(self) -> None:
         self._reads.dispose()
@@ -382,13 +382,13 @@ class SqlStore:
     @contextmanager
     def _read(self) -> Iterator[Connection]:
         """For one statement: no two reads of one method can see different moments."""
-        with faults(self._place), self._reads.connect() as connection:
+        with translate_errors(self._location), self._reads.connect() as connection:
             yield connection
 
     @contextmanager
     def _write(self, lease: Lease | None = None) -> Iterator[Connection]:
         """One transaction; with a lease, only while it is ours."""
-        with faults(self._place), self._writes.begin() as connection:
+        with translate_errors(self._location), self._writes.begin() as connection:
             if lease is not None:
                 _hold(connection, lease)
             yield connection

@@ -19,8 +19,8 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
 from penstock.errors import StoreRefused
-from penstock.store import places
-from penstock.store.places import UNCHANGED, faults, one_line
+from penstock.store import location
+from penstock.store.location import UNCHANGED, one_line, translate_errors
 from penstock.store.schema import APPLICATION_ID
 from penstock.store.upgrade import make
 
@@ -98,7 +98,7 @@ class SqliteFile:
                 return self._full()
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
                 return self._refused(
-                    f"is busy: another process has been writing to it for more than {places.PATIENCE:g} s",
+                    f"is busy: another process has been writing to it for more than {location.LOCK_WAIT_SECONDS:g} s",
                     "end or continue that process (one stopped with Ctrl-Z keeps its lock), then run again",
                     safe="Nothing was lost: nothing was written.",
                 )
@@ -142,7 +142,7 @@ class SqliteFile:
         connection = sqlite3.connect(
             f"{self.path.as_uri()}?mode=rw",
             uri=True,
-            timeout=places.PATIENCE,
+            timeout=location.LOCK_WAIT_SECONDS,
             isolation_level=None,
             check_same_thread=False,
         )
@@ -164,7 +164,7 @@ class SqliteFile:
         folder = self.path.parent
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with TemporaryDirectory(prefix=f".{self.path.name}.", dir=folder) as scratch, faults(self):
+            with TemporaryDirectory(prefix=f".{self.path.name}.", dir=folder) as scratch, translate_errors(self):
                 draft = SqliteFile(Path(scratch, "draft"))
                 draft.mark()
                 draft._fill()

@@ -11,7 +11,7 @@ from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, dele
 from sqlalchemy.exc import DBAPIError
 
 from penstock import __version__
-from penstock.store.places import Place, faults
+from penstock.store.location import StoreLocation, translate_errors
 from penstock.store.schema import ABANDONED, HEAD, REVISION_TABLE, REVISIONS, meta, metadata
 
 #: Alembic's own table, to the letter as Alembic makes it; a MetaData of its own keeps it out of ours
@@ -28,9 +28,9 @@ SCRIPTS = "penstock.store:migrations"
 _ALONE = threading.Lock()
 
 
-def settle(engine: Engine, place: Place) -> None:
+def settle(engine: Engine, place: StoreLocation) -> None:
     """Bring the store to HEAD; StoreRefused if it is not ours or newer."""
-    with faults(place):
+    with translate_errors(place):
         if _at_head(engine):
             return
         with engine.execution_options(writes=True).begin() as connection:

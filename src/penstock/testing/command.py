@@ -23,7 +23,7 @@ def main() -> None:
     if how.get("mover") == "loop":
         from penstock.testing.doubles import LoopMover
 
-        wiring.make_mover = lambda _house: LoopMover()
+        wiring.make_mover = lambda _provider: LoopMover()
     if "point" in how:
         wiring.make_probe = lambda: HaltAt(how["point"], how.get("nth", 1), how["folder"])
     if "halts" in how:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from penstock.links.spark import jars
-from penstock.links.spark.house import SparkHouse
 from penstock.links.spark.session import SparkOptions
-from penstock.links.spark.shared import Needs, SharedSpark
+from penstock.links.spark.session_provider import SparkSessionProvider
+from penstock.links.spark.shared import SharedSpark, SparkRequirements
 
 #: a lake's extension, and every library that a catalog may need: nothing that a test adds later calls for another start
-_EVERYTHING = Needs(
+_EVERYTHING = SparkRequirements(
     {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"},
     tuple(jars.NAMES.values()),
 )
@@ -19,8 +19,8 @@ def shared_spark() -> SharedSpark:
     return SharedSpark(SparkOptions(master="local[2,3]"), ahead=lambda: [_EVERYTHING])
 
 
-def house_on(spark: SharedSpark) -> SparkHouse:
+def provider_on(spark: SharedSpark) -> SparkSessionProvider:
     """A session of its own on a Spark that others use too; lakes can be added to it once it runs."""
-    house = SparkHouse(spark.options, shared=spark)
-    house.needs(_EVERYTHING.settings, _EVERYTHING.packages)
-    return house
+    provider = SparkSessionProvider(spark.options, shared=spark)
+    provider.require(_EVERYTHING.settings, _EVERYTHING.packages)
+    return provider

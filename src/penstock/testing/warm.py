@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
-from penstock.links.spark.lent import LentSpark
+from penstock.links.spark.attach import RunningSpark
 from penstock.links.spark.session import SparkOptions
 
 
@@ -28,8 +28,8 @@ class PipedProcess:
     def wait(self) -> int:
         return self._process.wait()
 
-    def offer(self, ended: int, unfit: Callable[[str], object]) -> LentSpark:
-        return LentSpark(0, "", self.pid, ended, SparkOptions(), {}, unfit)
+    def offer(self, ended: int, unfit: Callable[[str], object]) -> RunningSpark:
+        return RunningSpark(0, "", self.pid, ended, SparkOptions(), {}, unfit)
 
     def let_go(self) -> None:
         assert self._process.stdin is not None

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import STOPPED_IMMEDIATELY
-from penstock.links.spark import lent
-from penstock.links.spark.lent import LentSpark
+from penstock.links.spark import attach
+from penstock.links.spark.attach import RunningSpark
 from penstock.warm import wire
 
 _PR_SET_PDEATHSIG = 1
@@ -47,7 +47,7 @@ class Handed:
     connection: socket.socket
     #: the command's hello
     hello: Mapping[str, Any]
-    spark: LentSpark
+    spark: RunningSpark
 
     @property
     def added(self) -> list[str]:
@@ -64,7 +64,7 @@ class Handed:
         for number in PASSED_ON:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         self._await_begin()
-        lent.offer(self.spark)
+        attach.offer(self.spark)
         threading.Thread(target=self._listen, name="penstock-command", daemon=True).start()
         gc.disable()
         try:

@@ -19,7 +19,7 @@ from typing import Any
 
 from penstock.errors import STOPPED_IMMEDIATELY, StreamFailed
 from penstock.warm import wire
-from penstock.warm.places import Place
+from penstock.warm.worker_folder import WorkerFolder
 
 #: seconds that a worker may take to answer before the command runs by itself
 ANSWER_SECONDS = 2.0
@@ -45,7 +45,7 @@ def find(path: str, store_name: Callable[[], str | None], *, use_alias: bool = T
     """
     if sys.platform != "linux":
         return None
-    place = Place.find()
+    place = WorkerFolder.find()
     if place is None:
         return None
     with place:
@@ -66,7 +66,7 @@ def hand_over(
 
     `variables` is this process's environment, of which an env file has `added` some.
     """
-    from penstock.warm.sameness import self_description
+    from penstock.warm.compatibility import self_description
 
     hello = {
         "protocol": wire.PROTOCOL,

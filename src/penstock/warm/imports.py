@@ -39,7 +39,7 @@ IMPORTED_BY_RUNS = (
 IMPORTED_WITH_SPARK = (
     "pandas",
     "penstock.links.spark",
-    "penstock.links.spark.lent",
+    "penstock.links.spark.attach",
     "pyspark.sql.functions",
     "pyspark.sql.pandas.map_ops",
     "pyspark.sql.pandas.types",

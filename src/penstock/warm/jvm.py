@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError, StreamFailed
-from penstock.links.spark import jars, lent
+from penstock.links.spark import attach, jars
+from penstock.links.spark.attach import RunningSpark, of_context
 from penstock.links.spark.daemon import start_workers
 from penstock.links.spark.failures import died
 from penstock.links.spark.jvm import END_SECONDS
 from penstock.links.spark.launch import ClassArchive
-from penstock.links.spark.lent import LentSpark, of_context
 from penstock.links.spark.log import SparkLog
-from penstock.links.spark.scratch import ScratchFolder, sweep
 from penstock.links.spark.session import SparkOptions, start
+from penstock.links.spark.temp_folder import SparkTempFolder, sweep
 from penstock.warm.child import die_with
 
 #: seconds that the tasks of a run that has ended may take to stop
@@ -40,23 +40,23 @@ class WarmSpark:
         self._wanted = of_context(settings)
         self._log = SparkLog()
         sweep()
-        self._scratch = ScratchFolder()
+        self._scratch = SparkTempFolder()
         self._process: subprocess.Popen[bytes] | None = None
         self._archive: ClassArchive | None = None
-        self._lent: LentSpark | None = None
+        self._running: RunningSpark | None = None
 
     def start(self) -> None:
         """Start the JVM and a Spark in it, and run a job that has its Python workers import what they need."""
-        gateway = lent.launch(self._options, self._wanted, self._files, self._log, self._scratch.path)
+        gateway = attach.launch(self._options, self._wanted, self._files, self._log, self._scratch.path)
         process: subprocess.Popen[bytes] = gateway.proc
         self._process, self._archive = process, vars(gateway).get("archive")
-        self._lent = LentSpark(
+        self._running = RunningSpark(
             port=gateway.gateway_parameters.port,
             secret=gateway.gateway_parameters.auth_token,
             pid=process.pid,
             ended=-1,
             options=self._options,
-            settings=lent.lendable(self._options, self._wanted, self._files),
+            settings=attach.lendable(self._options, self._wanted, self._files),
             unfit=lambda _: None,
         )
         self.aside(self._begin)
@@ -75,10 +75,10 @@ class WarmSpark:
         assert self._process is not None
         return self._process.wait()
 
-    def offer(self, ended: int, unfit: Callable[[str], object]) -> LentSpark:
+    def offer(self, ended: int, unfit: Callable[[str], object]) -> RunningSpark:
         """What a run's process needs to attach. `ended` becomes readable when the JVM ends."""
-        assert self._lent is not None
-        return replace(self._lent, ended=ended, unfit=unfit)
+        assert self._running is not None
+        return replace(self._running, ended=ended, unfit=unfit)
 
     def let_go(self) -> None:
         """In a forked process: hold neither the JVM's pipe nor the lock of its folder."""
@@ -112,7 +112,7 @@ class WarmSpark:
 
     def aside(self, work: Callable[[Any], None]) -> None:
         """Let a forked process do something with the JVM, by a gateway of its own; its error arrives here."""
-        offered = self._lent
+        offered = self._running
         assert offered is not None
         reading, writing = os.pipe()
         parent = os.getpid()
@@ -122,7 +122,7 @@ class WarmSpark:
             self.let_go()
             # The worker sees for itself whether the JVM ends: nothing comes through this pipe.
             never, _held = os.pipe()
-            _report(writing, lambda: work(lent.connect(replace(offered, ended=never))))
+            _report(writing, lambda: work(attach.connect(replace(offered, ended=never))))
         os.close(writing)
         with open(reading, "rb") as pipe:
             said = pipe.read()

@@ -18,11 +18,11 @@ from penstock import wiring
 from penstock.config import File
 from penstock.errors import UNTOUCHED, InputError, PenstockError, StreamFailed
 from penstock.links.spark.session import SparkOptions
-from penstock.links.spark.shared import Needs
+from penstock.links.spark.shared import SparkRequirements
 from penstock.warm import wire
 from penstock.warm.child import Handed
-from penstock.warm.places import Place, cache_folder, name_of
 from penstock.warm.worker import KeptSpark, Worker
+from penstock.warm.worker_folder import WorkerFolder, cache_folder, name_of
 
 #: seconds that a worker may take to answer a question
 ANSWER_SECONDS = 5.0
@@ -60,7 +60,7 @@ def store_name(file: File) -> str:
 
 def ask(name: str, question: str) -> tuple[dict[str, Any], socket.socket] | None:
     """What the worker of a store answers, with the connection; None: there is none, or it does not answer."""
-    place = Place.find()
+    place = WorkerFolder.find()
     if place is None:
         return None
     with place:
@@ -106,7 +106,7 @@ def stop(file: File) -> dict[str, Any] | None:
 def _await_end(name: str) -> None:
     """Wait until a worker that is ending has given up its lock."""
     deadline = time.monotonic() + END_SECONDS
-    with Place.make() as place:
+    with WorkerFolder.make() as place:
         while True:
             with place.locked(name) as free:
                 if free:
@@ -180,14 +180,14 @@ def serve(
 ) -> Handed | None:
     """Be the worker of a file's store until it ends; in a process that was forked for a run, return that run.
 
-    `tell` gets what is being done and at last `ready`. InputError if the store has a worker already.
+    `tell` gets what is being done and at last `on_ready`. InputError if the store has a worker already.
     """
     from penstock.warm.imports import import_for_runs
     from penstock.warm.store_watch import StoreWatch
 
     must_be_linux()
     name = store_name(file)
-    place = Place.make()
+    place = WorkerFolder.make()
     lock = place.lock(name)
     if lock is None:
         raise InputError(
@@ -221,12 +221,12 @@ def serve(
     return worker.serve(lambda: tell({"ready": worker.document()}))
 
 
-def spark_needs(file: File) -> tuple[SparkOptions, Needs]:
+def spark_needs(file: File) -> tuple[SparkOptions, SparkRequirements]:
     """The Spark that all pipelines of a file need together, without what each session may have of its own."""
     options = SparkOptions(**file.spark.model_dump(exclude={"keep_warm"}))
-    together = Needs(dict(options.config))
-    for needs in wiring.needs_of(file, list(file.pipelines)):
-        together = together.and_also(needs.for_the_start())
+    together = SparkRequirements(dict(options.config))
+    for needs in wiring.requirements_of(file, list(file.pipelines)):
+        together = together.combine_with(needs.only_at_start())
     return options, together
 
 

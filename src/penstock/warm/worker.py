@@ -19,13 +19,13 @@ from typing import Any, Protocol
 
 from penstock.core.messages import stamp
 from penstock.errors import PenstockError
-from penstock.links.spark.lent import STATUS, LentSpark
+from penstock.links.spark.attach import STATUS, RunningSpark
 from penstock.warm import wire
 from penstock.warm.child import Handed, die_with
+from penstock.warm.compatibility import difference, fingerprint
 from penstock.warm.memory import tree_bytes
-from penstock.warm.places import SOCKET, Place
-from penstock.warm.sameness import difference, fingerprint
 from penstock.warm.store_watch import StoreWatch
+from penstock.warm.worker_folder import SOCKET, WorkerFolder
 
 #: seconds that a command may take to say what it wants, or to send its files
 WORD_SECONDS = 2.0
@@ -47,7 +47,7 @@ class KeptSpark(Protocol):
 
     def wait(self) -> int: ...
 
-    def offer(self, ended: int, unfit: Callable[[str], object]) -> LentSpark: ...
+    def offer(self, ended: int, unfit: Callable[[str], object]) -> RunningSpark: ...
 
     def let_go(self) -> None: ...
 
@@ -73,7 +73,7 @@ class Worker:
 
     def __init__(
         self,
-        place: Place,
+        place: WorkerFolder,
         name: str,
         lock: int,
         spark: KeptSpark,
@@ -106,7 +106,7 @@ class Worker:
         self._jvm = os.pidfd_open(spark.pid)
         self._woken, self._wakes = socket.socketpair()
 
-    def serve(self, ready: Callable[[], object]) -> Handed | None:
+    def serve(self, on_ready: Callable[[], object]) -> Handed | None:
         """Serve until the end; in a process that was forked for a run, return that run instead."""
         self._woken.setblocking(False)
         self._wakes.setblocking(False)
@@ -115,7 +115,7 @@ class Worker:
             signal.signal(number, lambda number, _: self._end_soon(f"signal {number}"))
         for file, what in ((self._listening, "asked"), (self._jvm, "jvm"), (self._woken, "woken")):
             self._selector.register(file, selectors.EVENT_READ, what)
-        ready()
+        on_ready()
         try:
             handed = self._loop()
         except BaseException:

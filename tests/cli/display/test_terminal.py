@@ -140,7 +140,7 @@ class Mover(doubles.LoopMover):
         print("a complaint", file=sys.stderr)
         time.sleep(0.5)
         return super().move(reader, writer, parts)
-wiring.make_mover = lambda house: Mover()
+wiring.make_mover = lambda spark_provider: Mover()
 from penstock.cli import main
 sys.argv = ["penstock", "run", "shop.yaml", "--max-rows", "500"]
 main()
@@ -163,7 +163,7 @@ class Mover(doubles.LoopMover):
     def move(self, reader, writer, parts):
         time.sleep(1.0)
         raise KeyboardInterrupt
-wiring.make_mover = lambda house: Mover()
+wiring.make_mover = lambda spark_provider: Mover()
 from penstock.cli import main
 sys.argv = ["penstock", "run", "shop.yaml"]
 main()

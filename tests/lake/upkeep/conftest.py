@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lake.upkeep.kept import Kept, house_for
+from tests.lake.upkeep.kept import Kept, provider_for
 
-from penstock.links.spark.house import SparkHouse
+from penstock.links.spark.session_provider import SparkSessionProvider
 
 _NUMBERS = count(1)
 
@@ -21,8 +21,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def spark(folder: Path, house: SparkHouse) -> SparkHouse:
-    return house_for(folder, house)
+def spark(folder: Path, spark_provider: SparkSessionProvider) -> SparkSessionProvider:
+    return provider_for(folder, spark_provider)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from penstock.lake.place import Place
 from penstock.lake.standing import Standing
 from penstock.lake.upkeep.options import UpkeepOptions
 from penstock.lake.upkeep.work import Work
-from penstock.links.spark import SparkHouse
+from penstock.links.spark import SparkSessionProvider
 from penstock.ports import Context, NoProbe, NoSpark, Owner, Probe, Reading, Sink, Source, Spark
 from penstock.sinks import files as files_sink
 from penstock.sinks import lake as lake_sink
@@ -190,9 +190,9 @@ class Kept:
         return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def house_for(folder: Path, house: SparkHouse | None = None) -> SparkHouse:
+def provider_for(folder: Path, spark_provider: SparkSessionProvider | None = None) -> SparkSessionProvider:
     """Spark for every namespace of the lake in a folder: this one, or one of its own."""
-    house = house or SparkHouse()
+    spark_provider = spark_provider or SparkSessionProvider()
     place = Place.of(LakeOptions(), folder=str(folder), pipeline="any")
-    house.needs(place.spark_settings(), place.spark_packages())
-    return house
+    spark_provider.require(place.spark_settings(), place.spark_packages())
+    return spark_provider

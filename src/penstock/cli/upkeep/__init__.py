@@ -177,7 +177,7 @@ def _each(
         runtime = wiring.runtime_for(file)
         try:
             for target in group:
-                runtime.spark.needs(settings, target.place.spark_packages())
+                runtime.spark.require(settings, target.place.spark_packages())
                 act(_work(target, runtime, force=force, dry_run=dry_run))
         except Interrupted:
             runtime.cancel()

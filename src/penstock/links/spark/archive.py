@@ -48,7 +48,7 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _OF_THE_JVM = ("spark.driver.memory", "spark.driver.extraClassPath")
 _TEMPORARY = "-Djava.io.tmpdir="
 #: the program that makes archives
-TRAINING = "penstock.links.spark.training"
+TRAINING = "penstock.links.spark.make_archive"
 
 
 def folder() -> Path | None:

@@ -15,46 +15,46 @@ from penstock import __version__
 from penstock.core.slices import Part, Receipt
 from penstock.errors import InputError, PenstockError
 from penstock.links.spark.daemon import shed_zips
-from penstock.links.spark.house import SparkHouse
+from penstock.links.spark.session_provider import SparkSessionProvider
 from penstock.ports import Reader, Writer
 
 
 class SparkMover:
     """Moves parts on the process's Spark session, which the first slice starts if nobody has."""
 
-    def __init__(self, house: SparkHouse) -> None:
-        self.house = house
+    def __init__(self, provider: SparkSessionProvider) -> None:
+        self.provider = provider
 
     @property
     def workers(self) -> int:
-        return self.house.workers
+        return self.provider.workers
 
     def begin(self) -> None:
-        self.house.begin()
+        self.provider.begin()
 
     def warm(self) -> None:
-        self.house.session()
+        self.provider.session()
 
     def move(self, reader: Reader, writer: Writer, parts: Sequence[Part]) -> Sequence[Receipt]:
         if not parts:
             return []
-        session = self.house.session()
+        session = self.provider.session()
         pipe = pipe_of(payload_of(reader, writer, parts))
 
         def collect() -> Sequence[bytes]:
             # Not as a query: planning one and compiling its code takes Spark two seconds when it has just started.
             numbers = session.sparkContext.parallelize(range(len(parts)), len(parts))
             outcomes = numbers.mapPartitions(pipe).collect()
-            self.house.ask_size()
+            self.provider.ask_size()
             return cast(Sequence[bytes], outcomes)
 
-        return [_receipt(outcome) for outcome in self.house.wait(collect, failed="a part could not be moved")]
+        return [_receipt(outcome) for outcome in self.provider.wait(collect, failed="a part could not be moved")]
 
     def cancel(self) -> None:
-        self.house.cancel()
+        self.provider.cancel()
 
     def close(self) -> None:
-        self.house.close()
+        self.provider.close()
 
 
 def payload_of(reader: Reader, writer: Writer, parts: Sequence[Part]) -> bytes:

@@ -13,12 +13,12 @@ from typing import Any
 from penstock.errors import InputError
 from penstock.links.spark import daemon
 from penstock.links.spark.archive import Archive
+from penstock.links.spark.background_start import Start, given_up_error
 from penstock.links.spark.cluster import must_answer, must_be_classic, workers_of
 from penstock.links.spark.failures import died, unstarted
 from penstock.links.spark.jvm import Jvm, end
 from penstock.links.spark.launch import Command, Launched
 from penstock.links.spark.log import SparkLog
-from penstock.links.spark.starting import Start, given_up_error
 
 #: unless told otherwise: a worker takes some 240 MiB, and a server seldom sends faster to more of them
 MOST_WORKERS = 4

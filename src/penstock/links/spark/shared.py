@@ -14,53 +14,53 @@ from functools import partial
 from typing import Any
 
 from penstock.errors import InputError
+from penstock.links.spark.background_start import Start, given_up_error
 from penstock.links.spark.jvm import Jvm, context_runs, forget_dead, stop
 from penstock.links.spark.log import SparkLog
-from penstock.links.spark.scratch import ScratchFolder, sweep
 from penstock.links.spark.session import SECRET, SparkOptions, start, united
-from penstock.links.spark.starting import Start, given_up_error
+from penstock.links.spark.temp_folder import SparkTempFolder, sweep
 
 #: settings that can still be made once a session runs, and that each session has for itself
 AT_RUN_TIME = "spark.sql.catalog."
 
 
 @dataclass(frozen=True)
-class Needs:
+class SparkRequirements:
     """What a session must have."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
     #: Maven packages
     packages: Sequence[str] = ()
 
-    def and_also(self, other: Needs) -> Needs:
+    def combine_with(self, other: SparkRequirements) -> SparkRequirements:
         """Both; InputError where they contradict each other."""
         packages = tuple(dict.fromkeys([*self.packages, *other.packages]))
-        return Needs(united(self.settings, other.settings), packages)
+        return SparkRequirements(united(self.settings, other.settings), packages)
 
-    def for_the_start(self) -> Needs:
+    def only_at_start(self) -> SparkRequirements:
         """The part of it that only a start can give."""
         settings = {key: value for key, value in self.settings.items() if not key.startswith(AT_RUN_TIME)}
-        return Needs(settings, self.packages)
+        return SparkRequirements(settings, self.packages)
 
 
 class SharedSpark:
     """The JVM that houses share, one after the other."""
 
-    def __init__(self, options: SparkOptions, ahead: Callable[[], Iterable[Needs]] = lambda: ()) -> None:
+    def __init__(self, options: SparkOptions, ahead: Callable[[], Iterable[SparkRequirements]] = lambda: ()) -> None:
         """`ahead` gives what others will need later; asked before every start."""
         self.options = options
         self.log = SparkLog()
         #: whether the session was there before us
-        self.lent = False
+        self.foreign = False
         self._ahead = ahead
         self._lock = threading.Lock()
         self._session: Any = None
         self._jvm: Jvm | None = None
-        self._scratch: ScratchFolder | None = None
+        self._scratch: SparkTempFolder | None = None
         #: a start that goes on, or whose outcome nobody has asked for
         self._starting: Start | None = None
         #: what the JVM was started with, and what for
-        self._has = self._started_for = Needs()
+        self._has = self._started_for = SparkRequirements()
         #: the session that came with the start, until somebody uses it
         self._unused: Any = None
 
@@ -71,28 +71,28 @@ class SharedSpark:
             self.end(orderly=False)
         return self._session is not None
 
-    def serves(self, needs: Needs) -> bool:
+    def serves(self, needs: SparkRequirements) -> bool:
         """Whether the JVM lives and can give a session that has all this, without another start."""
         if not self.alive:
             return False
-        if self.lent:
+        if self.foreign:
             return True  # it is somebody else's: there is no other one
         try:
-            both = self._has.for_the_start().and_also(needs.for_the_start())
+            both = self._has.only_at_start().combine_with(needs.only_at_start())
         except InputError:
             return False
-        return both == self._has.for_the_start() and not self._would_show(needs)
+        return both == self._has.only_at_start() and not self._would_show(needs)
 
-    def begin(self, needs: Needs) -> None:
+    def begin(self, needs: SparkRequirements) -> None:
         """Begin to start the JVM beside the caller, unless it runs or starts already; `open` waits for it."""
         if self._starting is None and not self.alive:
             self._starting = Start(partial(self._start, needs))
 
-    def open(self, needs: Needs) -> Any:
+    def open(self, needs: SparkRequirements) -> Any:
         """A session that has all this; waits for the JVM's start if there must be one."""
         with self._lock:
             self._await_start()
-            if self.lent:
+            if self.foreign:
                 self._session = None  # somebody else's is asked again whether it has what we need
             if not self.serves(needs):
                 self.end()
@@ -106,7 +106,7 @@ class SharedSpark:
         """The exit status of a JVM that has died; None: it lives, or there is none."""
         return self._jvm.status(error) if self._jvm is not None else None
 
-    def add(self, session: Any, has: Needs, needs: Needs) -> bool:
+    def add(self, session: Any, has: SparkRequirements, needs: SparkRequirements) -> bool:
         """Add to a session that runs what can still be added; False: it needs another start.
 
         InputError if that cannot help, since the session is needed as it is.
@@ -114,8 +114,8 @@ class SharedSpark:
         new = {key: value for key, value in needs.settings.items() if has.settings.get(key) != value}
         late = [key for key in new if not key.startswith(AT_RUN_TIME)]
         late += [package for package in needs.packages if package not in has.packages]
-        if not late and self._would_show(Needs(new)):
-            if not self.lent:
+        if not late and self._would_show(SparkRequirements(new)):
+            if not self.foreign:
                 return False
             late = [key for key in new if re.search(SECRET, key)]
         if late:
@@ -138,10 +138,10 @@ class SharedSpark:
         session, self._session, self._unused = self._session, None, None
         jvm, self._jvm = self._jvm, None
         dead = jvm is not None and jvm.status() is not None
-        clean = session is not None and orderly and not dead and not self.lent
+        clean = session is not None and orderly and not dead and not self.foreign
         if clean:
             stop(session)
-        if jvm is not None and (dead or not self.lent):
+        if jvm is not None and (dead or not self.foreign):
             # What a user has added to Spark may still have something to do when Java ends.
             jvm.end(at_once=clean and not self.options.config)
         if clean and jvm is not None and jvm.archive is not None:
@@ -151,7 +151,7 @@ class SharedSpark:
             self._scratch.remove()
             self._scratch = None
 
-    def _would_show(self, needs: Needs) -> bool:
+    def _would_show(self, needs: SparkRequirements) -> bool:
         """Whether secrets would get into Spark's event log: it leaves out only those that it was started with."""
         secrets = [key for key, value in needs.settings.items() if self._has.settings.get(key) != value]
         if not any(re.search(SECRET, key) for key in secrets):
@@ -159,7 +159,7 @@ class SharedSpark:
         logged: str = self._session.conf.get("spark.eventLog.enabled", "false")
         return logged == "true"
 
-    def _another(self, needs: Needs) -> Any:
+    def _another(self, needs: SparkRequirements) -> Any:
         """Another session on the JVM that runs, with these catalogs and no others."""
         session = self._session.newSession()
         for key in self._has.settings:
@@ -178,39 +178,39 @@ class SharedSpark:
             finally:
                 self._starting = None
 
-    def _start(self, needs: Needs, attempt: Start) -> None:
-        from penstock.links.spark import jars, lent
+    def _start(self, needs: SparkRequirements, attempt: Start) -> None:
+        from penstock.links.spark import attach, jars
 
         wanted = self._with_what_comes(needs)
         files = jars.files(wanted.packages, wanted.settings)
-        attached = lent.attach(self.options, wanted.settings, files)
+        attached = attach.attach(self.options, wanted.settings, files)
         forget_dead()
-        self.lent = context_runs()
+        self.foreign = context_runs()
         sweep()
-        scratch = ScratchFolder()
+        scratch = SparkTempFolder()
         try:
             session = start(self.options, wanted.settings, files, self.log, scratch.path, attempt)
             if attempt.given_up:
                 raise given_up_error()
         except BaseException:
             jvm = Jvm.current()
-            if attempt.given_up and jvm is not None and not self.lent:
+            if attempt.given_up and jvm is not None and not self.foreign:
                 jvm.end()
             scratch.remove()
             raise
         self._scratch, self._jvm, self._has, self._started_for = scratch, Jvm.current(), wanted, needs
         self._session = self._unused = session
-        if attached or not self.lent:
+        if attached or not self.foreign:
             self.log.take_loggers()
         if attached:
             self.log.take_errors_of(session.sparkContext._accumulatorServer)
 
-    def _with_what_comes(self, needs: Needs) -> Needs:
+    def _with_what_comes(self, needs: SparkRequirements) -> SparkRequirements:
         """What a start must give, and what will be needed later where that fits: others get another start."""
         wanted = needs
         for later in self._ahead():
             try:
-                wanted = wanted.and_also(later.for_the_start())
+                wanted = wanted.combine_with(later.only_at_start())
             except InputError:
                 continue
         return wanted

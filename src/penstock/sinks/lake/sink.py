@@ -53,7 +53,7 @@ class LakeSink:
         self._swept: dict[str, int] = {}
         #: by stream: files that were stamped again, of slices that have landed since
         self._left: dict[str, list[str]] = {}
-        context.spark.needs(place.spark_settings(), place.spark_packages())
+        context.spark.require(place.spark_settings(), place.spark_packages())
 
     # ------------------------------------------------------------ names and options
 

@@ -17,10 +17,10 @@ from penstock.store.records import Inconsistent
 
 UNCHANGED = "It was not changed, and it is not taken for an empty one."
 #: seconds to wait for another writer
-PATIENCE = 30.0
+LOCK_WAIT_SECONDS = 30.0
 
 
-class Place(Protocol):
+class StoreLocation(Protocol):
     """A file or a server."""
 
     @property
@@ -67,7 +67,7 @@ class Place(Protocol):
 
 
 @contextmanager
-def faults(place: Place) -> Iterator[None]:
+def translate_errors(place: StoreLocation) -> Iterator[None]:
     """Turn what the database says into errors with a next step."""
     try:
         yield

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 from penstock import __version__
 from penstock.errors import PenstockError, StreamFailed
+from penstock.links.spark.background_start import given_up_error
 from penstock.links.spark.cluster import ExecutorWatch
 from penstock.links.spark.failures import died, foreign_python, telling
 from penstock.links.spark.session import SparkOptions
-from penstock.links.spark.shared import Needs, SharedSpark
-from penstock.links.spark.starting import given_up_error
+from penstock.links.spark.shared import SharedSpark, SparkRequirements
 
 #: how often a waiting driver looks up, so that a signal is heeded
 _LOOK = 0.1
@@ -28,26 +28,26 @@ _LOOK = 0.1
 Outcome = TypeVar("Outcome")
 
 
-class SparkHouse:
+class SparkSessionProvider:
     """Holds the session; started lazily, given up by `cancel`, ended by `close`."""
 
     def __init__(
         self,
         options: SparkOptions | None = None,
         *,
-        begins: Callable[[], object] = lambda: None,
-        ready: Callable[[], object] = lambda: None,
+        on_start: Callable[[], object] = lambda: None,
+        on_ready: Callable[[], object] = lambda: None,
         shared: SharedSpark | None = None,
     ) -> None:
-        """`begins` is called before Spark is started, so that its owner can end it; `ready` once it runs.
+        """`on_start` is called before Spark is started, so that its owner can end it; `on_ready` once it runs.
 
-        A JVM that is `shared` outlives this house, whose session on it ends; its owner ends it.
+        A JVM that is `shared` outlives this provider, whose session on it ends; its owner ends it.
         """
         self.options = options or SparkOptions()
         self.shared = shared or SharedSpark(self.options)
         self._owns = shared is None
-        self._needs = Needs(dict(self.options.config))
-        self._begins, self._ready = begins, ready
+        self._needs = SparkRequirements(dict(self.options.config))
+        self._on_start, self._on_ready = on_start, on_ready
         self._session: Any = None
         self._cancelled = threading.Event()
         #: a start was begun that nobody has waited for
@@ -57,9 +57,9 @@ class SparkHouse:
         #: the cluster's size, as it says itself
         self._asked: int | None = None
 
-    def needs(self, settings: Mapping[str, str], packages: Sequence[str] = ()) -> None:
+    def require(self, settings: Mapping[str, str], packages: Sequence[str] = ()) -> None:
         """Settings and Maven packages that the session must have; InputError if they contradict what it has."""
-        wanted = self._needs.and_also(Needs(settings, packages))
+        wanted = self._needs.combine_with(SparkRequirements(settings, packages))
         if self._alive() and not self.shared.add(self._session, self._needs, wanted):
             self._session = None
             self.shared.end()
@@ -71,17 +71,17 @@ class SparkHouse:
             begun, self._begun = self._begun, False
             starts = begun or not self.shared.serves(self._needs)
             if starts and not begun:
-                self._begins()
+                self._on_start()
             # Beside this thread: Spark, started on the main one, would take over SIGINT.
             self._session = self.wait(partial(self.shared.open, self._needs))
             if starts:
-                self._ready()
+                self._on_ready()
         return self._session
 
     def begin(self) -> None:
         """Begin to start Spark beside the caller, if it must be started: it will be needed. `session` waits for it."""
         if not self._begun and not self._cancelled.is_set() and not self.shared.serves(self._needs):
-            self._begins()
+            self._on_start()
             self._begun = True
             self.shared.begin(self._needs)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import InputError
-from penstock.warm.places import ALIAS, LOCK, SOCKET, Place, folder_path, name_of
+from penstock.warm.worker_folder import ALIAS, LOCK, SOCKET, WorkerFolder, folder_path, name_of
 
 NOBODY = 65534
 #: tries to enter a folder and to connect to a socket in it, as another user
@@ -49,7 +49,7 @@ def test_the_folder_is_the_logins_own_or_else_among_the_caches(runtime: Path, tm
 def test_a_new_folder_and_socket_are_for_their_owner_alone(runtime: Path) -> None:
     mask = os.umask(0)
     try:
-        with Place.make() as place, place.listen("x"):
+        with WorkerFolder.make() as place, place.listen("x"):
             modes = [(runtime / "penstock" / name).lstat().st_mode & 0o777 for name in ("", f"x{SOCKET}")]
     finally:
         os.umask(mask)
@@ -68,8 +68,8 @@ def test_a_folder_that_others_may_enter_is_refused(how: str, runtime: Path, tmp_
     else:
         path.touch()
     with pytest.raises(InputError, match=r"folder of warm workers"):
-        Place.make()
-    assert Place.find() is None, "a command does not look for a worker there"
+        WorkerFolder.make()
+    assert WorkerFolder.find() is None, "a command does not look for a worker there"
 
 
 def test_a_folder_of_another_user_is_refused(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_a_folder_of_another_user_is_refused(runtime: Path, monkeypatch: pytest.
     else:
         monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
     with pytest.raises(InputError, match="other users can access"):
-        Place.make()
+        WorkerFolder.make()
 
 
 def test_another_user_reaches_neither_the_socket_nor_its_folder() -> None:
@@ -89,7 +89,7 @@ def test_another_user_reaches_neither_the_socket_nor_its_folder() -> None:
         os.chmod(top, 0o755)
         patch.setenv("XDG_RUNTIME_DIR", "")
         patch.setenv("XDG_CACHE_HOME", top)
-        with Place.make() as place, place.listen("x"):
+        with WorkerFolder.make() as place, place.listen("x"):
             place.path.parent.chmod(0o755)
             assert tried_by_a_stranger(place) == ["Permission denied", "Permission denied"]
             place.path.chmod(0o755)
@@ -97,7 +97,7 @@ def test_another_user_reaches_neither_the_socket_nor_its_folder() -> None:
             assert tried_by_a_stranger(place)[0] == "Permission denied"
 
 
-def tried_by_a_stranger(place: Place) -> list[str]:
+def tried_by_a_stranger(place: WorkerFolder) -> list[str]:
     """What another user is told who connects to the socket, and who lists its folder."""
     if os.geteuid() != 0:
         # Nobody but root can start a process of another user: the modes say what the kernel would.
@@ -115,14 +115,14 @@ def test_a_socket_may_lie_deeper_than_its_address_has_room_for(tmp_path: Path, m
     deep.chmod(0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
     assert len(str(deep)) > 108
-    with Place.make() as place, place.listen("x"):
+    with WorkerFolder.make() as place, place.listen("x"):
         connection = place.connect("x", 1.0)
         assert connection is not None
         connection.close()
 
 
 def test_a_dead_workers_socket_is_recognised_and_removed(runtime: Path) -> None:
-    with Place.make() as place:
+    with WorkerFolder.make() as place:
         place.listen("x").close()
         assert place.any_socket()
         assert place.connect("x", 1.0) is None
@@ -132,7 +132,7 @@ def test_a_dead_workers_socket_is_recognised_and_removed(runtime: Path) -> None:
 
 def test_a_socket_whose_worker_is_just_starting_is_left_alone(runtime: Path) -> None:
     """Between `bind` and `listen` a connection is refused too; the lock tells the two apart."""
-    with Place.make() as place:
+    with WorkerFolder.make() as place:
         lock = place.lock("x")
         assert lock is not None
         bound = socket.socket(socket.AF_UNIX)
@@ -144,7 +144,7 @@ def test_a_socket_whose_worker_is_just_starting_is_left_alone(runtime: Path) -> 
 
 
 def test_one_worker_wins(runtime: Path) -> None:
-    with Place.make() as place:
+    with WorkerFolder.make() as place:
         lock = place.lock("x")
         assert lock is not None
         assert place.lock("x") is None
@@ -162,7 +162,7 @@ def test_a_lock_that_its_owner_removed_is_no_lock(runtime: Path, monkeypatch: py
     """The owner removes the file between another process's `open` and `flock`: that one tries again."""
     import fcntl
 
-    with Place.make() as place:
+    with WorkerFolder.make() as place:
         lock = place.lock("x")
         assert lock is not None
         flock = fcntl.flock
@@ -186,7 +186,7 @@ def test_a_file_leads_to_its_stores_worker(runtime: Path, tmp_path: Path) -> Non
     file = tmp_path / "shop.yaml"
     file.touch()
     (tmp_path / "link.yaml").symlink_to(file)
-    with Place.make() as place:
+    with WorkerFolder.make() as place:
         assert place.alias(str(file)) is None
         place.set_alias(str(file), "x")
         place.set_alias(str(file), "y")

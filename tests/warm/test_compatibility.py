@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.warm.sameness import difference, fingerprint, is_of_a_session, self_description
+from penstock.warm.compatibility import difference, fingerprint, is_of_a_session, self_description
 
 ENVIRONMENT = {"DATABASE_URL": "postgresql://ann:secret@db/shop", "PATH": "/usr/bin", "TERM": "xterm"}
 

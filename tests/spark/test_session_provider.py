@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from penstock.errors import InputError, StreamFailed, StreamRefused
-from penstock.links.spark import SparkHouse, SparkMover, SparkOptions, jars
+from penstock.links.spark import SparkMover, SparkOptions, SparkSessionProvider, jars
 from penstock.links.spark.session import united
 from penstock.testing.contracts.mover import Notes, Numbers, parts
 from tests.spark.workers import Where
@@ -56,10 +56,10 @@ def test_lists_are_joined_and_the_rest_must_agree() -> None:
 
 
 def test_a_need_that_contradicts_the_users_own_setting_is_refused() -> None:
-    house = SparkHouse(SparkOptions(config={"spark.sql.catalog.lake.type": "hive"}))
+    spark_provider = SparkSessionProvider(SparkOptions(config={"spark.sql.catalog.lake.type": "hive"}))
     with pytest.raises(InputError, match=r"spark\.sql\.catalog\.lake\.type"):
-        house.needs({"spark.sql.catalog.lake.type": "jdbc"})
-    house.needs({"spark.sql.catalog.lake.type": "hive"})
+        spark_provider.require({"spark.sql.catalog.lake.type": "jdbc"})
+    spark_provider.require({"spark.sql.catalog.lake.type": "hive"})
 
 
 def test_what_cannot_be_fetched_is_said_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,11 +67,11 @@ def test_what_cannot_be_fetched_is_said_as_it_is(monkeypatch: pytest.MonkeyPatch
         raise InputError("Spark needs that", next_step="fetch it")
 
     monkeypatch.setattr(jars, "_fetch", refuse)
-    house = SparkHouse()
-    house.needs({}, ["nobody:nothing:1"])
+    spark_provider = SparkSessionProvider()
+    spark_provider.require({}, ["nobody:nothing:1"])
     with pytest.raises(InputError, match="Spark needs that"):
-        house.session()
-    house.close()
+        spark_provider.session()
+    spark_provider.close()
 
 
 def test_whoever_is_to_end_it_is_told_before_it_starts() -> None:
@@ -79,14 +79,14 @@ def test_whoever_is_to_end_it_is_told_before_it_starts() -> None:
         raise StreamFailed("stopped before", next_step="")
 
     with pytest.raises(StreamFailed, match="stopped before"):
-        SparkHouse(begins=stop).session()
+        SparkSessionProvider(on_start=stop).session()
 
 
 def test_it_says_when_it_begins_and_when_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    house = SparkHouse(begins=lambda: said.append("begins"), ready=lambda: said.append("ready"))
-    monkeypatch.setattr(house.shared, "open", lambda _: said.append("starts"))
-    house.session()
+    spark_provider = SparkSessionProvider(on_start=lambda: said.append("begins"), on_ready=lambda: said.append("ready"))
+    monkeypatch.setattr(spark_provider.shared, "open", lambda _: said.append("starts"))
+    spark_provider.session()
     assert said == ["begins", "starts", "ready"]
 
 
@@ -94,23 +94,23 @@ def test_it_says_when_it_begins_and_when_it_is_ready(monkeypatch: pytest.MonkeyP
 
 
 def test_a_wait_gives_what_the_work_gives_from_another_thread() -> None:
-    assert SparkHouse().wait(threading.get_ident) != threading.get_ident()
+    assert SparkSessionProvider().wait(threading.get_ident) != threading.get_ident()
 
 
 def test_a_known_error_arrives_as_itself_and_another_in_one_line_with_its_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    house, known, odd = SparkHouse(), StreamRefused("no", next_step="yes"), ValueError("a\nb")
+    spark_provider, known, odd = SparkSessionProvider(), StreamRefused("no", next_step="yes"), ValueError("a\nb")
 
     def raising(error: Exception) -> None:
         raise error
 
     with pytest.raises(StreamRefused) as as_it_is:
-        house.wait(lambda: raising(known))
+        spark_provider.wait(lambda: raising(known))
     assert as_it_is.value is known
     with pytest.raises(StreamFailed) as explained:
-        house.wait(lambda: raising(odd), failed="the merge failed")
+        spark_provider.wait(lambda: raising(odd), failed="the merge failed")
     assert explained.value.what == "the merge failed: a"
     assert explained.value.__cause__ is odd
     (log,) = tmp_path.iterdir()
@@ -119,11 +119,11 @@ def test_a_known_error_arrives_as_itself_and_another_in_one_line_with_its_cause(
 
 
 def test_a_cancelled_house_gives_up_at_once_and_does_nothing_more() -> None:
-    house, begun, done = SparkHouse(), threading.Event(), threading.Event()
+    spark_provider, begun, done = SparkSessionProvider(), threading.Event(), threading.Event()
 
     def cancel() -> None:
         begun.wait(60)
-        house.cancel()
+        spark_provider.cancel()
 
     def work() -> None:
         begun.set()
@@ -133,15 +133,15 @@ def test_a_cancelled_house_gives_up_at_once_and_does_nothing_more() -> None:
     canceller.start()
     before = time.monotonic()
     with pytest.raises(StreamFailed, match="given up"):
-        house.wait(work)
+        spark_provider.wait(work)
     assert time.monotonic() - before < 30
     done.set()
     canceller.join()
     started: list[bool] = []
     with pytest.raises(StreamFailed, match="given up"):
-        house.wait(lambda: started.append(True))
+        spark_provider.wait(lambda: started.append(True))
     with pytest.raises(StreamFailed, match="given up"):
-        house.session()
+        spark_provider.session()
     assert started == []
 
 
@@ -149,20 +149,20 @@ def test_a_cancelled_house_gives_up_at_once_and_does_nothing_more() -> None:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkHouse]:
-    house = SparkHouse(SparkOptions(master="local[2,3]"))
-    house.needs({EXTENSIONS: ICEBERG}, [jars.ICEBERG, jars.SQLITE])
-    house.needs(catalog("before", tmp_path_factory.mktemp("before")))
+def spark_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSessionProvider]:
+    spark_provider = SparkSessionProvider(SparkOptions(master="local[2,3]"))
+    spark_provider.require({EXTENSIONS: ICEBERG}, [jars.ICEBERG, jars.SQLITE])
+    spark_provider.require(catalog("before", tmp_path_factory.mktemp("before")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(TOP))
         patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("logs")))
-        yield house
-        house.close()
+        yield spark_provider
+        spark_provider.close()
 
 
-def use(house: SparkHouse, name: str) -> list[int]:
+def use(spark_provider: SparkSessionProvider, name: str) -> list[int]:
     """Make a table and take a row out of it again with a statement that only the extension understands."""
-    session = house.session()
+    session = spark_provider.session()
 
     def work() -> list[int]:
         session.sql(f"CREATE NAMESPACE {name}.shop")
@@ -172,48 +172,54 @@ def use(house: SparkHouse, name: str) -> list[int]:
         session.sql(f"MERGE INTO {name}.shop.orders a USING (SELECT 2 AS id) b ON a.id = b.id WHEN MATCHED THEN DELETE")
         return sorted(row.id for row in session.table(f"{name}.shop.orders").collect())
 
-    return house.wait(work)
+    return spark_provider.wait(work)
 
 
-def test_a_lake_named_before_the_start(house: SparkHouse) -> None:
-    assert use(house, "before") == [1, 3]
+def test_a_lake_named_before_the_start(spark_provider: SparkSessionProvider) -> None:
+    assert use(spark_provider, "before") == [1, 3]
 
 
-def test_a_lake_named_while_it_runs(house: SparkHouse, tmp_path: Path) -> None:
-    house.session()
-    house.needs(catalog("later", tmp_path))
-    assert use(house, "later") == [1, 3]
+def test_a_lake_named_while_it_runs(spark_provider: SparkSessionProvider, tmp_path: Path) -> None:
+    spark_provider.session()
+    spark_provider.require(catalog("later", tmp_path))
+    assert use(spark_provider, "later") == [1, 3]
     assert list(tmp_path.glob("tables/shop/orders/data/*.parquet"))
-    house.needs(catalog("later", tmp_path))
+    spark_provider.require(catalog("later", tmp_path))
     with pytest.raises(InputError, match="two different values"):
-        house.needs(catalog("later", tmp_path / "elsewhere"))
+        spark_provider.require(catalog("later", tmp_path / "elsewhere"))
 
 
-def test_what_a_running_session_cannot_take_is_refused_and_what_it_has_is_fine(house: SparkHouse) -> None:
-    house.session()
-    house.needs({EXTENSIONS: ICEBERG}, [jars.SQLITE])
+def test_what_a_running_session_cannot_take_is_refused_and_what_it_has_is_fine(
+    spark_provider: SparkSessionProvider,
+) -> None:
+    spark_provider.session()
+    spark_provider.require({EXTENSIONS: ICEBERG}, [jars.SQLITE])
     with pytest.raises(InputError, match=f"cannot be given {EXTENSIONS} any more"):
-        house.needs({EXTENSIONS: "some.Other"})
+        spark_provider.require({EXTENSIONS: "some.Other"})
     with pytest.raises(InputError, match=f"cannot be given {jars.AWS} any more"):
-        house.needs({}, [jars.AWS])
-    house.needs({EXTENSIONS: ICEBERG})  # a refusal has changed nothing
+        spark_provider.require({}, [jars.AWS])
+    spark_provider.require({EXTENSIONS: ICEBERG})  # a refusal has changed nothing
 
 
-def test_another_house_of_this_process_is_told_that_the_session_lacks_its_extension(house: SparkHouse) -> None:
-    house.session()
-    other = SparkHouse()
-    other.needs({EXTENSIONS: "some.Other"})
+def test_another_provider_of_this_process_is_told_that_the_session_lacks_its_extension(
+    spark_provider: SparkSessionProvider,
+) -> None:
+    spark_provider.session()
+    other = SparkSessionProvider()
+    other.require({EXTENSIONS: "some.Other"})
     with pytest.raises(InputError, match=r"a Spark session without some\.Other"):
         other.session()
 
 
-def test_the_libraries_lie_where_they_were_and_workers_do_not_see_them(house: SparkHouse, tmp_path: Path) -> None:
-    mover = SparkMover(house)
+def test_the_libraries_lie_where_they_were_and_workers_do_not_see_them(
+    spark_provider: SparkSessionProvider, tmp_path: Path
+) -> None:
+    mover = SparkMover(spark_provider)
     assert len(mover.move(Numbers(), Notes(str(tmp_path)), parts(1, 2))) == 2
     mover.move(Numbers(), Where(str(tmp_path)), parts(1))
     (here,) = tmp_path.glob("here-*")
     assert not [entry for entry in json.loads(here.read_text())["path"] if entry.endswith((".zip", ".jar"))]
-    assert house.session().conf.get("spark.jars", "") == "", "Spark would copy what this names at every start"
+    assert spark_provider.session().conf.get("spark.jars", "") == "", "Spark would copy what this names at every start"
 
 
 def _command_line(process: psutil.Process) -> str:
@@ -224,8 +230,8 @@ def _command_line(process: psutil.Process) -> str:
         return ""
 
 
-def test_settings_of_a_catalog_are_on_no_command_line(house: SparkHouse) -> None:
-    house.session()
+def test_settings_of_a_catalog_are_on_no_command_line(spark_provider: SparkSessionProvider) -> None:
+    spark_provider.session()
     lines = [line for child in psutil.Process().children(recursive=True) if (line := _command_line(child))]
     assert any("iceberg-spark-runtime" in line for line in lines), "the driver's class path is there"
     assert not [line for line in lines if "not-for-everyone" in line or "spark.sql" in line]

@@ -17,7 +17,7 @@ from pathlib import Path
 PREFIX = "penstock-spark-of-"
 
 
-class ScratchFolder:
+class SparkTempFolder:
     """A folder that is ours as long as this process lives."""
 
     def __init__(self) -> None:

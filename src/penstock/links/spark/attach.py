@@ -26,7 +26,7 @@ STATUS = struct.Struct("i")
 
 
 @dataclass(frozen=True)
-class LentSpark:
+class RunningSpark:
     """A JVM with a running SparkContext, and what it was started with."""
 
     port: int
@@ -41,12 +41,12 @@ class LentSpark:
     unfit: Callable[[str], object]
 
 
-class LentProcess:
+class ForeignProcess:
     """As much of `Popen` as is asked of a JVM that is not our child."""
 
     stdin = None
 
-    def __init__(self, lent: LentSpark) -> None:
+    def __init__(self, lent: RunningSpark) -> None:
         self.pid = lent.pid
         self._ended = lent.ended
         self.returncode: int | None = None
@@ -69,10 +69,10 @@ class LentProcess:
         return self.returncode
 
 
-_offered: LentSpark | None = None
+_offered: RunningSpark | None = None
 
 
-def offer(lent: LentSpark | None) -> None:
+def offer(lent: RunningSpark | None) -> None:
     """From now on a Spark that is wanted here is this one, if it fits."""
     global _offered
     _offered = lent
@@ -137,13 +137,13 @@ def python_of(wanted: Mapping[str, str]) -> str:
     return wanted.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
-def connect(lent: LentSpark) -> Any:
+def connect(lent: RunningSpark) -> Any:
     """A gateway of this process to the JVM."""
     from pyspark.java_gateway import launch_gateway
 
     with _told(PYSPARK_GATEWAY_PORT=str(lent.port), PYSPARK_GATEWAY_SECRET=lent.secret):
         gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]  # pyspark's own
-    gateway.proc = LentProcess(lent)
+    gateway.proc = ForeignProcess(lent)
     return gateway
 
 
@@ -166,7 +166,7 @@ def lendable(options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Pa
     return of_context(_settings(options, wanted, jars))
 
 
-def misfit(lent: LentSpark, options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path]) -> str | None:
+def misfit(lent: RunningSpark, options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path]) -> str | None:
     """The setting in which the Spark that is lent differs from what is wanted; None: it fits.
 
     It may have more extensions and libraries than are wanted: other pipelines of the file may need them.

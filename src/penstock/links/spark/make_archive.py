@@ -1,6 +1,6 @@
 """Makes an archive of the classes that Spark loads: starts the same JVM, lets it do what runs do, and ends it.
 
-    python -m penstock.links.spark.training
+    python -m penstock.links.spark.make_archive
 
 makes those that this user lacks: for runs without a lake, and with one if its Java libraries are there. A run that ends
 cleanly starts it in the background with the settings of its own JVM. One works at a time; a JVM writes its archive when

@@ -35,7 +35,7 @@ def name_of(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
 
 
-class Place:
+class WorkerFolder:
     """The folder of workers, held open: what is in it is reached through it, wherever its path leads by now.
 
     So a path may be longer than the 107 bytes that a socket's address has room for.
@@ -54,7 +54,7 @@ class Place:
             )
 
     @classmethod
-    def make(cls) -> Place:
+    def make(cls) -> WorkerFolder:
         """The folder, made if it is not there."""
         path = folder_path()
         try:
@@ -69,14 +69,14 @@ class Place:
             ) from error
 
     @classmethod
-    def find(cls) -> Place | None:
+    def find(cls) -> WorkerFolder | None:
         """The folder, if it is there and private."""
         try:
             return cls(folder_path())
         except (OSError, InputError):
             return None  # then there is no worker that a command may use
 
-    def __enter__(self) -> Place:
+    def __enter__(self) -> WorkerFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
