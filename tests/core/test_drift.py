@@ -13,13 +13,13 @@ from penstock.core.content import Column, Content
 from penstock.core.drift import (
     ASIDE,
     POLICIES,
-    Way,
+    ChangeKind,
     absent,
     changes,
-    followed,
-    kept,
-    said,
-    way,
+    follow_drift,
+    keep_columns,
+    kind_of_change,
+    list_changes,
 )
 from penstock.core.types import Plain, parse_type
 from penstock.core.widening import widens
@@ -57,8 +57,8 @@ def wider(was: str, now: str) -> bool:
     return widens(parse_type(was), parse_type(now))
 
 
-def changed(was: str, now: str) -> Way:
-    return way(parse_type(was), parse_type(now))
+def changed(was: str, now: str) -> ChangeKind:
+    return kind_of_change(parse_type(was), parse_type(now))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def changed(was: str, now: str) -> Way:
 def test_a_wider_type_holds_every_value(was: str, now: str) -> None:
     assert wider(was, now)
     assert not wider(now, was)
-    assert (changed(was, now), changed(now, was)) == (Way.WIDENED, Way.NARROWED)
+    assert (changed(was, now), changed(now, was)) == (ChangeKind.WIDENED, ChangeKind.NARROWED)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_wider_type_holds_every_value(was: str, now: str) -> None:
     ],
 )
 def test_neither_of_two_types_is_the_wider_one(was: str, now: str) -> None:
-    assert (changed(was, now), changed(now, was)) == (Way.RETYPED, Way.RETYPED)
+    assert (changed(was, now), changed(now, was)) == (ChangeKind.RETYPED, ChangeKind.RETYPED)
 
 
 @given(st.sampled_from(TYPES), st.sampled_from(TYPES), st.sampled_from(TYPES))
@@ -134,17 +134,17 @@ def test_every_column_is_accounted_for(before: list[Column], now: list[Column]) 
     old, new = ({each.name: each.type for each in side} for side in (before, now))
     for name in old | new:
         if name not in new:
-            assert found[name].way is Way.DROPPED
+            assert found[name].kind is ChangeKind.DROPPED
         elif name not in old:
-            assert found[name].way is Way.ADDED
+            assert found[name].kind is ChangeKind.ADDED
         elif old[name] == new[name]:
             assert name not in found
         else:
-            assert found[name].way in (Way.WIDENED, Way.NARROWED, Way.RETYPED)
+            assert found[name].kind in (ChangeKind.WIDENED, ChangeKind.NARROWED, ChangeKind.RETYPED)
     assert len(changes(before, now)) == len(found)
-    back = {change.column: change.way for change in changes(now, before)}
+    back = {change.column: change.kind for change in changes(now, before)}
     assert back.keys() == found.keys()
-    assert all((found[name].way is Way.WIDENED) == (back[name] is Way.NARROWED) for name in found)
+    assert all((found[name].kind is ChangeKind.WIDENED) == (back[name] is ChangeKind.NARROWED) for name in found)
 
 
 def test_changes_are_told_in_the_words_of_the_source() -> None:
@@ -172,15 +172,15 @@ def test_a_column_that_went_as_another_came_at_its_place_was_perhaps_renamed() -
 def test_what_was_perhaps_renamed_stops_until_it_is_said_to_be_dropped() -> None:
     before, now = content(*map(column, "abc")), content(*map(column, "adec"))
     with pytest.raises(StreamRefused, match="column b is gone, and d and e of its type are new") as refused:
-        followed(before, now, "evolve")
+        follow_drift(before, now, "evolve")
     assert "`shape: {rename: {d: b}}`" in refused.value.next_step
     assert "`dropped: [b]`" in refused.value.next_step
-    after = followed(before, now, "evolve", dropped=["b"])
+    after = follow_drift(before, now, "evolve", dropped=["b"])
     assert absent(after) == ("b",)
-    assert followed(after, now, "evolve") == after, "said once"
-    assert absent(followed(before, now, "quarantine")) == ("b",)
+    assert follow_drift(after, now, "evolve") == after, "said once"
+    assert absent(follow_drift(before, now, "quarantine")) == ("b",)
     for elsewhere in ([*map(column, "acd")], [column("a"), column("d", "int64"), column("c")]):
-        assert absent(followed(before, content(*elsewhere), "evolve")) == ("b",)
+        assert absent(follow_drift(before, content(*elsewhere), "evolve")) == ("b",)
 
 
 def test_a_type_that_travels_otherwise_is_named_with_both_forms() -> None:
@@ -198,14 +198,14 @@ def test_another_name_for_the_same_type_is_no_change() -> None:
 
 def attempted(before: Content, now: Content, policy: str) -> Content | StreamRefused:
     try:
-        return followed(before, now, policy)
+        return follow_drift(before, now, policy)
     except StreamRefused as refused:
         return refused
 
 
 @given(contents, policies)
 def test_the_first_slice_is_as_the_source_gives_it(now: Content, policy: str) -> None:
-    assert followed(None, now, policy) == now
+    assert follow_drift(None, now, policy) == now
 
 
 @given(contents, contents, policies)
@@ -217,7 +217,7 @@ def test_every_column_of_the_source_arrives_or_is_put_aside(before: Content, now
         assert any(change.column in after.what for change in changes(before.columns, now.columns))
         return
     assert after.undrifted == now
-    assert followed(after, now, policy) == after, "the same columns again change nothing"
+    assert follow_drift(after, now, policy) == after, "the same columns again change nothing"
     landed = {each.name: each.type for each in after.columns}
     assert len(landed) == len(after.columns)
     for each in after.reads:
@@ -247,24 +247,24 @@ def test_a_history_of_changes_never_loses_a_column(first: Content, history: list
 def test_frozen_columns_let_no_change_pass(before: Content, now: Content) -> None:
     found = changes(before.columns, now.columns) if before.columns else ()
     if not found:
-        assert said(before, followed(before, now, "freeze")) == ()
+        assert list_changes(before, follow_drift(before, now, "freeze")) == ()
         return
     with pytest.raises(StreamRefused) as refused:
-        followed(before, now, "freeze")
+        follow_drift(before, now, "freeze")
     assert all(str(change) in refused.value.what for change in found)
 
 
 def test_frozen_columns_hold_against_what_evolve_has_accepted() -> None:
     before, now = content(column("a")), content(column("a"), column("b"))
-    accepted = followed(before, now, "evolve")
-    assert followed(accepted, now, "freeze") == accepted
+    accepted = follow_drift(before, now, "evolve")
+    assert follow_drift(accepted, now, "freeze") == accepted
     with pytest.raises(StreamRefused, match="column b"):
-        followed(accepted, before, "freeze")
+        follow_drift(accepted, before, "freeze")
 
 
 def test_a_column_that_is_gone_stays_and_one_that_is_narrower_stays_wide() -> None:
     before = content(column("a", "int64"), column("b", "string"), column("c"))
-    after = followed(before, content(column("a", "int32"), column("c", "int64"), column("d")), "evolve")
+    after = follow_drift(before, content(column("a", "int32"), column("c", "int64"), column("d")), "evolve")
     assert [(each.name, str(each.type)) for each in after.columns] == [
         ("a", "int64"),
         ("b", "string"),
@@ -273,14 +273,14 @@ def test_a_column_that_is_gone_stays_and_one_that_is_narrower_stays_wide() -> No
     ]
     assert absent(after) == ("b",)
     assert after.identity == {"source": "here"}
-    assert followed(after, content(*after.columns), "evolve").drift is None
+    assert follow_drift(after, content(*after.columns), "evolve").drift is None
 
 
 def test_a_column_that_comes_back_with_another_type_is_no_new_one() -> None:
     first = content(column("a"), column("b"))
-    without = followed(first, content(column("a")), "evolve")
+    without = follow_drift(first, content(column("a")), "evolve")
     with pytest.raises(StreamRefused, match="column b was int32 and is string now") as refused:
-        followed(without, content(column("a"), column("b", "string")), "evolve")
+        follow_drift(without, content(column("a"), column("b", "string")), "evolve")
     for step in ("shape: {cast", "shape: {rename", "drift: quarantine"):
         assert step in refused.value.next_step
 
@@ -288,46 +288,46 @@ def test_a_column_that_comes_back_with_another_type_is_no_new_one() -> None:
 def test_what_does_not_fit_is_put_aside() -> None:
     before = content(column("a"), column("b"), column("c", "int64"), column("d"))
     now = content(column("a", "string"), column("b", "int64"), column("c", "int32"), column("e"))
-    after = followed(before, now, "quarantine")
+    after = follow_drift(before, now, "quarantine")
     assert after.quarantined == ("a", "b", "e")
     assert after.columns == (*before.columns, Column(ASIDE, Plain.STRING))
     assert absent(after) == ("d",)
-    fitting = followed(after, before, "quarantine")
+    fitting = follow_drift(after, before, "quarantine")
     assert fitting.quarantined == ()
     assert absent(fitting) == (ASIDE,)
-    assert [change.column for change in said(after, fitting)] == ["a", "b", "c", "e", "d"]
+    assert [change.column for change in list_changes(after, fitting)] == ["a", "b", "c", "e", "d"]
 
 
 def test_a_column_that_was_put_aside_can_be_taken_in_later() -> None:
     before, now = content(column("a")), content(column("a"), column("b"))
-    aside = followed(before, now, "quarantine")
-    taken = followed(aside, now, "evolve")
+    aside = follow_drift(before, now, "quarantine")
+    taken = follow_drift(aside, now, "evolve")
     assert [each.name for each in taken.columns] == ["a", ASIDE, "b"]
     assert taken.quarantined == ()
-    assert list(map(str, said(aside, taken))) == ["column b is new (int32)"]
-    assert said(taken, followed(taken, now, "evolve")) == ()
+    assert list(map(str, list_changes(aside, taken))) == ["column b is new (int32)"]
+    assert list_changes(taken, follow_drift(taken, now, "evolve")) == ()
 
 
 def test_a_column_named_like_ours_is_told_apart() -> None:
     before = content(column("a"))
     with pytest.raises(StreamRefused, match=ASIDE) as refused:
-        followed(before, content(column("a"), column(ASIDE, "string")), "quarantine")
+        follow_drift(before, content(column("a"), column(ASIDE, "string")), "quarantine")
     assert "shape: {rename" in refused.value.next_step
-    after = followed(before, content(column("a"), column(ASIDE, "string")), "evolve")
+    after = follow_drift(before, content(column("a"), column(ASIDE, "string")), "evolve")
     assert after.drift is None
 
 
 def test_a_slice_without_rows_keeps_the_columns() -> None:
-    before = followed(content(column("a"), column("b")), content(column("a"), column("c", "string")), "evolve")
+    before = follow_drift(content(column("a"), column("b")), content(column("a"), column("c", "string")), "evolve")
     now = replace(content(column("a", "string")), filter="elsewhere")
-    stays = kept(before, now)
+    stays = keep_columns(before, now)
     assert (stays.columns, stays.reads, stays.filter) == (before.columns, before.reads, "elsewhere")
-    assert kept(None, now) == now
+    assert keep_columns(None, now) == now
 
 
 @pytest.mark.parametrize("now", [content(column("a", "string")), content(column("b"))])
 def test_a_copy_that_replaces_all_before_has_the_columns_of_now(now: Content) -> None:
     before = content(column("a"), column("b"))
-    assert followed(before, now, "evolve", whole=True) == now
+    assert follow_drift(before, now, "evolve", whole=True) == now
     with pytest.raises(StreamRefused, match="frozen"):
-        followed(before, now, "freeze", whole=True)
+        follow_drift(before, now, "freeze", whole=True)

@@ -11,7 +11,7 @@ import pytest
 from tests.docs.pages import TOP, blocks, section
 from tests.docs.test_pages import load
 
-from penstock.core.drift import ASIDE, POLICIES, Way
+from penstock.core.drift import ASIDE, POLICIES, ChangeKind
 from penstock.core.types import Plain
 from penstock.core.widening import widens
 
@@ -50,13 +50,13 @@ def test_every_policy_and_change_is_in_the_table() -> None:
     assert re.findall(r"`(\w+)`", " ".join(head)) == list(POLICIES)
     changes = [row[0].removeprefix("| ") for row in rows]
     words = {
-        Way.ADDED: "is added",
-        Way.DROPPED: "is dropped",
-        Way.WIDENED: "becomes wider",
-        Way.NARROWED: "becomes narrower",
-        Way.RETYPED: "any other change of type",
+        ChangeKind.ADDED: "is added",
+        ChangeKind.DROPPED: "is dropped",
+        ChangeKind.WIDENED: "becomes wider",
+        ChangeKind.NARROWED: "becomes narrower",
+        ChangeKind.RETYPED: "any other change of type",
     }
-    for way in Way:
+    for way in ChangeKind:
         assert any(words[way] in change for change in changes), way
     assert f"`{ASIDE}`" in PAGE.read_text()
 

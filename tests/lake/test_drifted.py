@@ -12,7 +12,7 @@ from pyiceberg.types import LongType
 from tests.sources.lake.lakes import Lake, orders
 
 from penstock.core.content import Content
-from penstock.core.drift import followed
+from penstock.core.drift import follow_drift
 from penstock.core.slices import Kind
 from penstock.errors import StreamFailed, StreamRefused
 from penstock.lake.fitting import fitting
@@ -31,7 +31,7 @@ def check(folder: Path, now: Content, policy: str = "evolve", **options: Any) ->
     lake = Lake(folder)
     streams = {"orders": lake_sink.StreamOptions.model_validate(options)}
     sink = lake_sink.build(lake_sink.Options(namespace=lake.namespace), streams, lake.context("in"))
-    sink.check(StreamInfo("orders", Kind.ROWS, ("id",)), followed(BEFORE, now, policy))
+    sink.check(StreamInfo("orders", Kind.ROWS, ("id",)), follow_drift(BEFORE, now, policy))
 
 
 def refused(folder: Path, now: Content, policy: str = "evolve", **options: Any) -> str:

@@ -23,7 +23,7 @@ ASIDE = "_quarantined"
 Columns = Sequence[Column]
 
 
-class Way(enum.StrEnum):
+class ChangeKind(enum.StrEnum):
     """How a column has changed."""
 
     ADDED = "added"
@@ -37,7 +37,7 @@ class Way(enum.StrEnum):
 class Change:
     """One column that is not as it was."""
 
-    way: Way
+    kind: ChangeKind
     column: str
     #: its types, in the source's own words where it has any
     was: str | None = None
@@ -48,15 +48,15 @@ class Change:
     @property
     def level(self) -> str:
         """How loudly it is to be said."""
-        return "info" if self.way in (Way.ADDED, Way.WIDENED) else "warning"
+        return "info" if self.kind in (ChangeKind.ADDED, ChangeKind.WIDENED) else "warning"
 
     def __str__(self) -> str:
-        if self.way is Way.ADDED:
+        if self.kind is ChangeKind.ADDED:
             return f"column {self.column} is new ({self.now})"
-        if self.way is Way.DROPPED:
+        if self.kind is ChangeKind.DROPPED:
             renamed = f"; perhaps it was renamed to {self.perhaps}" if self.perhaps else ""
             return f"column {self.column} ({self.was}) is gone{renamed}"
-        how = {Way.WIDENED: ", which is wider", Way.NARROWED: ", which is narrower"}.get(self.way, "")
+        how = {ChangeKind.WIDENED: ", which is wider", ChangeKind.NARROWED: ", which is narrower"}.get(self.kind, "")
         return f"column {self.column} was {self.was} and is {self.now} now{how}"
 
 
@@ -64,32 +64,34 @@ def changes(before: Columns, now: Columns) -> tuple[Change, ...]:
     """Each column that is not as it was, in the order of the old ones, then of the new ones."""
     old, new = _by_name(before), _by_name(now)
     found = [change for name in old if (change := _change(name, old[name], new.get(name)))]
-    found += [Change(Way.ADDED, name, now=new[name].described) for name in new if name not in old]
+    found += [Change(ChangeKind.ADDED, name, now=new[name].described) for name in new if name not in old]
     return _renamed(found, before, now)
 
 
 def _change(name: str, old: Column, new: Column | None) -> Change | None:
     if new is None:
-        return Change(Way.DROPPED, name, was=old.described)
+        return Change(ChangeKind.DROPPED, name, was=old.described)
     if old.type == new.type:
         return None
     was, now = old.described, new.described
     if was == now:
         was, now = f"{was} as {old.type}", f"{now} as {new.type}"
-    return Change(way(old.type, new.type), name, was, now)
+    return Change(kind_of_change(old.type, new.type), name, was, now)
 
 
-def way(was: Type, now: Type) -> Way:
+def kind_of_change(was: Type, now: Type) -> ChangeKind:
     """How one type follows another."""
     if widens(was, now):
-        return Way.WIDENED
-    return Way.NARROWED if widens(now, was) else Way.RETYPED
+        return ChangeKind.WIDENED
+    return ChangeKind.NARROWED if widens(now, was) else ChangeKind.RETYPED
 
 
 def _renamed(found: Sequence[Change], before: Columns, now: Columns) -> tuple[Change, ...]:
     """One gone and one new in its place: most likely it has another name. A guess, so it is only said."""
-    old, new = described(before), described(now)
-    guesses = {change.column: successors(change.column, old, new) for change in found if change.way is Way.DROPPED}
+    old, new = types_by_name(before), types_by_name(now)
+    guesses = {
+        change.column: successors(change.column, old, new) for change in found if change.kind is ChangeKind.DROPPED
+    }
     return tuple(
         replace(change, perhaps=guesses[change.column][0]) if len(guesses.get(change.column, ())) == 1 else change
         for change in found
@@ -111,7 +113,7 @@ def successors(name: str, before: Mapping[str, str], now: Mapping[str, str]) -> 
     return [each for each in between if each not in before and now[each] == before[name]]
 
 
-def described(columns: Columns) -> dict[str, str]:
+def types_by_name(columns: Columns) -> dict[str, str]:
     """Columns in their order, each with its type for people."""
     return {column.name: column.described for column in columns}
 
@@ -125,7 +127,7 @@ def absent(content: Content) -> tuple[str, ...]:
 # ---------------------------------------------------------------- what the sink's columns become
 
 
-def followed(
+def follow_drift(
     before: Content | None,
     now: Content,
     policy: str,
@@ -148,7 +150,7 @@ def followed(
         return _content(now, _landed(before.columns, now.columns, evolve=False), before.quarantined)
     if policy == QUARANTINE:
         return _quarantined(before, now)
-    retyped = [change for change in changes(before.columns, now.columns) if change.way is Way.RETYPED]
+    retyped = [change for change in changes(before.columns, now.columns) if change.kind is ChangeKind.RETYPED]
     if retyped:
         raise _lossy(retyped)
     _must_be_dropped(before.reads, now.columns, dropped)
@@ -157,14 +159,14 @@ def followed(
     return _content(now, landed, ())
 
 
-def kept(before: Content | None, now: Content) -> Content:
+def keep_columns(before: Content | None, now: Content) -> Content:
     """The content of a slice that moves no rows: columns stay as they were."""
     if before is None or not before.columns:
         return now
     return replace(now, columns=before.columns, drift=before.drift)
 
 
-def said(before: Content | None, content: Content) -> tuple[Change, ...]:
+def list_changes(before: Content | None, content: Content) -> tuple[Change, ...]:
     """What a slice's content changes, for people: at the source, and in the sink where the policy alone did it."""
     if before is None or not before.columns:
         return ()
@@ -189,8 +191,8 @@ def _landed(before: Columns, now: Columns, *, evolve: bool) -> list[Column]:
 def _quarantined(before: Content, now: Content) -> Content:
     """The sink's columns stay, and what does not fit them is put aside."""
     stay, given = before.columns, now.columns
-    unfit = (Way.ADDED, Way.RETYPED, Way.WIDENED)
-    aside = [change.column for change in changes(stay, given) if change.way in unfit]
+    unfit = (ChangeKind.ADDED, ChangeKind.RETYPED, ChangeKind.WIDENED)
+    aside = [change.column for change in changes(stay, given) if change.kind in unfit]
     landed = _landed(stay, given, evolve=False)
     if aside and ASIDE in _names(given):
         raise StreamRefused(
@@ -214,8 +216,8 @@ def _content(now: Content, landed: Columns, aside: Sequence[str]) -> Content:
 
 def _must_be_dropped(before: Columns, now: Columns, dropped: Collection[str]) -> None:
     """A column that was perhaps renamed: its values would go on under another name, and the old ones would stay."""
-    gone = [change.column for change in changes(before, now) if change.way is Way.DROPPED]
-    old, new = described(before), described(now)
+    gone = [change.column for change in changes(before, now) if change.kind is ChangeKind.DROPPED]
+    old, new = types_by_name(before), types_by_name(now)
     found = {name: successors(name, old, new) for name in gone if name not in dropped}
     doubtful = {name: names for name, names in found.items() if names}
     if not doubtful:

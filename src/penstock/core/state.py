@@ -1,4 +1,4 @@
-"""State: where every stream stands, as a fold over messages.
+"""State: the mark of every stream, as a fold over messages.
 
 Each change of a mark has a version. The fold keeps the highest, so messages may come twice, late or in any order.
 """
@@ -13,8 +13,8 @@ from penstock.core.messages import Message, MessageRefused, StateChanged
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """One stream's place."""
+class StreamMark:
+    """One stream's mark, as the newest message has it."""
 
     version: int
     number: int
@@ -24,9 +24,9 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Every stream's place."""
+    """Every stream's mark."""
 
-    streams: Mapping[str, Standing] = field(default_factory=dict)
+    streams: Mapping[str, StreamMark] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         return {
@@ -46,8 +46,8 @@ def apply(state: State, message: Message) -> State:
     known = state.streams.get(message.stream)
     if known is not None and message.version <= known.version:
         return state
-    standing = Standing(message.version, message.number, message.slice_id, message.mark)
-    return State({**state.streams, message.stream: standing})
+    mark = StreamMark(message.version, message.number, message.slice_id, message.mark)
+    return State({**state.streams, message.stream: mark})
 
 
 def fold(messages: Iterable[Message], state: State | None = None) -> State:

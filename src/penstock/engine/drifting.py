@@ -6,30 +6,31 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from penstock.core.content import Content
-from penstock.core.drift import ASIDE, FREEZE, Change, Way, said
+from penstock.core.drift import ASIDE, FREEZE, Change, ChangeKind, list_changes
 from penstock.core.messages import Log
 from penstock.core.slices import Slice
 from penstock.errors import StreamRefused
 from penstock.ports import StreamState
 
 _STAYS = {
-    Way.ADDED: "the sink gets it",
-    Way.DROPPED: "it stays in the sink, and rows from now on bring no value for it",
-    Way.WIDENED: "the sink's column becomes wider",
-    Way.NARROWED: "the sink's column stays as wide as it is",
-    Way.RETYPED: "the sink's column stays as it is",
+    ChangeKind.ADDED: "the sink gets it",
+    ChangeKind.DROPPED: "it stays in the sink, and rows from now on bring no value for it",
+    ChangeKind.WIDENED: "the sink's column becomes wider",
+    ChangeKind.NARROWED: "the sink's column stays as wide as it is",
+    ChangeKind.RETYPED: "the sink's column stays as it is",
 }
 _ASIDE = {
-    Way.ADDED: f"its values are put aside in {ASIDE}",
-    Way.WIDENED: f"the sink's column stays as it is; values that do not fit it are NULL there and put aside in {ASIDE}",
-    Way.RETYPED: f"the sink's column is NULL from now on, and the values are put aside in {ASIDE}",
+    ChangeKind.ADDED: f"its values are put aside in {ASIDE}",
+    ChangeKind.WIDENED: "the sink's column stays as it is; values that do not fit it are NULL there and put aside "
+    f"in {ASIDE}",
+    ChangeKind.RETYPED: f"the sink's column is NULL from now on, and the values are put aside in {ASIDE}",
 }
 
 #: of a copy that takes the place of the one before
 _COPIED = {
-    Way.ADDED: "the new copy has it",
-    Way.DROPPED: "the new copy is without its values",
-    **dict.fromkeys((Way.WIDENED, Way.NARROWED, Way.RETYPED), "so is the new copy"),
+    ChangeKind.ADDED: "the new copy has it",
+    ChangeKind.DROPPED: "the new copy is without its values",
+    **dict.fromkeys((ChangeKind.WIDENED, ChangeKind.NARROWED, ChangeKind.RETYPED), "so is the new copy"),
 }
 
 
@@ -51,11 +52,11 @@ def lines(
     """
     aside = content.quarantined
     found = []
-    for each in said(last, content):
+    for each in list_changes(last, content):
         change = replace(each, perhaps=None) if each.column in dropped else each
         stays = _COPIED if whole and content.drift is None else _STAYS
-        becomes = _ASIDE if change.column in aside and change.way in _ASIDE else stays
-        found.append((change, f"{change}: {becomes[change.way]}"))
+        becomes = _ASIDE if change.column in aside and change.kind in _ASIDE else stays
+        found.append((change, f"{change}: {becomes[change.kind]}"))
     return found
 
 

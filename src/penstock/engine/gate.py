@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from penstock.core.content import Content
 from penstock.core.documents import Document
-from penstock.core.drift import followed, kept
+from penstock.core.drift import follow_drift, keep_columns
 from penstock.core.marks import Mark, Position
 from penstock.core.messages import Log, RowsRemaining, StepDone
 from penstock.core.slices import Kind, Slice, following
@@ -72,7 +72,7 @@ class Gate(Delivery):
         self.compare_with_sink(state)
         if state.last is None or state.last.mark is None:
             return self.report_unchanged("is at its beginning already")
-        content = kept(drifting.last_content(state), self.source.content(self.stream))
+        content = keep_columns(drifting.last_content(state), self.source.content(self.stream))
         mark = find_mark(self.source, self.stream, content, state.last, to)
         if mark == state.last.mark:
             return self.report_unchanged("is at that place already")
@@ -89,7 +89,7 @@ class Gate(Delivery):
         to = undoing.find_position(changes, version, self.stream)
         if state.last and to.mark == state.last.mark:
             return self.report_unchanged("is at that place already")
-        content = kept(drifting.last_content(state), self.source.content(self.stream))
+        content = keep_columns(drifting.last_content(state), self.source.content(self.stream))
         self.source.accept(self.stream, to, content)
         # A source that hears of a place ahead may let go of what lies before it: only once the mark is there.
         ahead = undoing.find_route(changes, to).back is False
@@ -221,7 +221,7 @@ class Gate(Delivery):
         if state.last and state.last.mark:
             self.source.accept(self.stream, state.last, content)
         if self.content is None:
-            content = followed(
+            content = follow_drift(
                 drifting.last_content(state), content, self.drift, whole=self.whole, dropped=self.dropped_columns
             )
             self.sink.check(self.info, content)

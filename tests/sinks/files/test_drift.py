@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.drift import followed
+from penstock.core.drift import follow_drift
 from penstock.core.slices import Kind
 from penstock.errors import StreamRefused
 from penstock.ports import Context, NoProbe, StreamInfo
@@ -23,7 +23,7 @@ def sink(folder: Path, **stream: object) -> FilesSink:
 
 
 def test_the_column_of_the_folders_cannot_go(tmp_path: Path) -> None:
-    info, content = StreamInfo("orders", Kind.ROWS), followed(BEFORE, NOW, "evolve", dropped=["at"])
+    info, content = StreamInfo("orders", Kind.ROWS), follow_drift(BEFORE, NOW, "evolve", dropped=["at"])
     sink(tmp_path).check(info, content)
     sink(tmp_path, partition_by={"column": "day", "by": "date"}).check(info, content)
     with pytest.raises(StreamRefused) as refused:

@@ -16,7 +16,7 @@ from penstock.cli.shared.engine_run import mark_describer
 from penstock.cli.shared.status_document import pipeline_document
 from penstock.config import File
 from penstock.core.content import Content
-from penstock.core.drift import EVOLVE, followed
+from penstock.core.drift import EVOLVE, follow_drift
 from penstock.core.names import suggest
 from penstock.core.slices import Kind
 from penstock.engine import drifting
@@ -167,7 +167,7 @@ class PipelineInspection:
         keys = self.file.pipelines[self.pipeline].streams.get(stream.info.name)
         whole = stream.info.kind is Kind.REFRESH
         dropped = keys.dropped if keys else ()
-        content = followed(last, content, keys.drift if keys else EVOLVE, whole=whole, dropped=dropped)
+        content = follow_drift(last, content, keys.drift if keys else EVOLVE, whole=whole, dropped=dropped)
         stream.drift = [line for _, line in drifting.lines(last, content, whole=whole, dropped=dropped)]
         return content
 

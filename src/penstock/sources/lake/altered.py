@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.core.drift import Way, described, successors, way
+from penstock.core.drift import ChangeKind, kind_of_change, successors, types_by_name
 from penstock.core.types import Type
 from penstock.errors import StreamRefused
 from penstock.lake.types import spelt
@@ -40,7 +40,7 @@ def as_now(content: TableContent, fields: Sequence[Mapping[str, Any]], stream: s
     for was in content.columns:
         name = was.name
         if name not in there:
-            perhaps = successors(name, described(content.columns), now)
+            perhaps = successors(name, types_by_name(content.columns), now)
             if perhaps or name in content.key:
                 renamed = f"; perhaps it was renamed to {perhaps[0]!r}" if perhaps else ""
                 what = f"the slice at hand reads the column {name!r}, which the table no longer has{renamed}"
@@ -52,7 +52,7 @@ def as_now(content: TableContent, fields: Sequence[Mapping[str, Any]], stream: s
         if is_.type == was.type:
             continue
         before, after = was.described, is_.described
-        if way(was.type, is_.type) is Way.RETYPED:
+        if kind_of_change(was.type, is_.type) is ChangeKind.RETYPED:
             raise _refused(f"the slice at hand reads the column {name!r} as {before}, and it is {after} now", stream)
         changed.append(f"column {name} was {before} and is {after} now: it is {before} in this slice")
     if not changed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from penstock.core import content as core
-from penstock.core.drift import Way, described, successors, way
+from penstock.core.drift import ChangeKind, kind_of_change, successors, types_by_name
 from penstock.core.slices import Slice
 from penstock.core.types import Plain
 from penstock.errors import StreamRefused
@@ -57,7 +57,7 @@ def as_now(slice_: Slice, table: Table) -> AsNow:
             changed.append(f"column {was.name} ({was.origin}) is gone: it is NULL in this slice")
             continue
         now = _read_now(was, column, content.unfit)
-        if now.type != was.type and way(was.type, now.type) is Way.RETYPED:
+        if now.type != was.type and kind_of_change(was.type, now.type) is ChangeKind.RETYPED:
             raise _refused(slice_, content, was.name, was.described, column)
         if now.type != was.type or _form(now, content.unfit).type != was.type:
             changed.append(
@@ -74,7 +74,7 @@ def as_now(slice_: Slice, table: Table) -> AsNow:
 def _must_be_gone(slice_: Slice, content: TableContent, table: Table, name: str) -> None:
     """A column that was perhaps renamed still has its values: to read it as NULL would lose them for good."""
     now = {column.name: column.type for column in table.columns}
-    found = successors(name, described(content.columns), now)
+    found = successors(name, types_by_name(content.columns), now)
     if found:
         error = _refused(slice_, content, name, "", None)
         error.what += f" (perhaps it was renamed to {found[0]})"
