@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from psycopg import sql
 
 from penstock.links.postgres.connection import SETTINGS
-from penstock.links.postgres.types import form
+from penstock.links.postgres.types import choose_form
 
 Row = tuple[Any, ...]
 
@@ -38,7 +38,7 @@ def table_rows(url: str, table: str, columns: Sequence[str]) -> list[Row]:
 
 
 def _asked(name: str, type_: str) -> sql.Composed:
-    as_text = form(type_).printed or type_ in ("json", "jsonb")
+    as_text = choose_form(type_).printed or type_ in ("json", "jsonb")
     # As the type prints itself: a cast to text differs for some.
     printed = "CASE WHEN {0} IS NOT NULL THEN concat({0}) END"
     return sql.SQL(printed if as_text else "{0}").format(sql.Identifier(name))

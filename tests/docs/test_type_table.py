@@ -11,7 +11,7 @@ from tests.docs.pages import TOP
 
 from penstock.lake.forms import described, iceberg_type
 from penstock.links.arrow_types import arrow_type
-from penstock.links.postgres.types import FORMS, form
+from penstock.links.postgres.types import FORMS, choose_form
 
 PAGE = TOP / "docs" / "sources" / "postgres-types.md"
 _ROW = re.compile(r"^\| (`[^|]+`) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| (.*?)\|$", re.MULTILINE)
@@ -44,7 +44,7 @@ def test_every_type_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("type_", sorted(rows()))
 def test_a_row_says_what_the_code_does(type_: str) -> None:
-    found = form(type_).type
+    found = choose_form(type_).type
     assert rows()[type_] == (str(found), described(iceberg_type(found)), in_parquet(arrow_type(found)))
 
 

@@ -38,7 +38,7 @@ from penstock.lake import schema as lake_schema
 from penstock.lake.forms import NoForm, described, fits, iceberg_type, same, widens
 from penstock.lake.partitions import partition_spec, sort_order
 from penstock.lake.schema import Changes, evolution, evolve
-from penstock.links.postgres.types import FORMS, form
+from penstock.links.postgres.types import FORMS, choose_form
 from penstock.testing.contents import types_of
 
 
@@ -51,7 +51,7 @@ def iceberg_schema(columns: pa.Schema, *, key: Sequence[str] = (), deletes: bool
 
 @pytest.mark.parametrize("type_", [*FORMS, "numeric(12,2)", "integer[]", "numeric(12,2)[]"])
 def test_every_type_of_a_postgres_column_has_a_form(type_: str) -> None:
-    iceberg_type(form(type_).type)
+    iceberg_type(choose_form(type_).type)
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from tests.sources.tables import ORDERS, execute, rows, source
 
 from penstock import sources
 from penstock.errors import ConnectionFailed
-from penstock.links.postgres.connection import READS, SETTINGS, Identity, Session, Target
-from penstock.links.postgres.failures import reason, unreachable
-from penstock.links.postgres.literals import TableName, plain
+from penstock.links.postgres.connection import READER_SUFFIX, SETTINGS, Identity, Session, Target
+from penstock.links.postgres.failures import connect_error, first_line
+from penstock.links.postgres.literals import TableName, quote
 from penstock.sources.postgres import Options, StreamOptions
 from penstock.testing.postgres import PostgresServer, free_port
 
@@ -103,8 +103,8 @@ class TestWhatGoesWrong:
             ("SSL error: certificate verify failed", "name the certificates that the server's descends from"),
             ("something new", "see that the server is up and that `url` is right"),
         ):
-            assert unreachable("h:1", said).next_step.startswith(step)
-        assert reason("") == "no reason given"
+            assert connect_error("h:1", said).next_step.startswith(step)
+        assert first_line("") == "no reason given"
 
 
 class TestTheSession:
@@ -195,10 +195,10 @@ class TestTheSession:
     )
     def test_readers_are_told_apart(self, database: str, name: str, cut: str) -> None:
         target = Target.of(database, application_name=name).for_reading()
-        assert len(f"{cut}{READS}".encode()) <= 63
+        assert len(f"{cut}{READER_SUFFIX}".encode()) <= 63
         with psycopg.connect(target.conninfo) as connection:
             [said] = connection.execute("SHOW application_name").fetchall()
-        assert said == (f"{cut}{READS}",)
+        assert said == (f"{cut}{READER_SUFFIX}",)
 
     def test_a_server_that_dies_without_a_word_is_noticed(self) -> None:
         assert "keepalives_idle=30" in Target.of("postgresql://h/d").conninfo
@@ -279,7 +279,7 @@ class TestNames:
             TableName.read(text, "public")
 
     def test_names_are_quoted_only_where_they_must_be(self) -> None:
-        assert [plain(name) for name in ("orders", "Orders", "user", "1a", "a b", 'a"b')] == [
+        assert [quote(name) for name in ("orders", "Orders", "user", "1a", "a b", 'a"b')] == [
             "orders",
             '"Orders"',
             '"user"',

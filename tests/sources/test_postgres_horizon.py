@@ -13,7 +13,7 @@ from tests.sources.tables import execute, rows
 
 from penstock.core.marks import Mark
 from penstock.errors import StreamFailed
-from penstock.links.postgres.connection import READS
+from penstock.links.postgres.connection import READER_SUFFIX
 from penstock.sources.postgres.horizon import certifying, horizons, watching
 from penstock.testing.postgres import PostgresServer
 
@@ -211,7 +211,7 @@ class TestTimes:
 
     def test_our_own_readers_hold_nothing_back(self, stamped: Reads) -> None:
         insert(stamped.url, 1)
-        with writer(stamped.url, f"shop{READS}") as reader:
+        with writer(stamped.url, f"shop{READER_SUFFIX}") as reader:
             tell(reader, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "SELECT FROM t")
             insert(stamped.url, 2)
             assert stamped.run().ids == [1, 2]

@@ -31,8 +31,8 @@ from tests.sources.typed_table import Column, make
 
 from penstock.lake.pieces import Piece, Span
 from penstock.lake.reading import LakeReader
-from penstock.links.postgres.greeting import SETTINGS
-from penstock.links.postgres.types import known
+from penstock.links.postgres.transactions import SETTINGS
+from penstock.links.postgres.types import is_known_type
 from penstock.sources.postgres.content import TableContent, declared
 from penstock.testing.postgres import PostgresServer
 
@@ -99,7 +99,7 @@ def test_every_type_of_the_server_has_a_form(typed: tuple[str, list[Column]]) ->
     url, columns = typed
     content = TableContent.read(tables.source(url, {"t": {}}).content("t"))
     bases = {column.name: declared(column) for column in content.columns}
-    unmapped = [f"{column.type} ({bases[column.name]})" for column in columns if not known(bases[column.name])]
+    unmapped = [f"{column.type} ({bases[column.name]})" for column in columns if not is_known_type(bases[column.name])]
     assert not unmapped, "links/postgres/types.py does not have"
     assert len(columns) > 200
 

@@ -17,7 +17,7 @@ from tests.sinks.postgres.moving import Moving, context, reading, writing
 from tests.sources.type_values import UNFIT
 from tests.sources.typed_table import Column, make
 
-from penstock.links.postgres.greeting import SETTINGS
+from penstock.links.postgres.transactions import SETTINGS
 from penstock.sinks import lake as lake_sink
 from penstock.sinks.postgres.fitting import UNREADABLE
 from penstock.sources import lake as lake_source

@@ -13,7 +13,7 @@ from tests.sinks.postgres.landed import STREAM, Landed
 
 from penstock.core.outcome import Outcome
 from penstock.errors import CommitUnclear
-from penstock.links.postgres import writing
+from penstock.links.postgres import write_connection
 from penstock.ports import NoProbe
 from penstock.testing.contracts.delivery import after, deliver, put_aside, table
 
@@ -49,7 +49,7 @@ def test_a_process_that_says_nothing_in_its_transaction_loses_it(database: str) 
             except CommitUnclear as unclear:
                 said.append(unclear)
 
-    with mock.patch.object(writing, "SILENT", 2.0):
+    with mock.patch.object(write_connection, "IDLE_TRANSACTION_SECONDS", 2.0):
         first = threading.Thread(target=commits)
         first.start()
         assert halts.there.wait(20)

@@ -9,7 +9,7 @@ import pytest
 from psycopg import sql
 
 from penstock.links.postgres.connection import Target
-from penstock.links.postgres.writing import Writing
+from penstock.links.postgres.write_connection import WriteConnection
 
 
 @pytest.mark.parametrize(("own", "within"), [("4MB", "64MB"), ("1GB", "1GB")])
@@ -19,7 +19,7 @@ def test_a_transaction_has_memory_and_is_durable(database: str, own: str, within
         db.execute(sql.SQL("ALTER DATABASE {} SET work_mem = {}").format(name, sql.Literal(own)))
         db.execute(sql.SQL("ALTER DATABASE {} SET synchronous_commit = off").format(name))
     shown = "SELECT current_setting('work_mem'), current_setting('synchronous_commit')"
-    with closing(Writing(Target.of(database), statement_timeout=None, lock_timeout=1)) as writing:
+    with closing(WriteConnection(Target.of(database), statement_timeout=None, lock_timeout=1)) as writing:
         with writing.transaction() as connection:
             assert connection.execute(shown).fetchone() == (within, "on")
         assert writing.connection.execute(shown).fetchone() == (own, "off")

@@ -13,7 +13,7 @@ from tests.sources.servers.pipelines import ORDERS, Shop, arrive
 from tests.sources.tables import execute, rows, source
 
 from penstock.errors import ConnectionFailed
-from penstock.links.postgres.greeting import SETTINGS
+from penstock.links.postgres.transactions import SETTINGS
 from penstock.ports import Budget
 from penstock.testing.postgres import PostgresServer
 

@@ -15,7 +15,7 @@ from tests.sources.servers.slices import ids, orders, planned
 from tests.sources.tables import execute, rows, source
 
 from penstock.errors import StreamFailed
-from penstock.links.postgres.failures import failed
+from penstock.links.postgres.failures import statement_error
 from penstock.testing.postgres import PostgresServer
 
 
@@ -145,7 +145,7 @@ class TestAStandbyAlone:
 
     def test_a_conflict_before_the_first_row(self) -> None:
         said = "ERROR:  canceling statement due to conflict with recovery\nDETAIL:  …"
-        error = failed("40001", said, where="h", table="t", stream="s")
+        error = statement_error("40001", said, where="h", table="t", stream="s")
         assert isinstance(error, StreamFailed)
         assert "max_standby_streaming_delay" in error.next_step
 

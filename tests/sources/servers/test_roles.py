@@ -12,7 +12,7 @@ from tests.sources.servers.pipelines import ORDERS, Shop, arrive
 from tests.sources.servers.slices import ids, orders, planned
 from tests.sources.tables import execute
 
-from penstock.links.postgres.connection import Tells
+from penstock.links.postgres.connection import VisibleFacts
 from penstock.sources.postgres import PostgresSource
 from penstock.testing.postgres import PASSWORD, PostgresServer
 
@@ -50,7 +50,7 @@ def test_a_role_that_does_not_see_what_others_do(database: str, plain: str, shop
 def test_a_server_that_does_not_tell_which_cluster_it_is(database: str, plain: str) -> None:
     execute(database, f"REVOKE EXECUTE ON FUNCTION {CONTROL} FROM PUBLIC")
     origin = orders(plain)
-    assert origin._session.tells == Tells(system=False)
+    assert origin._session.tells == VisibleFacts(system=False)
     assert (origin._session.identity.system, origin._session.timeline) == (None, 1)
     assert "by the database's oid and name alone" in gaps(origin)
     assert ids(origin, planned(origin)) == [*range(1, 11)]
@@ -59,7 +59,7 @@ def test_a_server_that_does_not_tell_which_cluster_it_is(database: str, plain: s
 def test_a_server_that_does_not_tell_where_it_is(database: str, plain: str) -> None:
     execute(database, f"REVOKE EXECUTE ON FUNCTION {LOG} FROM PUBLIC")
     origin = orders(plain)
-    assert origin._session.tells == Tells(timeline=False, lsn=False)
+    assert origin._session.tells == VisibleFacts(timeline=False, lsn=False)
     assert "a failover, a restore and a replica that lags are not noticed" in gaps(origin)
     slice_ = planned(origin)
     plan, mark = json.loads(slice_.plan), slice_.upto.document if slice_.upto else {}

@@ -21,8 +21,8 @@ from tests.sources.tables import execute
 from penstock.demo.server import unprivileged_user
 from penstock.errors import ConnectionFailed, InputError
 from penstock.links.postgres import arrow
-from penstock.links.postgres.failures import unreachable
-from penstock.links.postgres.targets import target
+from penstock.links.postgres.failures import connect_error
+from penstock.links.postgres.targets import connection_target
 from penstock.ports import Context, NoProbe
 from penstock.sources.postgres import Options, PostgresSource, StreamOptions, build
 from penstock.testing.postgres import PASSWORD, PostgresServer
@@ -107,10 +107,10 @@ def fails(site: Site, url: str | None = None, **tls: str) -> str:
     origin = site.origin(url, **tls)
     with pytest.raises(ConnectionFailed) as failed:
         origin.connect()
-    there = target(origin._options, site.context, origin._options.url, key="url", side="source")
+    there = connection_target(origin._options, site.context, origin._options.url, key="url", side="source")
     with pytest.raises(arrow.Error) as refused:
         arrow.connect(there.conninfo)
-    assert unreachable(there.where, str(refused.value)).next_step == failed.value.next_step
+    assert connect_error(there.where, str(refused.value)).next_step == failed.value.next_step
     return failed.value.next_step
 
 

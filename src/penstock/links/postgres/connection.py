@@ -14,33 +14,51 @@ import psycopg
 from psycopg import conninfo, sql
 
 from penstock.errors import ConnectionFailed
-from penstock.links.postgres.failures import failed, is_of_the_connection, lost, refused_by_driver, unreachable
-from penstock.links.postgres.greeting import SETTINGS, WITHHELD, Identity, Server, Tells, setting, settings, who
-from penstock.links.postgres.literals import written
-from penstock.links.postgres.questions import NOTHING, end, introduced, transaction
+from penstock.links.postgres.failures import (
+    connect_error,
+    connection_lost,
+    driver_error,
+    is_connection_error,
+    statement_error,
+)
+from penstock.links.postgres.literals import to_text
+from penstock.links.postgres.transactions import (
+    EMPTY_QUERY,
+    REFUSAL_STATES,
+    SETTINGS,
+    Identity,
+    ServerState,
+    VisibleFacts,
+    identify_server,
+    roll_back,
+    run_query,
+    server_query,
+    set_config_calls,
+    transaction_settings,
+)
 
 __all__ = [
-    "OLDEST",
-    "READS",
+    "OLDEST_VERSION",
+    "READER_SUFFIX",
     "SETTINGS",
     "Identity",
-    "Server",
+    "ServerState",
     "Session",
     "Target",
-    "Tells",
-    "connected",
+    "VisibleFacts",
+    "connect",
 ]
 
 #: the oldest server that the statements are written for
-OLDEST = 12
+OLDEST_VERSION = 12
 
 #: how the application name ends of sessions that only read rows, so that a horizon need not wait for them
-READS = " (penstock reads)"
+READER_SUFFIX = " (penstock reads)"
 #: bytes of an application_name that a server keeps
-LONGEST_NAME = 63
+MAX_APPLICATION_NAME_BYTES = 63
 
 #: unless the URL says otherwise: what a proxy forgets, or a server that died without a word, is noticed in a minute
-ALIVE: Mapping[str, int] = {
+KEEPALIVE_DEFAULTS: Mapping[str, int] = {
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
@@ -74,7 +92,7 @@ class Target:
                 next_step="write postgresql://user:password@host:port/database, with @ in a password as %40",
             ) from None
         given = {name: value for name, value in parameters.items() if value is not None}
-        merged: dict[str, Any] = {**ALIVE, **said, **given, "client_encoding": "UTF8"}
+        merged: dict[str, Any] = {**KEEPALIVE_DEFAULTS, **said, **given, "client_encoding": "UTF8"}
         host = merged.get("host") or merged.get("hostaddr") or "the local socket"
         user, application_name = merged.get("user"), merged.get("application_name")
         named = [f"{host}:{merged.get('port') or 5432}"]
@@ -86,23 +104,23 @@ class Target:
     def for_reading(self) -> Target:
         """The same, under a name that tells it apart in `pg_stat_activity` as one that only reads rows."""
         plain = (self.application_name or "").encode("ascii", "replace").decode()
-        name = plain[: LONGEST_NAME - len(READS)] + READS
+        name = plain[: MAX_APPLICATION_NAME_BYTES - len(READER_SUFFIX)] + READER_SUFFIX
         return replace(
             self, conninfo=conninfo.make_conninfo(self.conninfo, application_name=name), application_name=name
         )
 
 
-def connected(target: Target, *, again: bool = False) -> psycopg.Connection[Any]:
+def connect(target: Target, *, again: bool = False) -> psycopg.Connection[Any]:
     """A new connection outside transactions; no statement is ever prepared on it. `again`: there was one before."""
     try:
         connection = psycopg.connect(target.conninfo, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
-        raise unreachable(target.where, str(error), key=target.key, again=again) from None
+        raise connect_error(target.where, str(error), key=target.key, again=again) from None
     version = connection.info.server_version // 10000
-    if version < OLDEST:
+    if version < OLDEST_VERSION:
         connection.close()
         raise ConnectionFailed(
-            f"PostgreSQL at {target.where} is version {version}; penstock needs {OLDEST} or later",
+            f"PostgreSQL at {target.where} is version {version}; penstock needs {OLDEST_VERSION} or later",
             next_step="upgrade the server, or read from a newer one",
         )
     return connection
@@ -115,12 +133,12 @@ class Session:
     timeline; `server` is who answered last, and how far it was just before.
     """
 
-    server: Server
+    server: ServerState
 
     def __init__(self, target: Target, *, statement_timeout: float | None = None) -> None:
         self.target = target
-        self._settings = setting(
-            settings(statement_timeout=statement_timeout, application_name=target.application_name)
+        self._settings = set_config_calls(
+            transaction_settings(statement_timeout=statement_timeout, application_name=target.application_name)
         )
         self._connection: psycopg.Connection[Any] | None = None
         self._open()
@@ -144,15 +162,15 @@ class Session:
         return self.server.lsn
 
     def _open(self, *, again: bool = False) -> None:
-        connection = connected(self.target, again=again)
+        connection = connect(self.target, again=again)
         try:
             self.version = connection.info.server_version // 10000
             self.user = connection.info.user
-            self.tells, self.server = introduced(connection, self._settings)
-            self._greeting = written(who(self.tells, self._settings))
+            self.tells, self.server = identify_server(connection, self._settings)
+            self._greeting = to_text(server_query(self.tells, self._settings))
         except psycopg.Error as error:
             connection.close()
-            raise unreachable(self.target.where, str(error), key=self.target.key, again=again) from error
+            raise connect_error(self.target.where, str(error), key=self.target.key, again=again) from error
         except BaseException:
             connection.close()
             raise
@@ -190,14 +208,14 @@ class Session:
         try:
             return self._answer(query)
         except psycopg.Error as error:
-            if error.sqlstate in WITHHELD:
+            if error.sqlstate in REFUSAL_STATES:
                 return None
             raise self._failed(error, self.identity.database, None) from error
 
-    def look(self) -> Server:
+    def look(self) -> ServerState:
         """Who answers, and how far it is now."""
         try:
-            self._answer(NOTHING)
+            self._answer(EMPTY_QUERY)
         except psycopg.Error as error:
             raise self._failed(error, self.identity.database, None) from error
         return self.server
@@ -222,17 +240,17 @@ class Session:
     def _rows(self, query: sql.Composed | sql.SQL, *, alone: bool = False) -> list[tuple[Any, ...]]:
         connection = self._connection
         if connection is None:
-            raise lost(self.target.where, "it has been closed")
+            raise connection_lost(self.target.where, "it has been closed")
         try:
-            server, rows = transaction(connection, self._greeting, query, alone=alone)
+            server, rows = run_query(connection, self._greeting, query, alone=alone)
         except psycopg.Error:
-            end(connection)
+            roll_back(connection)
             raise
         self._same(self.server, server)
         self.server = server
         return rows
 
-    def _same(self, before: Server, now: Server) -> None:
+    def _same(self, before: ServerState, now: ServerState) -> None:
         """Whoever answers must be who answered before: what is known of one says nothing about another."""
         said = None
         if not now.identity.same(before.identity):
@@ -243,9 +261,9 @@ class Session:
             said = f"the server has gone from timeline {before.timeline} to {now.timeline} (a failover or a restore)"
         if said:
             self.close()
-            raise lost(self.target.where, said)
+            raise connection_lost(self.target.where, said)
 
     def _failed(self, error: psycopg.Error, table: str, stream: str | None) -> Exception:
-        if not error.sqlstate and not is_of_the_connection(error):
-            return refused_by_driver(table, str(error), stream=stream)
-        return failed(error.sqlstate, str(error), where=self.target.where, table=table, stream=stream)
+        if not error.sqlstate and not is_connection_error(error):
+            return driver_error(table, str(error), stream=stream)
+        return statement_error(error.sqlstate, str(error), where=self.target.where, table=table, stream=stream)

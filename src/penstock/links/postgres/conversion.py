@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.links.postgres.types import NO_NUMBERS
+from penstock.links.postgres.types import NOT_NUMBERS
 
 #: the integers that lie in the years 1 to 9999, or in a day, and the type that shows them
 _LIMITS: Mapping[pa.DataType, tuple[int, int, pa.DataType]] = {
@@ -22,7 +22,7 @@ _LIMITS: Mapping[pa.DataType, tuple[int, int, pa.DataType]] = {
         (pa.timestamp("us"), pa.timestamp("us", "UTC")), (-62_135_596_800_000_000, 253_402_300_799_999_999, pa.int64())
     ),
 }
-_NO_NUMBERS = pa.array(NO_NUMBERS)
+_NO_NUMBERS = pa.array(NOT_NUMBERS)
 
 
 class Unfit(Exception):

@@ -14,7 +14,7 @@ from penstock.errors import ConnectionFailed, PenstockError, StreamFailed, Strea
 _PREFIX = re.compile(r"^(connection failed: )?(connection to server (at|on) .*? failed: )?((FATAL|ERROR):\s+)?")
 
 #: what to do when a pooler has no connection left for us
-POOLED = "give the pooler more connections to the server (its pool size), or lower `connections`"
+POOL_FULL = "give the pooler more connections to the server (its pool size), or lower `connections`"
 
 #: (what libpq says, what to do): the first that fits
 _STEPS = (
@@ -27,7 +27,7 @@ _STEPS = (
     (r'role ".*" does not exist', "correct the user in `url`, or create the role"),
     (r"Connection refused", "see that PostgreSQL runs there and listens on that port, or correct `url`"),
     (r"resolve host|translate host name", "correct the host in `url`"),
-    (r"query_wait_timeout", POOLED),
+    (r"query_wait_timeout", POOL_FULL),
     (
         r"timeout",
         "see that the host can be reached from here (network, firewall), or raise `connect_timeout`",
@@ -94,7 +94,7 @@ _WAITED = ("55P03", "40P01", "25P04")
 RECOVERY = "conflict with recovery"
 
 
-def is_of_the_connection(error: psycopg.Error) -> bool:
+def is_connection_error(error: psycopg.Error) -> bool:
     """Whether the connection ended. Without a code of the server's, the driver speaks: by its class of error.
 
     What it refuses itself (a statement that it cannot read, a value that it cannot send) never reached the server.
@@ -104,40 +104,40 @@ def is_of_the_connection(error: psycopg.Error) -> bool:
     return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
 
 
-def refused_by_driver(table: str, said: str, *, stream: str | None) -> StreamFailed:
+def driver_error(table: str, said: str, *, stream: str | None) -> StreamFailed:
     """A statement that the driver itself would not send."""
     return StreamFailed(
-        f"{table}: the driver refused a statement: {reason(said)}",
+        f"{table}: the driver refused a statement: {first_line(said)}",
         next_step="this is a defect in penstock: please report it with the output of `--json`",
         stream=stream,
     )
 
 
-def unreachable(where: str, said: str, *, key: str = "url", again: bool = False) -> ConnectionFailed:
+def connect_error(where: str, said: str, *, key: str = "url", again: bool = False) -> ConnectionFailed:
     """No connection could be made to what the option `key` names.
 
     `again`: there was one before, so that nobody need correct anything where a server merely is not up.
     """
-    why = reason(said)
+    why = first_line(said)
     if again and re.search(_DOWN, why):
-        return lost(where, said)
+        return connection_lost(where, said)
     step = next((step for pattern, step in _STEPS if re.search(pattern, why)), _OTHER)
     return ConnectionFailed(
         f"cannot connect to PostgreSQL at {where}: {why}", next_step=step.replace("`url`", f"`{key}`")
     )
 
 
-def lost(where: str, said: str) -> ConnectionFailed:
+def connection_lost(where: str, said: str) -> ConnectionFailed:
     """A connection ended while it was used."""
-    why = reason(said)
-    first = POOLED if "query_wait_timeout" in why else "see that the server is up"
+    why = first_line(said)
+    first = POOL_FULL if "query_wait_timeout" in why else "see that the server is up"
     return ConnectionFailed(
         f"the connection to PostgreSQL at {where} was lost: {why}",
         next_step=f"{first}, then run the same command again; it resumes where it stood",
     )
 
 
-def broken_off(said: str, *, where: str, table: str, stream: str | None) -> PenstockError:
+def copy_error(said: str, *, where: str, table: str, stream: str | None) -> PenstockError:
     """A COPY broke off in the middle of its rows: of that, Arrow's streams carry the words alone."""
     if "statement timeout" in said or "user request" in said:
         state = "57014"
@@ -145,12 +145,12 @@ def broken_off(said: str, *, where: str, table: str, stream: str | None) -> Pens
         state = "40001"
     else:
         state = "XX000" if "ERROR:" in said else ""
-    return failed(state, said, where=where, table=table, stream=stream)
+    return statement_error(state, said, where=where, table=table, stream=stream)
 
 
-def failed(sqlstate: str | None, said: str, *, where: str, table: str, stream: str | None) -> PenstockError:
+def statement_error(sqlstate: str | None, said: str, *, where: str, table: str, stream: str | None) -> PenstockError:
     """A statement failed."""
-    state, why = sqlstate or "", reason(said)
+    state, why = sqlstate or "", first_line(said)
     if RECOVERY in said:
         return StreamFailed(
             f"{table}: the replica ended a statement to go on with what it replays: {why}",
@@ -159,13 +159,13 @@ def failed(sqlstate: str | None, said: str, *, where: str, table: str, stream: s
             stream=stream,
         )
     if not state or state.startswith(_CONNECTION):
-        return lost(where, said)
+        return connection_lost(where, said)
     if state == "42501":
         return StreamRefused(
             f"{table} cannot be read: {why}", next_step="grant what is missing, then run again", stream=stream
         )
     if state in _GONE:
-        return altered(table, why, stream=stream)
+        return table_changed(table, why, stream=stream)
     if state == "57014":
         return StreamFailed(
             f"{table}: the server ended a statement: {why}",
@@ -185,7 +185,7 @@ def failed(sqlstate: str | None, said: str, *, where: str, table: str, stream: s
     )
 
 
-def altered(table: str, why: str, *, stream: str | None) -> StreamRefused:
+def table_changed(table: str, why: str, *, stream: str | None) -> StreamRefused:
     """A table is not as it was when the slice was planned."""
     return StreamRefused(
         f"{table} has changed while it was read: {why}",
@@ -194,7 +194,7 @@ def altered(table: str, why: str, *, stream: str | None) -> StreamRefused:
     )
 
 
-def reason(said: str) -> str:
+def first_line(said: str) -> str:
     """One line of what libpq, psycopg or ADBC said, without what we say ourselves."""
     # ADBC wraps the server's words: "NOT_FOUND: Failed to …: ERROR:  …\nLINE 1 …\n\nQuery was: …"
     lines = re.split(r"(?:ERROR|FATAL|PANIC):  ", said, maxsplit=1)[-1].strip().splitlines()

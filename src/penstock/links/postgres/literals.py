@@ -59,40 +59,45 @@ class TableName:
     def sql(self) -> sql.Identifier:
         return sql.Identifier(self.schema, self.name)
 
+    @property
+    def quoted(self) -> str:
+        """The name in SQL that a user is asked to run."""
+        return f"{quote(self.schema)}.{quote(self.name)}"
 
-def identifiers(names: Iterable[str]) -> sql.Composed:
+
+def join_identifiers(names: Iterable[str]) -> sql.Composed:
     """Quoted names with commas between them."""
     return sql.SQL(", ").join(map(sql.Identifier, names))
 
 
-def typed(text: str, type_: str) -> sql.Composed:
+def typed_literal(text: str, type_: str) -> sql.Composed:
     """A value in Postgres' own text, of a type as `format_type` spells it (which quotes what needs it)."""
     return sql.Literal(text) + sql.SQL("::") + sql.SQL(type_)
 
 
-def row(members: Sequence[sql.Composable]) -> sql.Composed:
+def row_of(members: Sequence[sql.Composable]) -> sql.Composed:
     """`(a, b)`: what a row comparison compares, and the only form that is an index condition."""
     return sql.SQL("({})").format(sql.SQL(", ").join(members))
 
 
-def written(composed: sql.Composable) -> str:
+def to_text(composed: sql.Composable) -> str:
     """The SQL text, to show to a user or to hand to ADBC."""
     return composed.as_string(None)
 
 
-def escaped(composed: sql.Composable) -> sql.SQL:
+def escape_percents(composed: sql.Composable) -> sql.SQL:
     """A piece of a statement that has bound values: in it the driver takes each % for one of its own signs."""
-    return sql.SQL(written(composed).replace("%", "%%"))
+    return sql.SQL(to_text(composed).replace("%", "%%"))
 
 
-def plain(name: str) -> str:
+def quote(name: str) -> str:
     """An identifier for SQL that a user is asked to run: quoted only where it must be."""
     safe = re.fullmatch(r"[a-z_][a-z0-9_]*", name) and name not in _RESERVED
-    return name if safe else written(sql.Identifier(name))
+    return name if safe else to_text(sql.Identifier(name))
 
 
 @cache
-def statement(room: str, name: str) -> sql.SQL:
+def load_statement(room: str, name: str) -> sql.SQL:
     """The SQL file `sql/name.sql` of a room (a package), for its holes to be filled by `format`."""
     return sql.SQL(resources.files(room).joinpath("sql", f"{name}.sql").read_text("utf-8"))
 

@@ -22,7 +22,7 @@ _TRUSTED = (
 )
 
 
-def target(options: ServerOptions, context: Context, url: SecretStr, *, key: str, side: str) -> Target:
+def connection_target(options: ServerOptions, context: Context, url: SecretStr, *, key: str, side: str) -> Target:
     """The database of a URL, which the option `key` of the source or sink holds."""
     said, text = options.model_fields_set, url.get_secret_value()
     # What the URL says goes before our defaults, but not before what the user said here.

@@ -84,9 +84,9 @@ _INTERVAL = re.compile(r"interval( (year|month|day|hour|minute|second)( to (mont
 _MODIFIER = re.compile(r'("(?:[^"]|"")*")|\([^)]*\)')
 _ARRAYS = re.compile(r"(\[\])+$")
 #: what a declared numeric can hold and a decimal cannot, as Postgres prints it
-NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
+NOT_NUMBERS = ("NaN", "Infinity", "-Infinity")
 #: the most digits that a decimal of 128 bits holds, and an Iceberg decimal
-MOST_DIGITS = 38
+MAX_DECIMAL_DIGITS = 38
 #: the Postgres type that holds every value of a type, and in which the driver sends it
 _HOLDS: Mapping[Type, str] = {
     Plain.BOOL: "boolean",
@@ -104,17 +104,17 @@ _HOLDS: Mapping[Type, str] = {
 }
 
 
-def bare(type_: str) -> str:
+def without_modifier(type_: str) -> str:
     """The type without its modifier: `timestamp(3) with time zone` is a `timestamp with time zone`."""
     return _MODIFIER.sub(lambda found: found[1] or "", type_)
 
 
-def known(type_: str) -> bool:
+def is_known_type(type_: str) -> bool:
     """Whether the table has a type, or an array of it. A newer server's types, which it does not have, are text."""
     return _name(_ARRAYS.sub("", type_)) in FORMS
 
 
-def form(type_: str, *, arrays: str = "list", unfit: str = "fail") -> Form:
+def choose_form(type_: str, *, arrays: str = "list", unfit: str = "fail") -> Form:
     """How a type travels, as a stream is configured.
 
     The type is a built-in one as `format_type` spells it, or the kind of another; a domain is given as what it is
@@ -125,7 +125,7 @@ def form(type_: str, *, arrays: str = "list", unfit: str = "fail") -> Form:
     return TEXT if as_text else chosen
 
 
-def read_as(type_: str, wanted: Type) -> Form:
+def form_for(type_: str, wanted: Type) -> Form:
     """How a Postgres type travels that is to become `wanted`; ValueError if it never does."""
     for candidate in (_form(type_), TEXT):
         if candidate.type == wanted:
@@ -136,7 +136,7 @@ def read_as(type_: str, wanted: Type) -> Form:
 def postgres_type(type_: Type) -> str | None:
     """The Postgres type that holds every value of a type; None: there is none."""
     if isinstance(type_, Decimal):
-        fits = type_.scale >= 0 and type_.precision <= MOST_DIGITS
+        fits = type_.scale >= 0 and type_.precision <= MAX_DECIMAL_DIGITS
         return f"numeric({type_.precision},{type_.scale})" if fits else None
     if isinstance(type_, List):
         item = None if isinstance(type_.item, List) else postgres_type(type_.item)
@@ -144,7 +144,7 @@ def postgres_type(type_: Type) -> str | None:
     return _HOLDS.get(type_)
 
 
-def number(type_: str) -> Type | None:
+def number_type(type_: str) -> Type | None:
     """The type of a Postgres number; None: it is no number, or a numeric without a precision."""
     numeric = _NUMERIC.fullmatch(type_)
     if numeric:
@@ -159,7 +159,7 @@ def _form(type_: str) -> Form:
     if numeric:
         precision, scale = int(numeric[1]), int(numeric[2])
         # Postgres allows scales below 0 and above the precision; such numbers stay text.
-        if not 0 <= scale <= precision <= MOST_DIGITS:
+        if not 0 <= scale <= precision <= MAX_DECIMAL_DIGITS:
             return TEXT
         # The driver would make text of them too, at three times what it costs the server.
         return Form(Decimal(precision, scale), cast="text")
@@ -174,5 +174,5 @@ def _list(element: Form) -> Form:
 
 
 def _name(type_: str) -> str:
-    name = bare(type_)
+    name = without_modifier(type_)
     return "interval" if _INTERVAL.fullmatch(name) else name

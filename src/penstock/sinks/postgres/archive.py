@@ -9,7 +9,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.errors import StreamRefused
-from penstock.links.postgres.literals import TableName, written
+from penstock.links.postgres.literals import TableName, to_text
 from penstock.sinks.postgres.ledger import Ledger
 
 #: bytes that a name may have
@@ -25,7 +25,7 @@ def archive(connection: psycopg.Connection[Any], ledger: Ledger, stream: str, la
     if table is None:
         ledger.forget(connection, stream)
         return ["the table that its rows went into is gone"]
-    if others := ledger.others(connection, stream, written(table.sql)):
+    if others := ledger.others(connection, stream, to_text(table.sql)):
         raise StreamRefused(
             f"the table {table} cannot be renamed: {'/'.join(others[0])} fills it too",
             next_step="name another table for this stream with `into`",

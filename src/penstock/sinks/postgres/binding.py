@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from penstock.links.postgres.literals import TableName, plain, written
+from penstock.links.postgres.literals import TableName, quote, to_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Named:
 
     def oid(self, connection: psycopg.Connection[Any]) -> str | None:
         """Its oid; None: there is no such table."""
-        query = sql.SQL("SELECT to_regclass({})::oid::text").format(sql.Literal(written(self.table.sql)))
+        query = sql.SQL("SELECT to_regclass({})::oid::text").format(sql.Literal(to_text(self.table.sql)))
         row = connection.execute(query).fetchone()
         return row[0] if row else None
 
@@ -50,14 +50,14 @@ class Named:
         """Whether the rows that the ledger tells of are in the table with this oid."""
         if oid is not None and self.accepted is not None and oid == str(self.accepted):
             return True
-        return (binding.target, binding.oid) == (written(self.table.sql), oid)
+        return (binding.target, binding.oid) == (to_text(self.table.sql), oid)
 
     def difference(self, binding: Binding, oid: str | None, stream: str) -> tuple[str, str] | None:
         """What differs from the table that the ledger tells of, and what to do about it; None: nothing."""
         if self.is_of(binding, oid):
             return None
         recover = f"penstock state recover FILE --stream {stream}"
-        if binding.target == written(self.table.sql):
+        if binding.target == to_text(self.table.sql):
             return self._of_the_name(binding, oid, recover)
         there = "" if oid else ", which is not there"
         what = f"the rows of this stream went into {binding.table}, and the stream names {self.table} now{there}"
@@ -96,5 +96,5 @@ class Named:
     def _rename_back(self, now: TableName | None) -> str:
         assert now is not None
         if now.schema != self.table.schema:
-            return f"move it back: ALTER TABLE {written(now.sql)} SET SCHEMA {plain(self.table.schema)}"
-        return f"rename it back: ALTER TABLE {written(now.sql)} RENAME TO {plain(self.table.name)}"
+            return f"move it back: ALTER TABLE {to_text(now.sql)} SET SCHEMA {quote(self.table.schema)}"
+        return f"rename it back: ALTER TABLE {to_text(now.sql)} RENAME TO {quote(self.table.name)}"

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from penstock.links.postgres.literals import TableName, statement, written
+from penstock.links.postgres.literals import TableName, load_statement, to_text
 from penstock.sinks.postgres.ledger import MAKING, ROOM
 
 
@@ -30,8 +30,8 @@ class Blocker:
 
 def blocker(connection: psycopg.Connection[Any], tables: Sequence[TableName]) -> Blocker | None:
     """The session that holds one of these tables, or makes ours, for the longest time; None: it has ended by now."""
-    query = statement(ROOM, "blockers").format(
-        tables=sql.Literal([written(table.sql) for table in tables]), making=sql.Literal(MAKING)
+    query = load_statement(ROOM, "blockers").format(
+        tables=sql.Literal([to_text(table.sql) for table in tables]), making=sql.Literal(MAKING)
     )
     row = connection.execute(query).fetchone()
     return Blocker(*row) if row else None

@@ -9,8 +9,8 @@ from penstock.core.content import Content
 from penstock.core.drift import absent
 from penstock.core.slices import Kind
 from penstock.errors import StreamRefused, problems_of, refuse_all
-from penstock.links.postgres.literals import TableName, plain
-from penstock.links.postgres.types import bare
+from penstock.links.postgres.literals import TableName, quote
+from penstock.links.postgres.types import without_modifier
 from penstock.ports import StreamInfo
 from penstock.sinks.postgres.fitting import CHANGE, fits, put_aside, readable
 from penstock.sinks.postgres.merging import Rules
@@ -134,7 +134,7 @@ class Checks:
         if self.may_create is None:
             yield self._refused(
                 f"there is no schema {schema} for the table {self.table}",
-                f"create it: CREATE SCHEMA {plain(schema)}; or name another with `schema` of the sink or `into` of "
+                f"create it: CREATE SCHEMA {quote(schema)}; or name another with `schema` of the sink or `into` of "
                 "the stream",
             )
         elif not self.options.create:
@@ -142,7 +142,7 @@ class Checks:
         elif not self.may_create:
             yield self._refused(
                 f"there is no table {self.table}, and the role {self.role} may not create it",
-                f"run as the schema's owner: GRANT USAGE, CREATE ON SCHEMA {plain(schema)} TO {plain(self.role)};",
+                f"run as the schema's owner: GRANT USAGE, CREATE ON SCHEMA {quote(schema)} TO {quote(self.role)};",
             )
 
     @property
@@ -228,7 +228,7 @@ class Checks:
         grants = self._grants(target)
         if grants:
             lacks = " and ".join(f"{', '.join(rights)} on {what}" for rights, what, _ in grants)
-            run = " ".join(f"GRANT {', '.join(rights)} ON {at} TO {plain(self.role)};" for rights, _, at in grants)
+            run = " ".join(f"GRANT {', '.join(rights)} ON {at} TO {quote(self.role)};" for rights, _, at in grants)
             yield self._refused(f"the role {self.role} may not write: it lacks {lacks}", f"run as the owner: {run}")
         if not self.options.triggers and not (target.owned and target.owns_below):
             below = "" if not target.owned else ", and of its partitions,"
@@ -242,8 +242,8 @@ class Checks:
         if self.rules.key and known and not target.unique_by(self.rules.key):
             yield self._refused(
                 f"{self.table} has no unique index on the key ({', '.join(self.rules.key)})",
-                f"create one: CREATE UNIQUE INDEX ON {plain(self.table.schema)}.{plain(self.table.name)} "
-                f"({', '.join(map(plain, self.rules.key))}); or set `mode: append`",
+                f"create one: CREATE UNIQUE INDEX ON {self.table.quoted} "
+                f"({', '.join(map(quote, self.rules.key))}); or set `mode: append`",
             )
 
     def _grants(self, target: Target) -> list[tuple[list[str], str, str]]:
@@ -257,7 +257,7 @@ class Checks:
             ("DELETE", bool(deletes), target.may_delete),
         ]
         lacking = [right for right, is_needed, given in needed if is_needed and not given]
-        schema, table = plain(self.table.schema), plain(self.table.name)
+        schema, table = quote(self.table.schema), quote(self.table.name)
         found = [] if target.may_use_schema else [(["USAGE"], f"schema {self.table.schema}", f"SCHEMA {schema}")]
         return [*found, (lacking, str(self.table), f"{schema}.{table}")] if lacking else found
 
@@ -287,7 +287,7 @@ class Checks:
                     f"column {name} is {words} and would not be exact in {self.table}, where it is {column.type}",
                     "cast it with `shape` on the stream, or change the column's type",
                 )
-            elif name == self.rules.newer_than and column.free in TEXTS and bare(words) not in TEXTS:
+            elif name == self.rules.newer_than and column.free in TEXTS and without_modifier(words) not in TEXTS:
                 yield self._refused(
                     f"`newer_than` compares by column {name}, which is {column.type} in {self.table} and {words} at "
                     "the source: as text, 9 is newer than 10",
@@ -306,11 +306,11 @@ class Checks:
         if not self.wider or (self.options.create and target.owned):
             return
         why = "only its owner may widen it" if self.options.create else "`create: false` leaves it as it is"
-        at = f"{plain(self.table.schema)}.{plain(self.table.name)}"
+        at = self.table.quoted
         for name, type_ in self.wider:
             yield self._refused(
                 f"column {name} became {type_} at the source, and is narrower in {self.table}: {why}",
-                f"run as its owner: ALTER TABLE {at} ALTER COLUMN {plain(name)} TYPE {type_};",
+                f"run as its owner: ALTER TABLE {at} ALTER COLUMN {quote(name)} TYPE {type_};",
             )
 
     def _lacking(self, target: Target, name: str) -> Iterator[StreamRefused]:

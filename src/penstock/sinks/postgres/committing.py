@@ -9,7 +9,7 @@ from random import SystemRandom
 import psycopg
 
 from penstock.core.outcome import Outcome
-from penstock.links.postgres.writing import Writing
+from penstock.links.postgres.write_connection import WriteConnection
 from penstock.ports import Probe
 from penstock.sinks.postgres.failures import RETRIED, bad_row, too_many
 from penstock.sinks.postgres.filling import Unfit
@@ -28,7 +28,7 @@ PAUSE = 0.1
 class Committing:
     """One commit of one slice."""
 
-    writing: Writing
+    writing: WriteConnection
     landing: Landing
     #: bad rows are put aside, and the others go on
     quarantines: bool

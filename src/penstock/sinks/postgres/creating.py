@@ -16,8 +16,8 @@ from psycopg import sql
 
 from penstock.core.content import Column, Content
 from penstock.core.types import Type
-from penstock.links.postgres.literals import TableName, identifiers, statement
-from penstock.links.postgres.types import bare, known, postgres_type, read_as
+from penstock.links.postgres.literals import TableName, join_identifiers, load_statement
+from penstock.links.postgres.types import form_for, is_known_type, postgres_type, without_modifier
 from penstock.sinks.postgres.fitting import CHANGE, UNREADABLE
 from penstock.sinks.postgres.ledger import ROOM
 from penstock.sinks.postgres.target import Target
@@ -99,7 +99,7 @@ class Making:
         for column in columns:
             said, name = column.origin, column.name
             # Another system's own word for the same type says nothing.
-            if said and (column.base or known(said)) and said != types[name]:
+            if said and (column.base or is_known_type(said)) and said != types[name]:
                 at = sql.Identifier(self.table.schema, self.table.name, name)
                 yield _comment("COLUMN", at, f"{said} at the source")
 
@@ -111,10 +111,10 @@ class Making:
 
 def types_of(connection: psycopg.Connection[Any], columns: Sequence[Column]) -> dict[str, str]:
     """The type of each new column: the source's own if it is here, else one that holds its type."""
-    asked = [column.origin for column in columns if column.base and column.origin and not known(column.origin)]
+    asked = [column.origin for column in columns if column.base and column.origin and not is_known_type(column.origin)]
     here: dict[str, str] = {}
     if asked:
-        query = statement(ROOM, "types").format(types=sql.Literal(asked))
+        query = load_statement(ROOM, "types").format(types=sql.Literal(asked))
         here = dict(connection.execute(query).fetchall())
     return {column.name: _type(column, here) for column in columns}
 
@@ -134,18 +134,20 @@ def _type(column: Column, here: Mapping[str, str]) -> str:
 
 
 def _writable(type_: str) -> bool:
-    return bare(type_).removesuffix("[]") not in _NAMING | UNREADABLE
+    return without_modifier(type_).removesuffix("[]") not in _NAMING | UNREADABLE
 
 
 def _built_in(type_: str) -> bool:
     # An array in a domain in an array is no array of arrays, and the kinds of other types are no types.
-    return known(type_) and bool(_MODIFIED.fullmatch(type_)) and not type_.endswith("[][]") and type_ not in _KINDS
+    return (
+        is_known_type(type_) and bool(_MODIFIED.fullmatch(type_)) and not type_.endswith("[][]") and type_ not in _KINDS
+    )
 
 
 def _becomes(origin: str, type_: Type) -> bool:
     """Whether a source that says a type of Postgres' means what Postgres means by it."""
     try:
-        read_as(origin, type_)
+        form_for(origin, type_)
     except ValueError:
         return False
     return True
@@ -154,7 +156,7 @@ def _becomes(origin: str, type_: Type) -> bool:
 def _create(name: TableName, columns: Sequence[tuple[str, str]], key: Sequence[str]) -> sql.Composed:
     parts = [_column(*column) for column in columns]
     if key:
-        parts.append(sql.SQL("PRIMARY KEY ({})").format(identifiers(key)))
+        parts.append(sql.SQL("PRIMARY KEY ({})").format(join_identifiers(key)))
     return sql.SQL("CREATE TABLE {} ({})").format(name.sql, sql.SQL(", ").join(parts))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from penstock.errors import PenstockError, StreamFailed, StreamRefused
-from penstock.links.postgres.failures import is_of_the_connection, lost, reason, refused_by_driver
+from penstock.links.postgres.failures import connection_lost, driver_error, first_line, is_connection_error
 from penstock.sinks.postgres.filling import Unfit
 from penstock.sinks.postgres.reasons import is_of_a_row, reason_of
 
@@ -32,10 +32,10 @@ RETRIED = ("40001", "40P01")
 def failed(error: psycopg.Error, *, where: str, table: str, pipeline: str, stream: str) -> PenstockError:
     """A statement failed."""
     state = error.sqlstate or ""
-    if is_of_the_connection(error):
-        return lost(where, str(error)).at(pipeline=pipeline, stream=stream)
+    if is_connection_error(error):
+        return connection_lost(where, str(error)).at(pipeline=pipeline, stream=stream)
     if not state:
-        return refused_by_driver(table, str(error), stream=stream).at(pipeline=pipeline)
+        return driver_error(table, str(error), stream=stream).at(pipeline=pipeline)
     if is_of_a_row(error):
         return bad_row(error, None, table=table, pipeline=pipeline, stream=stream)
     what, step, refused = _said(error, state, table)
@@ -83,7 +83,7 @@ def too_many(bad: Bad, most: int, *, table: str, pipeline: str, stream: str) -> 
 
 def _said(error: psycopg.Error, state: str, table: str) -> tuple[str, str, bool]:
     if state == "42501":
-        return f"{table} cannot be written: {reason(str(error))}", "grant what is missing, then run again", True
+        return f"{table} cannot be written: {first_line(str(error))}", "grant what is missing, then run again", True
     if state == "25006":
         return (
             f"{table} cannot be written: the server, or the role, only reads",
@@ -107,14 +107,18 @@ def _said(error: psycopg.Error, state: str, table: str) -> tuple[str, str, bool]
         return f"{table} cannot be written: {full}", "make room on the server, then run again", False
     if state in RETRIED:
         return f"{table}: others write the same rows at the same time", "run again", False
-    return f"{table} cannot be written: {reason(str(error))}", "correct what the server names, then run again", False
+    return (
+        f"{table} cannot be written: {first_line(str(error))}",
+        "correct what the server names, then run again",
+        False,
+    )
 
 
 def broken_off(said: str, writer: PostgresWriter, *, connection: bool) -> PenstockError:
     """A COPY into the table of an attempt broke off; `connection`: the driver says that the connection did."""
-    words = reason(said)
+    words = first_line(said)
     if connection and "ERROR:" not in said:
-        return lost(writer.target.where, said).at(pipeline=writer.pipeline, stream=writer.stream)
+        return connection_lost(writer.target.where, said).at(pipeline=writer.pipeline, stream=writer.stream)
     if _NUL in words:
         column = _COLUMN.search(said)
         where = f"column {column[1]}" if column else "a column"

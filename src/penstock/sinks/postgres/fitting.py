@@ -16,7 +16,7 @@ from psycopg import sql
 from penstock.core.content import Content
 from penstock.core.types import Decimal
 from penstock.core.widening import widens
-from penstock.links.postgres.types import number, postgres_type
+from penstock.links.postgres.types import number_type, postgres_type
 from penstock.sinks.postgres.target import Target, TargetColumn
 
 #: the column that says what a row is: an upsert or a delete
@@ -132,7 +132,7 @@ def _fits(sent_as: str, holds: str) -> bool:
 
 
 def _holds_decimal(sent_as: str, holds: str) -> bool:
-    given, wanted = number(sent_as), number(holds)
+    given, wanted = number_type(sent_as), number_type(holds)
     if not isinstance(given, Decimal) or not isinstance(wanted, Decimal):
         return False
     return given == wanted or widens(given, wanted)

@@ -14,7 +14,7 @@ from penstock.core.drift import absent
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Receipt, Slice
 from penstock.errors import CommitUnclear, ConnectionFailed, SliceRefused, StreamFailed, StreamRefused
-from penstock.links.postgres.literals import TableName, written
+from penstock.links.postgres.literals import TableName, to_text
 from penstock.ports import Probe
 from penstock.sinks.postgres.binding import Named
 from penstock.sinks.postgres.checks import (
@@ -73,7 +73,7 @@ class Landing:
         entry = self.ledger.whole(connection, self.slice.stream, self.named)
         if entry is None:
             self._must_not_read_itself(connection)
-        others = self.ledger.others(connection, self.slice.stream, written(self.table.sql)) if self.anew else ()
+        others = self.ledger.others(connection, self.slice.stream, to_text(self.table.sql)) if self.anew else ()
         if others:
             raise self._not_taken(owned_by_another(self.table, others), ANOTHERS)
         if not self.create:
@@ -112,7 +112,7 @@ class Landing:
                 moved = self.ledger.move(
                     connection,
                     self.slice,
-                    target=written(self.table.sql),
+                    target=to_text(self.table.sql),
                     rows=rows,
                     bytes_=sum(receipt.bytes for receipt in self.receipts),
                 )
@@ -129,7 +129,7 @@ class Landing:
         # A refresh also deletes what did not come in.
         if outcome.rows - (outcome.deleted if self.anew else 0) != rows:
             raise self._refused(f"{rows} rows came in, and {outcome.rows} are accounted for")
-        self.ledger.note(connection, self.slice, self.attempt, outcome, target=written(self.table.sql))
+        self.ledger.note(connection, self.slice, self.attempt, outcome, target=to_text(self.table.sql))
         drop(connection, self.staging.sql)
         return outcome
 

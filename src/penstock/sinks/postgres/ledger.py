@@ -16,7 +16,7 @@ from penstock.core.marks import Mark
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Slice
 from penstock.errors import StreamRefused, StreamStopped
-from penstock.links.postgres.literals import TableName, statement, written
+from penstock.links.postgres.literals import TableName, load_statement, to_text
 from penstock.sinks.postgres.binding import Binding, Named
 
 ROOM = "penstock.sinks.postgres"
@@ -66,7 +66,7 @@ class Ledger:
 
     def is_there(self, connection: psycopg.Connection[Any]) -> bool:
         """Whether all of it has been made."""
-        newest = sql.Literal(f"{written(sql.Identifier(self.schema))}.quarantine")
+        newest = sql.Literal(f"{to_text(sql.Identifier(self.schema))}.quarantine")
         found = connection.execute(sql.SQL("SELECT to_regclass({}) IS NOT NULL").format(newest)).fetchone()
         return bool(found and found[0])
 
@@ -162,8 +162,8 @@ class Ledger:
 
     def busy(self, connection: psycopg.Connection[Any]) -> str:
         """Who else is at the ledger, for people; empty if that cannot be told."""
-        ledger = sql.Literal(written(sql.Identifier(self.schema, "ledger")))
-        found = connection.execute(statement(ROOM, "busy").format(ledger=ledger)).fetchall()
+        ledger = sql.Literal(to_text(sql.Identifier(self.schema, "ledger")))
+        found = connection.execute(load_statement(ROOM, "busy").format(ledger=ledger)).fetchall()
         if len(found) != 1:
             return ""
         pid, state, seconds = found[0]
@@ -195,7 +195,7 @@ class Ledger:
         return sorted((number for (number,) in gone), reverse=True)
 
     def _said(self, name: str, **more: sql.Composable) -> sql.Composed:
-        return statement(ROOM, name).format(schema=sql.Identifier(self.schema), **more)
+        return load_statement(ROOM, name).format(schema=sql.Identifier(self.schema), **more)
 
     def _entry(self, stream: str, row: tuple[Any, ...]) -> Entry:
         (

@@ -16,7 +16,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.core.outcome import Outcome
-from penstock.links.postgres.literals import identifiers, statement
+from penstock.links.postgres.literals import join_identifiers, load_statement
 from penstock.sinks.postgres.fitting import CHANGE, Fitted
 from penstock.sinks.postgres.ledger import ROOM
 from penstock.sinks.postgres.staging import PLACE, Staging
@@ -123,7 +123,7 @@ class Merge:
             query = sql.SQL(
                 "SELECT coalesce(sum(n - 1), 0)::bigint FROM "
                 "(SELECT count(*) AS n FROM {} y GROUP BY {} HAVING count(*) > 1) z"
-            ).format(self.rows(), identifiers(self.rules.key))
+            ).format(self.rows(), join_identifiers(self.rules.key))
         row = connection.execute(query).fetchone()
         return int(row[0]) if row else 0
 
@@ -228,7 +228,7 @@ class Merge:
                 self.ours.update(xid for (xid,) in connection.execute(_OURS).fetchall())
         except psycopg.errors.UniqueViolation:
             # Another session has inserted one of the keys meanwhile; if it is another index, that fails once more.
-            query += sql.SQL(" ON CONFLICT ({}) DO NOTHING").format(identifiers(self.rules.key))
+            query += sql.SQL(" ON CONFLICT ({}) DO NOTHING").format(join_identifiers(self.rules.key))
             created = connection.execute(query).rowcount
         return created
 
@@ -273,7 +273,7 @@ class Merge:
     def _skipped(self, connection: psycopg.Connection[Any], relation: sql.Composed) -> tuple[Outcome, int]:
         """What became of rows that were not written, and how many should have been: they were changed meanwhile."""
         delete = sql.SQL("s.{} = 'delete'").format(sql.Identifier(CHANGE)) if self.changes else sql.SQL("false")
-        query = statement(ROOM, "skipped").format(
+        query = load_statement(ROOM, "skipped").format(
             relation=relation,
             target=self.target.name.sql,
             same=self._same_key,
@@ -335,7 +335,7 @@ class Merge:
 
     @property
     def _names(self) -> sql.Composed:
-        return identifiers(column.name for column in self.columns)
+        return join_identifiers(column.name for column in self.columns)
 
     def _listed(self, row: str) -> sql.Composed:
         return sql.SQL(", ").join(sql.Identifier(row, column.name) for column in self.columns)

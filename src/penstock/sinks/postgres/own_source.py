@@ -13,8 +13,15 @@ import psycopg
 from psycopg import sql
 
 from penstock.core.content import Content
-from penstock.links.postgres.greeting import WITHHELD, Identity, Server, Tells, answered, who
-from penstock.links.postgres.literals import TableName, statement, written
+from penstock.links.postgres.literals import TableName, load_statement, to_text
+from penstock.links.postgres.transactions import (
+    REFUSAL_STATES,
+    Identity,
+    ServerState,
+    VisibleFacts,
+    read_server_state,
+    server_query,
+)
 from penstock.sinks.postgres.ledger import ROOM
 
 #: what to do if a stream would be written into its own source
@@ -39,14 +46,14 @@ def reads_itself(connection: psycopg.Connection[Any], content: Content, oid: str
     if not _same_database(_server(connection), identity):
         return False
     source = TableName.read(str(identity["table"]), "")
-    query = statement(ROOM, "overlap").format(
-        source=sql.Literal(written(source.sql)), oid=sql.Literal(oid), views=sql.Literal(whole)
+    query = load_statement(ROOM, "overlap").format(
+        source=sql.Literal(to_text(source.sql)), oid=sql.Literal(oid), views=sql.Literal(whole)
     )
     row = connection.execute(query).fetchone()
     return bool(row and row[0])
 
 
-def _same_database(here: Server, identity: Mapping[str, Any]) -> bool:
+def _same_database(here: ServerState, identity: Mapping[str, Any]) -> bool:
     there = Identity(identity.get("system"), identity["oid"], str(identity.get("database")))
     timeline = identity.get("timeline")
     # A copy of the server that went its own way has the same identifier, and another timeline.
@@ -54,13 +61,17 @@ def _same_database(here: Server, identity: Mapping[str, Any]) -> bool:
     return here.identity.same(there) and not apart
 
 
-def _server(connection: psycopg.Connection[Any]) -> Server:
+def _server(connection: psycopg.Connection[Any]) -> ServerState:
     """Who answers; a role that may not know everything learns less."""
-    for tells in (Tells(), Tells(timeline=False, lsn=False), Tells(system=False, timeline=False, lsn=False)):
+    for tells in (
+        VisibleFacts(),
+        VisibleFacts(timeline=False, lsn=False),
+        VisibleFacts(system=False, timeline=False, lsn=False),
+    ):
         try:
             with connection.transaction():
-                return answered(connection.execute(who(tells)).fetchone())
+                return read_server_state(connection.execute(server_query(tells)).fetchone())
         except psycopg.Error as error:
-            if error.sqlstate not in WITHHELD:
+            if error.sqlstate not in REFUSAL_STATES:
                 raise
     raise AssertionError("the last question asks for nothing that can be withheld")

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.core.slices import Slice
-from penstock.links.postgres.literals import TableName, escaped, statement, written
+from penstock.links.postgres.literals import TableName, escape_percents, load_statement, to_text
 from penstock.ports import Quarantined
 from penstock.sinks.postgres.ledger import NOT_THERE, ROOM
 from penstock.sinks.postgres.sifting import Bad
@@ -40,14 +40,17 @@ class Quarantine:
     ) -> None:
         """Rows of a slice, as they were put aside."""
         members = sql.SQL(", ").join(sql.Identifier("x", name) for name, _ in columns)
-        query = statement(ROOM, "quarantined").format(
-            schema=sql.Identifier(self.schema), aside=staging.sql, place=sql.Identifier(PLACE), members=escaped(members)
+        query = load_statement(ROOM, "quarantined").format(
+            schema=sql.Identifier(self.schema),
+            aside=staging.sql,
+            place=sql.Identifier(PLACE),
+            members=escape_percents(members),
         )
         values = {
             "pipeline": self.pipeline,
             "stream": slice_.stream,
             "number": slice_.number,
-            "target": written(table.sql),
+            "target": to_text(table.sql),
             "names": list(names),
             "columns": json.dumps(columns),
             "places": [row.place for row in bad],

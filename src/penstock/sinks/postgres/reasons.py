@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import psycopg
 
-from penstock.links.postgres.failures import reason
+from penstock.links.postgres.failures import first_line
 from penstock.sinks.postgres.filling import Unfit
 
 #: classes and codes of SQLSTATE that mean the row: data, integrity, a view's check, a trigger's own, an index' limit
@@ -56,4 +56,4 @@ def reason_of(error: psycopg.Error | Unfit, column: str | None = None) -> str:
         return f"{at}a value cannot be read as {type_[1] if type_ else 'the type of its column'}"
     if state == "54000":
         return f"{at}a value is too long for an index"
-    return reason(str(error))
+    return first_line(str(error))

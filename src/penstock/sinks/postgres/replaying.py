@@ -12,7 +12,7 @@ from psycopg import sql
 
 from penstock.core.outcome import Outcome
 from penstock.errors import StreamRefused
-from penstock.links.postgres.literals import TableName, escaped, identifiers
+from penstock.links.postgres.literals import TableName, escape_percents, join_identifiers
 from penstock.sinks.postgres.filling import Filling
 from penstock.sinks.postgres.fitting import CHANGE, fitted, lacking
 from penstock.sinks.postgres.merging import Merge, Rules
@@ -106,9 +106,9 @@ class Replaying:
             "CROSS JOIN LATERAL json_populate_record(NULL::{aside}, q.row) r WHERE q.id = ANY (%s)"
         ).format(
             aside=staging.sql,
-            names=escaped(identifiers(named)),
+            names=escape_percents(join_identifiers(named)),
             place=sql.Identifier(PLACE),
-            members=escaped(sql.SQL(", ").join(sql.Identifier("r", name) for name in named)),
+            members=escape_percents(sql.SQL(", ").join(sql.Identifier("r", name) for name in named)),
             quarantine=self.quarantine.table,
         )
         self.connection.execute(query, [list(ids)])

@@ -8,22 +8,22 @@ import psycopg
 from psycopg import sql
 
 from penstock.errors import InputError
-from penstock.links.postgres.literals import plain, statement
+from penstock.links.postgres.literals import load_statement, quote
 from penstock.sinks.postgres.ledger import ROOM
 
 
 def must_be_allowed(connection: psycopg.Connection[Any], schema: str, *, pipeline: str) -> None:
     """InputError if the role lacks a right on the schema of the ledger and of staged rows."""
-    row = connection.execute(statement(ROOM, "rights").format(schema=sql.Literal(schema))).fetchone()
+    row = connection.execute(load_statement(ROOM, "rights").format(schema=sql.Literal(schema))).fetchone()
     assert row
     role, database, may_make, there, may_use, may_create, lacking = row
-    to, at = plain(role), plain(schema)
+    to, at = quote(role), quote(schema)
     if not there:
         if not may_make:
             raise InputError(
                 f"the role {role} may not create the schema {schema} in database {database}, where the sink keeps its "
                 "ledger and stages rows",
-                next_step=f"run as the database's owner: GRANT CREATE ON DATABASE {plain(database)} TO {to};",
+                next_step=f"run as the database's owner: GRANT CREATE ON DATABASE {quote(database)} TO {to};",
                 pipeline=pipeline,
             )
         return

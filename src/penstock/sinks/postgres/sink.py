@@ -14,10 +14,10 @@ from penstock.core.marks import Position
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Receipt, Slice
 from penstock.errors import CommitUnclear, InputError, PenstockError
-from penstock.links.postgres.failures import is_of_the_connection
-from penstock.links.postgres.literals import TableName, written
-from penstock.links.postgres.targets import target as target_of
-from penstock.links.postgres.writing import Writing
+from penstock.links.postgres.failures import is_connection_error
+from penstock.links.postgres.literals import TableName, to_text
+from penstock.links.postgres.targets import connection_target
+from penstock.links.postgres.write_connection import WriteConnection
 from penstock.ports import Context, Held, Quarantined, Remark, StreamInfo, Writer
 from penstock.sinks.postgres import staging
 from penstock.sinks.postgres.archive import archive
@@ -58,9 +58,11 @@ class PostgresSink:
     # ------------------------------------------------------------ names and options
 
     @cached_property
-    def writing(self) -> Writing:
-        where = target_of(self.options, self.context, self.options.url, key="url", side="sink")
-        return Writing(where, statement_timeout=self.options.statement_timeout, lock_timeout=self.options.lock_timeout)
+    def writing(self) -> WriteConnection:
+        where = connection_target(self.options, self.context, self.options.url, key="url", side="sink")
+        return WriteConnection(
+            where, statement_timeout=self.options.statement_timeout, lock_timeout=self.options.lock_timeout
+        )
 
     def stream_options(self, stream: str) -> StreamOptions:
         return self.streams.get(stream) or StreamOptions()
@@ -127,7 +129,7 @@ class PostgresSink:
             may_create = may_create_in(connection, table.schema) if found is None else True
             known = self.ledger.is_there(connection)
             entry = self.ledger.whole(connection, stream.name, self.named(stream.name)) if known else None
-            others = self.ledger.others(connection, stream.name, written(table.sql)) if known else ()
+            others = self.ledger.others(connection, stream.name, to_text(table.sql)) if known else ()
             before = Content.parse(entry.slice.content) if entry else None
             making = Making(self.pipeline, stream.name, table, content, before, self.rules(stream).key)
             wider = making.wider(connection, found) if found else []
@@ -171,7 +173,7 @@ class PostgresSink:
         table = self.table(stream.name)
         with self._asking(str(table), stream.name), self.writing.transaction(read_only=True) as connection:
             known = self.ledger.is_there(connection)
-            others = self.ledger.others(connection, stream.name, written(table.sql)) if known else ()
+            others = self.ledger.others(connection, stream.name, to_text(table.sql)) if known else ()
             if known and self.ledger.read(connection, stream.name) is not None:
                 return beside(table, stream, self.rules(stream), others, holds=False)
             found = describe(connection, table)
@@ -228,7 +230,7 @@ class PostgresSink:
             raise self._uncommitted(error, slice_, table) from error
 
     def _uncommitted(self, error: psycopg.Error, slice_: Slice, table: TableName) -> Exception:
-        if self.writing.lost or is_of_the_connection(error):
+        if self.writing.lost or is_connection_error(error):
             # The server may have committed, and its answer was lost.
             return CommitUnclear(
                 f"slice {slice_.number}: the connection was lost while it was committed",

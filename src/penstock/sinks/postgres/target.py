@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from penstock.links.postgres.literals import TableName, statement
+from penstock.links.postgres.literals import TableName, load_statement
 from penstock.sinks.postgres.ledger import ROOM
 
 
@@ -75,7 +75,7 @@ class Target:
 
 def describe(connection: psycopg.Connection[Any], name: TableName) -> Target | None:
     """One table; None if there is none of that name."""
-    query = statement(ROOM, "target").format(schema=sql.Literal(name.schema), name=sql.Literal(name.name))
+    query = load_statement(ROOM, "target").format(schema=sql.Literal(name.schema), name=sql.Literal(name.name))
     row = connection.execute(query).fetchone()
     if row is None:
         return None
@@ -102,7 +102,7 @@ def may_create_in(connection: psycopg.Connection[Any], schema: str) -> bool | No
 
 def references(connection: psycopg.Connection[Any], tables: Sequence[TableName]) -> list[tuple[TableName, TableName]]:
     """Which of the tables refer to which others of them."""
-    query = statement(ROOM, "references").format(
+    query = load_statement(ROOM, "references").format(
         schemas=sql.Literal([table.schema for table in tables]), names=sql.Literal([table.name for table in tables])
     )
     found = connection.execute(query).fetchall()

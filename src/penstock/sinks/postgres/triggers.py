@@ -14,7 +14,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.errors import StreamFailed
-from penstock.links.postgres.literals import statement
+from penstock.links.postgres.literals import load_statement
 from penstock.sinks.postgres.ledger import ROOM
 from penstock.sinks.postgres.target import Target
 
@@ -28,7 +28,7 @@ def still(connection: psycopg.Connection[Any], target: Target, *, on: bool) -> I
     if on:
         yield
         return
-    found = connection.execute(statement(ROOM, "triggers").format(oid=sql.Literal(int(target.oid)))).fetchall()
+    found = connection.execute(load_statement(ROOM, "triggers").format(oid=sql.Literal(int(target.oid)))).fetchall()
     for schema, table, name, _ in found:
         connection.execute(_switched(schema, table, "DISABLE", name))
     yield
@@ -41,7 +41,9 @@ def still(connection: psycopg.Connection[Any], target: Target, *, on: bool) -> I
 
 def keeps_out(connection: psycopg.Connection[Any], target: Target, missing: int, rows: int) -> StreamFailed | None:
     """Say that a trigger has kept rows out, where rows were not written and a trigger can be the reason."""
-    found = connection.execute(statement(ROOM, "before_triggers").format(oid=sql.Literal(int(target.oid)))).fetchall()
+    found = connection.execute(
+        load_statement(ROOM, "before_triggers").format(oid=sql.Literal(int(target.oid)))
+    ).fetchall()
     if not found:
         return None
     named = ", ".join(f"{name} (BEFORE {events})" for name, events in found)
@@ -55,7 +57,7 @@ def keeps_out(connection: psycopg.Connection[Any], target: Target, missing: int,
 
 def keepers(connection: psycopg.Connection[Any], target: Target) -> list[str]:
     """The triggers that run now and can keep a row from being deleted."""
-    query = statement(ROOM, "before_triggers").format(oid=sql.Literal(int(target.oid)))
+    query = load_statement(ROOM, "before_triggers").format(oid=sql.Literal(int(target.oid)))
     return [name for name, events in connection.execute(query).fetchall() if "DELETE" in events]
 
 

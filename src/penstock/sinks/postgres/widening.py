@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from penstock.core import widening as types
 from penstock.core.types import INTEGERS, Decimal
-from penstock.links.postgres.types import number
+from penstock.links.postgres.types import number_type
 
 #: types whose modifier is a length, or digits of a second
 _LIMITED = frozenset(
@@ -25,7 +25,7 @@ def widens(was: str, now: str) -> bool:
         return False
     if was.endswith("[]") and now.endswith("[]"):
         return widens(was[:-2], now[:-2])
-    before, after = number(was), number(now)
+    before, after = number_type(was), number_type(now)
     if before is not None and after is not None:
         return types.widens(before, after)
     if now == "numeric":

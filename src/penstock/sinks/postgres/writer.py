@@ -31,7 +31,7 @@ class PostgresWriter:
         import pyarrow as pa
 
         from penstock.links.postgres import arrow
-        from penstock.links.postgres.failures import unreachable
+        from penstock.links.postgres.failures import connect_error
         from penstock.sinks.postgres.failures import broken_off
 
         # Another try at this part, even one that still runs, has another number.
@@ -40,7 +40,7 @@ class PostgresWriter:
         try:
             connection = arrow.connect(self.target.conninfo)
         except arrow.Error as error:
-            raise unreachable(self.target.where, str(error), key=self.target.key, again=True).at(
+            raise connect_error(self.target.where, str(error), key=self.target.key, again=True).at(
                 pipeline=self.pipeline, stream=self.stream
             ) from error
         try:

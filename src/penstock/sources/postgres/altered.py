@@ -13,7 +13,7 @@ from penstock.core.drift import ChangeKind, kind_of_change, successors, types_by
 from penstock.core.slices import Slice
 from penstock.core.types import Plain
 from penstock.errors import StreamRefused
-from penstock.links.postgres.types import Form, form, read_as
+from penstock.links.postgres.types import Form, choose_form, form_for
 from penstock.ports import Reading
 from penstock.shaping.fitting import Fitted
 from penstock.sources.postgres.catalog import Column, Table
@@ -85,7 +85,7 @@ def _read_now(was: core.Column, column: Column, unfit: str) -> core.Column:
     """A column as the table has it, in the slice's type if it can come so."""
     now = replace(was, origin=column.type, base=column.base)
     try:
-        read_as(declared(now), was.type)
+        form_for(declared(now), was.type)
     except ValueError:
         return replace(now, type=_form(now, unfit).type)
     return now
@@ -94,7 +94,7 @@ def _read_now(was: core.Column, column: Column, unfit: str) -> core.Column:
 def _form(column: core.Column, unfit: str) -> Form:
     """How a column travels by itself; arrays that were asked for as text stay so."""
     arrays = "text" if column.type is Plain.STRING else "list"
-    return form(declared(column), arrays=arrays, unfit=unfit)
+    return choose_form(declared(column), arrays=arrays, unfit=unfit)
 
 
 def refused(stream: str, what: str, back: str) -> StreamRefused:

@@ -10,7 +10,7 @@ from psycopg import sql
 
 from penstock.core.names import nearest
 from penstock.links.postgres.connection import Session
-from penstock.links.postgres.literals import TableName, statement
+from penstock.links.postgres.literals import TableName, load_statement
 from penstock.sources.postgres.identity import TableIdentity
 
 ROOM = "penstock.sources.postgres"
@@ -86,7 +86,7 @@ class Found:
 
 def describe(session: Session, name: TableName, key: Iterable[str], *, stream: str) -> Table | None:
     """One table; None if there is none of that name. Only `key` columns are asked for their order."""
-    query = statement(ROOM, "describe").format(
+    query = load_statement(ROOM, "describe").format(
         schema=sql.Literal(name.schema), name=sql.Literal(name.name), key=sql.Literal(list(key))
     )
     rows = session.rows(query, table=str(name), stream=stream)
@@ -116,7 +116,7 @@ def describe(session: Session, name: TableName, key: Iterable[str], *, stream: s
 
 def tables(session: Session, schema: str | None, named: Sequence[TableName]) -> list[Found]:
     """The named tables that exist, and all of a schema if one is given."""
-    query = statement(ROOM, "tables").format(
+    query = load_statement(ROOM, "tables").format(
         schema=sql.Literal(schema),
         schemas=sql.Literal([name.schema for name in named]),
         names=sql.Literal([name.name for name in named]),
@@ -132,7 +132,7 @@ def schemas(session: Session) -> list[str]:
 
 def similar(session: Session, name: TableName) -> TableName | None:
     """The table a misspelt name most likely means: its namesake elsewhere, or the nearest in its schema."""
-    known = [TableName(*row) for row in session.rows(statement(ROOM, "similar"), table="the catalog")]
+    known = [TableName(*row) for row in session.rows(load_statement(ROOM, "similar"), table="the catalog")]
     elsewhere = [other for other in known if other.name == name.name]
     if elsewhere:
         return elsewhere[0]

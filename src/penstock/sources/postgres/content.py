@@ -9,7 +9,7 @@ from typing import Any, Literal
 from penstock.core.content import Column, Content
 from penstock.links.postgres.connection import Identity
 from penstock.links.postgres.literals import TableName
-from penstock.links.postgres.types import Form, read_as
+from penstock.links.postgres.types import Form, form_for
 
 Mode = Literal["keyset", "refresh"]
 
@@ -23,7 +23,7 @@ def declared(column: Column) -> str:
 
 def form_of(column: Column) -> Form:
     """How a column that is read travels."""
-    return read_as(declared(column), column.type)
+    return form_for(declared(column), column.type)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from penstock.core.marks import Mark, Position
 from penstock.core.ranges import Key
 from penstock.errors import StreamRefused
 from penstock.links.postgres.connection import Session
-from penstock.links.postgres.literals import row, typed
-from penstock.links.postgres.types import bare
+from penstock.links.postgres.literals import row_of, typed_literal
+from penstock.links.postgres.types import without_modifier
 from penstock.sources.postgres.content import KeyColumn, TableContent, names
 from penstock.sources.postgres.identity import TableIdentity
 
@@ -240,7 +240,7 @@ def _fits(session: Session, stream: str, mark: KeysetMark, now: TableContent, re
             )
     if mark.key is None:
         return
-    wrong = session.check(sql.SQL("SELECT {}").format(row(bound(now.key, mark.key))))
+    wrong = session.check(sql.SQL("SELECT {}").format(row_of(bound(now.key, mark.key))))
     if wrong:
         raise StreamRefused(
             f"the stored mark does not fit {now.table}: {wrong}",
@@ -251,12 +251,12 @@ def _fits(session: Session, stream: str, mark: KeysetMark, now: TableContent, re
 
 def alike(old: str, new: str) -> bool:
     """Whether a key of one type can be compared with a column of another without a difference."""
-    return old == new or any({bare(old), bare(new)} <= family for family in _ALIKE)
+    return old == new or any({without_modifier(old), without_modifier(new)} <= family for family in _ALIKE)
 
 
 def bound(columns: Sequence[KeyColumn], key: Key) -> list[sql.Composed]:
     """A key's texts as typed literals."""
-    return [typed(text, column.type) for column, text in zip(columns, key, strict=True)]
+    return [typed_literal(text, column.type) for column, text in zip(columns, key, strict=True)]
 
 
 def _way(mark: Ours) -> str:

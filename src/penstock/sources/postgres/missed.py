@@ -9,7 +9,7 @@ from psycopg import sql
 from penstock.core.marks import Mark
 from penstock.core.ranges import Key
 from penstock.links.postgres.connection import Session
-from penstock.links.postgres.literals import row, written
+from penstock.links.postgres.literals import row_of, to_text
 from penstock.sources.postgres import marks
 from penstock.sources.postgres.content import TableContent, names
 from penstock.sources.postgres.identity import TableIdentity
@@ -30,7 +30,7 @@ def ties(session: Session, stream: str, content: TableContent, key: Key) -> int 
     value, *rest = marks.bound(content.key, key)
     conditions = [
         sql.SQL("{} = {}").format(cursor, value),
-        sql.SQL("{} <= {}").format(row(tiebreaker), row(rest)),
+        sql.SQL("{} <= {}").format(row_of(tiebreaker), row_of(rest)),
         *filtered(content),
     ]
     query = sql.SQL("SELECT count(*) FROM (SELECT FROM {} AS t WHERE {} LIMIT {}) x").format(
@@ -54,7 +54,7 @@ def warnings(at: Stream, after: Mark, now: TableIdentity) -> Iterator[str]:
             yield (
                 f"{rows} with {cursor} {value} appeared below the mark after it was made (the same {cursor}, a lower "
                 f"{', '.join(names(content.key)[1:])}), and may have been missed; `penstock rewind FILE --stream "
-                f"{stream} --to {written(sql.Literal(value))}` delivers every row from there again"
+                f"{stream} --to {to_text(sql.Literal(value))}` delivers every row from there again"
             )
     if mark.table and mark.table.oid == now.oid and mark.table.file != now.file:
         top = highest(session, stream, content)

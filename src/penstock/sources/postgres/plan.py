@@ -11,10 +11,10 @@ from psycopg import sql
 from penstock.core.documents import Document
 from penstock.core.ranges import Key, Range
 from penstock.errors import StreamRefused
-from penstock.links.postgres.asking import size
+from penstock.links.postgres.column_sql import size_expression
 from penstock.links.postgres.connection import Session
-from penstock.links.postgres.literals import identifiers, row, statement, typed
-from penstock.links.postgres.types import bare
+from penstock.links.postgres.literals import join_identifiers, load_statement, row_of, typed_literal
+from penstock.links.postgres.types import without_modifier
 from penstock.ports import Budget
 from penstock.sources.postgres.catalog import ROOM
 from penstock.sources.postgres.content import KeyColumn, TableContent, form_of
@@ -41,10 +41,10 @@ _ENDLESS = {
 
 def key_range(columns: Sequence[KeyColumn], range_: Range) -> sql.Composed:
     """The rows of a range of table `t`, as row comparisons: the form that can be looked up in an index."""
-    members = row([sql.Identifier("t", column.column) for column in columns])
+    members = row_of([sql.Identifier("t", column.column) for column in columns])
     sides = ((">", range_.after), ("<=", range_.upto))
     comparisons = [
-        sql.SQL("{} {} {}").format(members, sql.SQL(sign), row(bound(columns, key)))
+        sql.SQL("{} {} {}").format(members, sql.SQL(sign), row_of(bound(columns, key)))
         for sign, key in sides
         if key is not None
     ]
@@ -85,7 +85,9 @@ def highest(
     if after is not None:
         conditions.append(key_range(content.key, Range(after, None)))
     if below is not None:
-        conditions.append(sql.SQL("{} < {}").format(cursor, typed(below, bare(content.key[0].type))))
+        conditions.append(
+            sql.SQL("{} < {}").format(cursor, typed_literal(below, without_modifier(content.key[0].type)))
+        )
     query = sql.SQL("SELECT {}, clock_timestamp()::text FROM {} AS t WHERE {} ORDER BY {} LIMIT 1").format(
         sql.SQL(", ").join(sql.SQL("{}::text").format(key) for key in keys),
         content.table.sql,
@@ -96,7 +98,7 @@ def highest(
     if not rows:
         return None
     *key, clock = rows[0]
-    if bare(content.key[0].type) in _ENDLESS.get(key[0], ()):
+    if without_modifier(content.key[0].type) in _ENDLESS.get(key[0], ()):
         raise StreamRefused(
             f"{content.table} has rows whose cursor {content.key[0].column} is {key[0]}: "
             "no row written later would ever come after them",
@@ -184,11 +186,11 @@ def walked(session: Session, stream: str, content: TableContent, whole: Range, w
     """The keys at every step, and how many rows follow the last; one statement, and so one snapshot."""
     aliases = [f"k{number}" for number in range(len(content.key))]
     keys = [sql.Identifier("t", column.column) for column in content.key]
-    query = statement(ROOM, "cuts").format(
+    query = load_statement(ROOM, "cuts").format(
         names=sql.SQL(", ").join(map(sql.Identifier, aliases)),
         key=sql.SQL(", ").join(keys),
-        key_row=row(keys),
-        cut=row([sql.Identifier("cuts", alias) for alias in aliases]),
+        key_row=row_of(keys),
+        cut=row_of([sql.Identifier("cuts", alias) for alias in aliases]),
         table=content.table.sql,
         whole=key_range(content.key, whole),
         below=key_range(content.key, Range(None, whole.upto)),
@@ -206,8 +208,8 @@ def walked(session: Session, stream: str, content: TableContent, whole: Range, w
 def sample(session: Session, stream: str, content: TableContent, whole: Range) -> int | None:
     """Bytes of a row as Arrow, from the first rows of a range; None if it has none."""
     query = sql.SQL("SELECT avg({})::bigint FROM (SELECT {} FROM {} AS t WHERE {} ORDER BY {} LIMIT {}) x").format(
-        sql.SQL(" + ").join(size(column.name, form_of(column)) for column in content.columns),
-        identifiers(column.name for column in content.columns),
+        sql.SQL(" + ").join(size_expression(column.name, form_of(column)) for column in content.columns),
+        join_identifiers(column.name for column in content.columns),
         content.table.sql,
         key_range(content.key, whole),
         sql.SQL(", ").join(sql.Identifier("t", column.column) for column in content.key),

@@ -16,11 +16,11 @@ from penstock.core.documents import parse
 from penstock.core.slices import Part
 from penstock.errors import PenstockError, StreamFailed
 from penstock.links.pipe import nulled
-from penstock.links.postgres.asking import unfit
-from penstock.links.postgres.connection import Server, Target, Tells
-from penstock.links.postgres.failures import altered, broken_off, failed, unreachable
-from penstock.links.postgres.greeting import answered, opening, settings, who
-from penstock.links.postgres.literals import written
+from penstock.links.postgres.column_sql import unfit_condition
+from penstock.links.postgres.connection import ServerState, Target, VisibleFacts
+from penstock.links.postgres.failures import connect_error, copy_error, statement_error, table_changed
+from penstock.links.postgres.literals import to_text
+from penstock.links.postgres.transactions import begin_statement, read_server_state, server_query, transaction_settings
 from penstock.sources.postgres.content import TableContent, declared, form_of
 from penstock.sources.postgres.load.block_ranges import rewritten
 from penstock.sources.postgres.server.servers import Needs
@@ -48,7 +48,7 @@ class PostgresReader:
     #: what the server must have
     needs: Needs
     #: what it can be asked for
-    tells: Tells
+    tells: VisibleFacts
     #: an exported snapshot that every part reads in; None: each part sees what is there now
     snapshot: str | None = None
     statement_timeout: float | None = None
@@ -75,7 +75,7 @@ class PostgresReader:
         with self._cursor(content, where, parse(part.terms).get("settings")) as cursor:
             self._same_file(content, where, part, cursor)
             cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
-            cursor.execute(written(select(content, where)))
+            cursor.execute(to_text(select(content, where)))
             with cursor.fetch_record_batch() as fetched:
                 for batch in self._fetched(content, fetched):
                     for piece in convert.pieces(batch, BATCH_BYTES):
@@ -89,7 +89,7 @@ class PostgresReader:
         # From here on nobody can put another file in its place.
         self._lock(content, where, cursor)
         now = sql.SQL("SELECT pg_catalog.pg_relation_filenode({}::pg_catalog.oid)::pg_catalog.text")
-        cursor.execute(written(now.format(sql.Literal(terms["oid"]))))
+        cursor.execute(to_text(now.format(sql.Literal(terms["oid"]))))
         if cursor.fetchone()[0] != terms["file"]:
             raise rewritten(str(content.table), self.stream).at(pipeline=self.pipeline)
 
@@ -99,7 +99,7 @@ class PostgresReader:
         try:
             yield from batches
         except (OSError, pa.ArrowException) as error:
-            raise broken_off(str(error), where=self.where, table=str(content.table), stream=self.stream).at(
+            raise copy_error(str(error), where=self.where, table=str(content.table), stream=self.stream).at(
                 pipeline=self.pipeline
             ) from error
 
@@ -116,7 +116,7 @@ class PostgresReader:
         try:
             connection = arrow.connect(self.target.conninfo)
         except arrow.Error as error:
-            raise unreachable(self.where, str(error), key=self.target.key).at(
+            raise connect_error(self.where, str(error), key=self.target.key).at(
                 pipeline=self.pipeline, stream=self.stream
             ) from None
         try:
@@ -132,15 +132,15 @@ class PostgresReader:
         self, content: TableContent, where: sql.Composed, planner: Mapping[str, str] | None, cursor: Any
     ) -> None:
         """Set the transaction up, see who answers, and wait until it has what was planned."""
-        chosen = settings(
+        chosen = transaction_settings(
             statement_timeout=self.statement_timeout,
             application_name=self.target.application_name,
             # Should row-level security come to hide rows, the statement fails instead of leaving them out.
             more={"row_security": "on" if content.row_security == "accept" else "off", **(planner or {})},
         )
-        begin, kind = opening(chosen, self.snapshot), ""
+        begin, kind = begin_statement(chosen, self.snapshot), ""
 
-        def ask() -> Server:
+        def ask() -> ServerState:
             nonlocal kind
             cursor.executescript(begin)
             server, kind = self._who(content, cursor, self.tells)
@@ -155,14 +155,14 @@ class PostgresReader:
         if kind not in ("r", "m") and self.snapshot is None:
             self._lock(content, where, cursor)
 
-    def _who(self, content: TableContent, cursor: Any, tells: Tells) -> tuple[Server, str]:
+    def _who(self, content: TableContent, cursor: Any, tells: VisibleFacts) -> tuple[ServerState, str]:
         """Who answers, and what kind of relation the table is there."""
         kind = sql.SQL(
             "(SELECT c.relkind::pg_catalog.text FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass({}))"
-        ).format(sql.Literal(written(content.table.sql)))
-        cursor.execute(written(who(tells, kind)))
+        ).format(sql.Literal(to_text(content.table.sql)))
+        cursor.execute(to_text(server_query(tells, kind)))
         row = cursor.fetchone()
-        return answered(row), row[-1]
+        return read_server_state(row), row[-1]
 
     def _lock(self, content: TableContent, where: sql.Composed, cursor: Any) -> None:
         """Lock the partitions, and the tables of a view, that will be read.
@@ -171,7 +171,7 @@ class PostgresReader:
         partition after it. Whoever holds it then may be rewriting it, and that snapshot would see none of its rows.
         """
         lock = sql.SQL("SELECT FROM {} AS t WHERE {} LIMIT 0").format(content.table.sql, where)
-        cursor.executescript(written(lock))
+        cursor.executescript(to_text(lock))
 
     def _converted(
         self, content: TableContent, where: sql.Composed, convert: Conversion, batch: pa.RecordBatch
@@ -183,7 +183,9 @@ class PostgresReader:
         except Unfit as misfits:
             raise self._does_not_fit(content, where, misfits.columns) from None
         except Changed as change:
-            raise altered(str(content.table), str(change), stream=self.stream).at(pipeline=self.pipeline) from None
+            raise table_changed(str(content.table), str(change), stream=self.stream).at(
+                pipeline=self.pipeline
+            ) from None
 
     def _does_not_fit(self, content: TableContent, where: sql.Composed, seen: Sequence[str]) -> PenstockError:
         found, example = self._misfits(content, where)
@@ -200,22 +202,22 @@ class PostgresReader:
 
     def _misfits(self, content: TableContent, where: sql.Composed) -> tuple[list[str], str]:
         """The columns whose values do not fit, and one such row in words, asked on a connection of its own."""
-        checks = {c.name: check for c in content.columns if (check := unfit(c.name, declared(c), form_of(c)))}
+        checks = {c.name: check for c in content.columns if (check := unfit_condition(c.name, declared(c), form_of(c)))}
         named = sql.SQL(", ").join(sql.SQL("bool_or({})").format(check) for check in checks.values())
         source = sql.SQL("FROM {} AS t WHERE {}").format(content.table.sql, where)
         with self._cursor(content, where) as cursor:
-            cursor.execute(written(sql.SQL("SELECT {} {}").format(named, source)))
+            cursor.execute(to_text(sql.SQL("SELECT {} {}").format(named, source)))
             found = [name for name, unfit_ in zip(checks, cursor.fetchone(), strict=True) if unfit_]
             if not found or not content.key:
                 return found, ""
             key = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(k.column)) for k in content.key)
             one = sql.SQL(" OR ").join(checks[name] for name in found)
-            cursor.execute(written(sql.SQL("SELECT {} {} AND ({}) LIMIT 1").format(key, source, one)))
+            cursor.execute(to_text(sql.SQL("SELECT {} {} AND ({}) LIMIT 1").format(key, source, one)))
             values = cursor.fetchone() or ()
         said = ", ".join(f"{k.column} {value}" for k, value in zip(content.key, values, strict=False))
         return found, f" (one of them: {said})" if said else ""
 
     def _failed(self, content: TableContent, error: Any) -> PenstockError:
-        return failed(error.sqlstate, str(error), where=self.where, table=str(content.table), stream=self.stream).at(
-            pipeline=self.pipeline
-        )
+        return statement_error(
+            error.sqlstate, str(error), where=self.where, table=str(content.table), stream=self.stream
+        ).at(pipeline=self.pipeline)

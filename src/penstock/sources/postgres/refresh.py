@@ -12,9 +12,15 @@ from psycopg import sql
 
 from penstock.core.documents import Document, canonical
 from penstock.core.slices import Part
-from penstock.links.postgres.connection import Server, connected
-from penstock.links.postgres.failures import failed
-from penstock.links.postgres.greeting import BEGIN, answered, setting, settings, who
+from penstock.links.postgres.connection import ServerState, connect
+from penstock.links.postgres.failures import statement_error
+from penstock.links.postgres.transactions import (
+    BEGIN_READ_ONLY,
+    read_server_state,
+    server_query,
+    set_config_calls,
+    transaction_settings,
+)
 from penstock.sources.postgres.catalog import Table
 from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.plan import LEAST_PART_BYTES
@@ -33,22 +39,22 @@ def snapshot(outlet: Outlet, content: TableContent, table: Table, *, stream: str
     planned, and once the table is locked against TRUNCATE and rewriting, which no snapshot survives.
     """
     target = outlet.target
-    with connected(target) as connection:
+    with connect(target) as connection:
         try:
             outlet.needs.met(lambda: _begun(connection, outlet), connection.rollback, where=target.where)
             _lock(connection, content, table)
             name = _one(connection, sql.SQL("SELECT pg_export_snapshot()"))
         except psycopg.Error as error:
-            raise failed(
+            raise statement_error(
                 error.sqlstate, str(error), where=target.where, table=str(content.table), stream=stream
             ) from error
         yield name
 
 
-def _begun(connection: psycopg.Connection[Any], outlet: Outlet) -> Server:
-    connection.execute(BEGIN)
-    chosen = setting(settings(application_name=outlet.target.application_name))
-    return answered(connection.execute(who(outlet.tells, chosen)).fetchone())
+def _begun(connection: psycopg.Connection[Any], outlet: Outlet) -> ServerState:
+    connection.execute(BEGIN_READ_ONLY)
+    chosen = set_config_calls(transaction_settings(application_name=outlet.target.application_name))
+    return read_server_state(connection.execute(server_query(outlet.tells, chosen)).fetchone())
 
 
 def parts(table: Table, plan: Document, *, version: int) -> list[Part]:

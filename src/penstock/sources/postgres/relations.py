@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from penstock.links.postgres.connection import Session
-from penstock.links.postgres.literals import TableName, statement
+from penstock.links.postgres.literals import TableName, load_statement
 from penstock.sources.postgres.catalog import ROOM
 from penstock.sources.postgres.horizon.triggers import Trigger, keeper
 
@@ -61,7 +61,7 @@ class Relation:
 
 def relations(session: Session, schema: str, name: str | None = None) -> Sequence[Relation]:
     """Those of a schema, or the one of that name."""
-    query = statement(ROOM, "relations").format(schema=sql.Literal(schema), name=sql.Literal(name))
+    query = load_statement(ROOM, "relations").format(schema=sql.Literal(schema), name=sql.Literal(name))
     return [_read(schema, row[0]) for row in session.rows(query, table="the catalog")]
 
 

@@ -9,8 +9,8 @@ from psycopg import sql
 from penstock.core.documents import Document
 from penstock.core.ranges import Key, Range
 from penstock.links.postgres.connection import Session
-from penstock.links.postgres.literals import row, statement, written
-from penstock.links.postgres.types import bare
+from penstock.links.postgres.literals import load_statement, row_of, to_text
+from penstock.links.postgres.types import without_modifier
 from penstock.ports import Remaining
 from penstock.sources.postgres.catalog import ROOM, describe
 from penstock.sources.postgres.content import TableContent
@@ -47,14 +47,14 @@ def of_range(session: Session, stream: str, content: TableContent, range_: Range
     if range_.after == range_.upto:
         return Remaining(0, exact=True)
     keys = [sql.Identifier("t", column.column) for column in content.key]
-    query = statement(ROOM, "counted").format(
+    query = load_statement(ROOM, "counted").format(
         table=content.table.sql,
         # Of many rows, as the planner takes it: it walks along the index then, and does not fetch and sort them all.
         whole=key_range(content.key, range_),
         key=sql.SQL(", ").join(keys),
         most=sql.Literal(COUNTED),
         cursor=sql.Literal(content.key[0].column),
-        name=sql.Literal(written(content.table.sql)),
+        name=sql.Literal(to_text(content.table.sql)),
         matched=matched(content),
     )
     [(passed, count, known)] = session.rows(query, table=str(content.table), stream=stream)
@@ -103,14 +103,16 @@ def _by_statistics(session: Session, stream: str, content: TableContent, after: 
     rows = expected(session, stream, content, above)
     if ties:
         members = [sql.Identifier("t", column.column) for column in content.key[1:]]
-        beside = sql.SQL("{} = {} AND {} > {} AND {}").format(cursor, low, row(members), row(ties), matched(content))
+        beside = sql.SQL("{} = {} AND {} > {} AND {}").format(
+            cursor, low, row_of(members), row_of(ties), matched(content)
+        )
         rows += expected(session, stream, content, beside)
     return rows
 
 
 def _by_place(session: Session, stream: str, content: TableContent, after: Key, upto: Key) -> int | None:
     """As if the cursor were spread evenly, for a table that nobody has analyzed; None if it has no numbers."""
-    spelling = NUMBERS.get(bare(content.key[0].type))
+    spelling = NUMBERS.get(without_modifier(content.key[0].type))
     if spelling is None:
         return None
     cursor = sql.Identifier("t", content.key[0].column)

@@ -10,8 +10,8 @@ from psycopg import sql
 from penstock.core.ranges import Key
 from penstock.core.slices import Kind, Slice
 from penstock.errors import StreamRefused
-from penstock.links.postgres.literals import plain, written
-from penstock.links.postgres.types import bare
+from penstock.links.postgres.literals import quote, to_text
+from penstock.links.postgres.types import without_modifier
 from penstock.sources.postgres.altered import refused
 from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.identity import Sequence, TableIdentity
@@ -59,13 +59,13 @@ def _sequence_doubt(was: Sequence | None, reach: Key | None, content: TableConte
     if was and was.last is not None and now.told and (last is None or last < Decimal(was.last)):
         at = "has given no number" if last is None else f"is at {last}"
         return Doubt(f"{of} was set back: it was at {was.last} when the mark was made, and {at} now. {_MISSED}")
-    if last is not None and reach and bare(cursor.type) in _NUMBERS and last < Decimal(reach[0]):
-        column, *table = (sql.SQL(plain(each)) for each in (cursor.column, content.table.schema, content.table.name))
+    if last is not None and reach and without_modifier(cursor.type) in _NUMBERS and last < Decimal(reach[0]):
+        column, *table = (sql.SQL(quote(each)) for each in (cursor.column, content.table.schema, content.table.name))
         highest = sql.SQL("SELECT max({}) FROM {}.{}").format(column, *table)
         return Doubt(
             f"{of} is at {last}, below the highest number that is read ({cursor.column} {reach[0]}): the rows that it "
             "numbers next would never be read",
-            written(sql.SQL("SELECT setval({}, ({}));").format(sql.Literal(now.name), highest)),
+            to_text(sql.SQL("SELECT setval({}, ({}));").format(sql.Literal(now.name), highest)),
         )
     return None
 

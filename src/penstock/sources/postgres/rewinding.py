@@ -10,7 +10,7 @@ from penstock.core.marks import Mark
 from penstock.core.ranges import Key
 from penstock.errors import StreamRefused
 from penstock.links.postgres.connection import Session
-from penstock.links.postgres.literals import row, typed
+from penstock.links.postgres.literals import row_of, typed_literal
 from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.marks import KeysetMark, bound, read
 
@@ -25,7 +25,7 @@ def place(session: Session, stream: str, content: TableContent, at: Mark | None,
     if content.mode != "keyset":
         raise refuse("it has no cursor and is read whole in every run", "run the pipeline: that reads all of it")
     cursor = content.key[0]
-    value = typed(to, cursor.type)
+    value = typed_literal(to, cursor.type)
     wrong = session.check(sql.SQL("SELECT {} IS NULL").format(value))
     if wrong:
         named = f"name a value of {cursor.column}, which is {cursor.type}, as Postgres writes it"
@@ -59,5 +59,5 @@ def _below(session: Session, stream: str, content: TableContent, value: sql.Comp
 
 
 def _comes_after(session: Session, content: TableContent, key: Key, mark: Key) -> bool:
-    query = sql.SQL("SELECT {} > {}").format(row(bound(content.key, key)), row(bound(content.key, mark)))
+    query = sql.SQL("SELECT {} > {}").format(row_of(bound(content.key, key)), row_of(bound(content.key, mark)))
     return bool(session.rows(query, table=str(content.table))[0][0])

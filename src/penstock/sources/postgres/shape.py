@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from penstock.links.postgres.connection import Session
-from penstock.links.postgres.literals import TableName, statement
+from penstock.links.postgres.literals import TableName, load_statement
 from penstock.sources.postgres.catalog import ROOM
 
 BLOCK_BYTES = 8192
@@ -56,7 +56,7 @@ class Shape:
 
 def look(session: Session, name: TableName, *, stream: str, known: Sequence[str] = ()) -> Shape:
     """A table's shape now; one that is not there any more has none of anything."""
-    query = statement(ROOM, "shape").format(
+    query = load_statement(ROOM, "shape").format(
         schema=sql.Literal(name.schema), name=sql.Literal(name.name), known=sql.Literal(list(known))
     )
     rows = session.rows(query, table=str(name), stream=stream)

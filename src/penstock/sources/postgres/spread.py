@@ -17,8 +17,8 @@ from psycopg import sql
 
 from penstock.core.ranges import Key, Range
 from penstock.links.postgres.connection import Session
-from penstock.links.postgres.literals import statement, typed, written
-from penstock.links.postgres.types import bare
+from penstock.links.postgres.literals import load_statement, to_text, typed_literal
+from penstock.links.postgres.types import without_modifier
 from penstock.sources.postgres.catalog import ROOM
 from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.marks import bound
@@ -139,7 +139,7 @@ def _spread(session: Session, stream: str, content: TableContent, whole: Range, 
     said = _said(session, stream, content, whole)
     if said["first"] is None:
         return Spread((), divisible=False)
-    rows, type_ = float(expected(session, stream, content)), bare(content.key[0].type)
+    rows, type_ = float(expected(session, stream, content)), without_modifier(content.key[0].type)
     if not said["buckets"]:
         span = said["last_number"] - said["lowest_number"] if type_ in _INTEGERS and len(content.key) == 1 else None
         if span is None or span * DENSE > rows:
@@ -157,8 +157,8 @@ def _spread(session: Session, stream: str, content: TableContent, whole: Range, 
 
 def _said(session: Session, stream: str, content: TableContent, whole: Range) -> dict[str, Any]:
     lead, keys = content.key[0], [sql.Identifier("t", column.column) for column in content.key]
-    number = sql.SQL(NUMBERS.get(bare(lead.type), "NULL::float8"))
-    query = statement(ROOM, "spread").format(
+    number = sql.SQL(NUMBERS.get(without_modifier(lead.type), "NULL::float8"))
+    query = load_statement(ROOM, "spread").format(
         lead=keys[0],
         table=content.table.sql,
         whole=key_range(content.key, whole),
@@ -168,7 +168,7 @@ def _said(session: Session, stream: str, content: TableContent, whole: Range) ->
         schema=sql.Literal(content.table.schema),
         name=sql.Literal(content.table.name),
         column=sql.Literal(lead.column),
-        regclass=sql.Literal(written(content.table.sql)),
+        regclass=sql.Literal(to_text(content.table.sql)),
         number_of_place=number.format(sql.SQL("b.place::") + sql.SQL(lead.type)),
         number_of_lowest=number.format(sql.SQL("ends.lowest")),
         number_of_first=number.format(sql.SQL("ends.first")),
@@ -220,7 +220,7 @@ def _probed(
         sql.SQL("({}, {})").format(sql.Literal(number), _place(step, share, type_))
         for number, (step, share) in enumerate(places)
     ]
-    query = statement(ROOM, "probes").format(
+    query = load_statement(ROOM, "probes").format(
         places=sql.SQL(", ").join(values),
         key=sql.SQL(", ").join(keys),
         texts=sql.SQL(", ").join(sql.SQL("{}::text").format(key) for key in keys),
@@ -237,12 +237,14 @@ def _probed(
 def _place(step: Step, share: float, type_: str) -> sql.Composed:
     """A value inside a step, as SQL; its upper end where none can be made."""
     if share >= 1.0 or any(end.lstrip("-") in _ENDLESS for end in (step.low, step.high)):
-        return typed(step.high, type_)
+        return typed_literal(step.high, type_)
     if type_ == "uuid":
         start, end = (UUID(text).int for text in (step.low, step.high))
-        return typed(str(UUID(int=start + int((end - start) * Decimal(share)))), type_)
-    low, high = typed(step.low, type_), typed(step.high, type_)
-    between = sql.SQL(_PLACES[bare(type_)]).format(low=low, high=high, share=sql.Literal(Decimal(f"{share:.15f}")))
+        return typed_literal(str(UUID(int=start + int((end - start) * Decimal(share)))), type_)
+    low, high = typed_literal(step.low, type_), typed_literal(step.high, type_)
+    between = sql.SQL(_PLACES[without_modifier(type_)]).format(
+        low=low, high=high, share=sql.Literal(Decimal(f"{share:.15f}"))
+    )
     return sql.SQL("({})::{}").format(between, sql.SQL(type_))
 
 

@@ -12,7 +12,7 @@ from penstock.core.content import Column
 from penstock.core.documents import parse
 from penstock.core.ranges import Key, Range
 from penstock.core.slices import Part
-from penstock.links.postgres.asking import misshapen, selected
+from penstock.links.postgres.column_sql import is_no_list, select_expression
 from penstock.links.postgres.literals import TableName
 from penstock.sources.postgres.content import KeyColumn, TableContent, declared, form_of
 from penstock.sources.postgres.marks import bound
@@ -94,13 +94,13 @@ def _blocks(start: Sequence[object] | None, end: Sequence[object] | None) -> lis
 
 def asked(column: Column) -> sql.Composed:
     """What stands in the SELECT list for a column."""
-    return selected(column.name, declared(column), form_of(column), domain=column.base is not None)
+    return select_expression(column.name, declared(column), form_of(column), domain=column.base is not None)
 
 
 def select(content: TableContent, where: sql.Composed) -> sql.Composed:
     """The one statement that a part is; literals only, because bound parameters switch COPY off."""
     columns = [asked(column) for column in content.columns]
-    flags = [sql.SQL("{}::int").format(misshapen(c.name)) for c in content.columns if form_of(c).element]
+    flags = [sql.SQL("{}::int").format(is_no_list(c.name)) for c in content.columns if form_of(c).element]
     if flags:
         columns.append(sql.SQL("{} AS {}").format(sql.SQL(" + ").join(flags), sql.Identifier(FLAG)))
     return sql.SQL("SELECT {} FROM {} AS t WHERE {}").format(sql.SQL(", ").join(columns), content.table.sql, where)

@@ -12,8 +12,8 @@ from penstock.core import content as core
 from penstock.core.names import did_you_mean
 from penstock.errors import StreamRefused, problems_of, refuse_all
 from penstock.links.postgres.connection import Session
-from penstock.links.postgres.literals import TableName, plain
-from penstock.links.postgres.types import form
+from penstock.links.postgres.literals import TableName, quote
+from penstock.links.postgres.types import choose_form
 from penstock.sources.postgres.catalog import Column, Table, describe, similar
 from penstock.sources.postgres.content import KeyColumn, TableContent
 from penstock.sources.postgres.identity import TableIdentity
@@ -68,7 +68,7 @@ def validate_table(
 
 
 def column_read(column: Column, options: StreamOptions) -> core.Column:
-    how = form(column.base or column.type, arrays=options.arrays, unfit=options.unfit)
+    how = choose_form(column.base or column.type, arrays=options.arrays, unfit=options.unfit)
     return core.Column(column.name, how.type, column.type, column.base)
 
 
@@ -153,7 +153,7 @@ class Rules:
     @property
     def sql_name(self) -> str:
         """The table in SQL that a user is asked to run."""
-        return f"{plain(self.table.name.schema)}.{plain(self.table.name.name)}"
+        return self.table.name.quoted
 
     def refuse(self, what: str, next_step: str) -> NoReturn:
         raise StreamRefused(what, next_step=next_step, stream=self.stream)
@@ -165,7 +165,7 @@ class Rules:
         if not self.table.may_use_schema:
             self.refuse(
                 f"user {self.user} may not use schema {schema}",
-                f"GRANT USAGE ON SCHEMA {plain(schema)} TO {plain(self.user)};",
+                f"GRANT USAGE ON SCHEMA {quote(schema)} TO {quote(self.user)};",
             )
 
     def columns_exist(self) -> None:
@@ -200,13 +200,13 @@ class Rules:
         hidden = list(dict.fromkeys(column.name for column in wanted if not column.may_select))
         if not hidden:
             return
-        to = plain(self.user)
+        to = quote(self.user)
         if not any(column.may_select for column in self.table.columns):
             self.refuse(
                 f"user {self.user} may not read {self.table.name}",
                 f"GRANT SELECT ON {self.sql_name} TO {to};",
             )
-        grant = f"GRANT SELECT ({', '.join(map(plain, hidden))}) ON {self.sql_name} TO {to};"
+        grant = f"GRANT SELECT ({', '.join(map(quote, hidden))}) ON {self.sql_name} TO {to};"
         self.refuse(
             f"user {self.user} may not read {', '.join(hidden)} of {self.table.name}",
             f"{grant} or leave them out by listing the others in `columns`",
@@ -216,7 +216,7 @@ class Rules:
         if self.table.row_security and self.options.row_security == "refuse":
             self.refuse(
                 f"row-level security may hide rows of {self.table.name} from user {self.user}",
-                f"ALTER ROLE {plain(self.user)} BYPASSRLS; or set `row_security: accept` for what it sees",
+                f"ALTER ROLE {quote(self.user)} BYPASSRLS; or set `row_security: accept` for what it sees",
             )
 
     def condition_is_one(self, session: Session) -> None:
@@ -289,11 +289,11 @@ class Rules:
         for column in self.found(must_be_filled):
             if not column.not_null:
                 role = "cursor" if self.options.unique else "tiebreaker"
-                alter = f"ALTER TABLE {self.sql_name} ALTER COLUMN {plain(column.name)} SET NOT NULL;"
+                alter = f"ALTER TABLE {self.sql_name} ALTER COLUMN {quote(column.name)} SET NOT NULL;"
                 self.refuse(f"the {role} {column.name} of {name} may be NULL", self._proposal_or(alter))
         if any(index.unique and set(index.columns) <= set(self.key) for index in self.table.indexes):
             return
-        columns = ", ".join(map(plain, self.key if self.options.unique else self.options.tiebreaker))
+        columns = ", ".join(map(quote, self.key if self.options.unique else self.options.tiebreaker))
         step = self._proposal_or(self._create_index("UNIQUE INDEX", columns))
         if self.options.unique:
             self.refuse(f"`unique: true` is not proven: {name} has no unique index on {cursor}", step)
@@ -311,7 +311,7 @@ class Rules:
             return
         self.refuse(
             f"{self.table.name} has no index on ({', '.join(self.key)}): every slice would sort the table",
-            f"{self._create_index('INDEX', ', '.join(map(plain, self.key)))} or set `index: optional`",
+            f"{self._create_index('INDEX', ', '.join(map(quote, self.key)))} or set `index: optional`",
         )
 
     def no_cursor_is_null(self, session: Session) -> None:

@@ -15,7 +15,7 @@ from psycopg import sql
 
 from penstock.core.ranges import Key
 from penstock.links.postgres.connection import Session
-from penstock.links.postgres.literals import typed
+from penstock.links.postgres.literals import typed_literal
 from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.horizon import watching
 from penstock.sources.postgres.horizon.pending import Known, Pending
@@ -206,7 +206,7 @@ def _lag(q: Question) -> float | None:
 
 def _later(q: Question, seconds: float) -> str:
     query = sql.SQL("SELECT ({} + make_interval(secs => {}))::text").format(
-        typed(q.top.clock, MOMENT), sql.Literal(seconds)
+        typed_literal(q.top.clock, MOMENT), sql.Literal(seconds)
     )
     [[moment]] = q.session.rows(query, table="the clock", stream=q.stream)
     return str(moment)
@@ -215,7 +215,7 @@ def _later(q: Question, seconds: float) -> str:
 def _passed(q: Question, moment: str | None) -> bool:
     if moment is None:
         return True
-    query = sql.SQL("SELECT clock_timestamp() >= {}").format(typed(moment, MOMENT))
+    query = sql.SQL("SELECT clock_timestamp() >= {}").format(typed_literal(moment, MOMENT))
     [[passed]] = q.session.rows(query, table="the clock", stream=q.stream)
     return bool(passed)
 

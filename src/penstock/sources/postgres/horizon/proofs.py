@@ -13,8 +13,8 @@ from psycopg import sql
 
 from penstock.errors import StreamFailed
 from penstock.links.postgres.connection import Session
-from penstock.links.postgres.literals import TableName, plain, statement, written
-from penstock.links.postgres.types import bare
+from penstock.links.postgres.literals import TableName, load_statement, quote, to_text
+from penstock.links.postgres.types import without_modifier
 from penstock.sources.postgres.catalog import ROOM
 from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.horizon.bodies import Expression, assignments, reads_the_clock, starts
@@ -80,8 +80,8 @@ class Kept:
 def prove(session: Session, stream: str, content: TableContent) -> Proof:
     """What can be proven of a stream's cursor; asks the catalog once."""
     cursor = content.key[0]
-    query = statement(ROOM, "kept").format(
-        name=sql.Literal(written(content.table.sql)), column=sql.Literal(cursor.column)
+    query = load_statement(ROOM, "kept").format(
+        name=sql.Literal(to_text(content.table.sql)), column=sql.Literal(cursor.column)
     )
     rows = session.rows(query, table=str(content.table), stream=stream)
     if not rows:
@@ -95,7 +95,7 @@ def prove(session: Session, stream: str, content: TableContent) -> Proof:
 
 def judged(kept: Kept, table: TableName, column: str, type_: str) -> Proof:
     """What follows from how a column is kept."""
-    timed = bare(type_) == "timestamp with time zone"
+    timed = without_modifier(type_) == "timestamp with time zone"
     method: Method = "activity" if timed else "holders"
     lockable = kept.kind in ("r", "p")
     raises = None
@@ -173,11 +173,11 @@ def _stamp_statement(kept: Kept, table: TableName, column: str) -> str:
     last = "zz_stamp"
     while any(each >= last for each in taken):
         last = f"z{last}"
-    function = f"{plain(table.schema)}.{plain(f'stamp_{column}')}"
+    function = f"{quote(table.schema)}.{quote(f'stamp_{column}')}"
     always = any(leaf.fed for leaf in kept.leaves)
     made = (
         f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS "
-        f"$$ BEGIN NEW.{plain(column)} := now(); RETURN NEW; END $$; "
+        f"$$ BEGIN NEW.{quote(column)} := now(); RETURN NEW; END $$; "
         f"CREATE TRIGGER {last} BEFORE INSERT OR UPDATE ON {_plain(table)} "
         f"FOR EACH ROW EXECUTE FUNCTION {function}();"
     )
@@ -225,14 +225,14 @@ def _number_statement(kept: Kept, table: TableName, column: str) -> str | None:
     if sequence and (sequence["cache"] != "1" or sequence["cycle"]):
         return f"ALTER SEQUENCE {sequence['name']} CACHE 1 NO CYCLE;"
     if kept.identity == "d":
-        return f"ALTER TABLE {_plain(table)} ALTER COLUMN {plain(column)} SET GENERATED ALWAYS;"
+        return f"ALTER TABLE {_plain(table)} ALTER COLUMN {quote(column)} SET GENERATED ALWAYS;"
     if "nextval(" in (kept.default or ""):
         return (
-            f"ALTER TABLE {_plain(table)} ALTER COLUMN {plain(column)} DROP DEFAULT, ALTER COLUMN {plain(column)} "
+            f"ALTER TABLE {_plain(table)} ALTER COLUMN {quote(column)} DROP DEFAULT, ALTER COLUMN {quote(column)} "
             "ADD GENERATED ALWAYS AS IDENTITY (START WITH n);, with n above every value there is"
         )
     return None
 
 
 def _plain(table: TableName) -> str:
-    return f"{plain(table.schema)}.{plain(table.name)}"
+    return table.quoted

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from penstock.core.ranges import Key
-from penstock.links.postgres.connection import READS, Session
-from penstock.links.postgres.literals import statement, typed, written
-from penstock.links.postgres.types import bare
+from penstock.links.postgres.connection import READER_SUFFIX, Session
+from penstock.links.postgres.literals import load_statement, to_text, typed_literal
+from penstock.links.postgres.types import without_modifier
 from penstock.sources.postgres.catalog import ROOM
 from penstock.sources.postgres.content import TableContent
 
@@ -65,7 +65,7 @@ class Blocker:
     def remedy(self) -> str:
         """What ends it, on the operator's word."""
         if self.gid is not None:
-            gid = written(sql.Literal(self.gid))
+            gid = to_text(sql.Literal(self.gid))
             return f"end it with `COMMIT PREPARED {gid}` or `ROLLBACK PREPARED {gid}`"
         return f"end that transaction, by force with `SELECT pg_terminate_backend({self.pid})`"
 
@@ -115,12 +115,12 @@ def scan(
     """
     type_ = content.key[0].type
     digits = _DIGITS.search(type_)
-    query = statement(ROOM, "activity").format(
-        reads=sql.Literal(READS),
-        moment=typed(moment, MOMENT),
-        now=typed(now, MOMENT),
-        before=typed(before, MOMENT) if before is not None else sql.NULL,
-        top=typed(top[0], bare(type_)),
+    query = load_statement(ROOM, "activity").format(
+        reads=sql.Literal(READER_SUFFIX),
+        moment=typed_literal(moment, MOMENT),
+        now=typed_literal(now, MOMENT),
+        before=typed_literal(before, MOMENT) if before is not None else sql.NULL,
+        top=typed_literal(top[0], without_modifier(type_)),
         proven=sql.Literal(proven),
         lag=_seconds(lag),
         margin=_seconds(margin),
@@ -155,8 +155,8 @@ def locks(
     session: Session, stream: str, content: TableContent, *, unseen: Collection[int] = (), waited: Collection[str] = ()
 ) -> list[Lock]:
     """Look at everyone's locks on a table and its relatives."""
-    query = statement(ROOM, "locks").format(
-        name=sql.Literal(written(content.table.sql)),
+    query = load_statement(ROOM, "locks").format(
+        name=sql.Literal(to_text(content.table.sql)),
         unseen=sql.Literal(list(unseen)),
         waited=sql.Literal(list(waited)),
     )
@@ -166,10 +166,10 @@ def locks(
 def blocker(session: Session, stream: str, found: Iterable[Lock], *, since: str) -> Blocker:
     """The oldest of those that are waited for. One that shows no beginning counts from `since`."""
     holders = list(found)
-    query = statement(ROOM, "blocker").format(
+    query = load_statement(ROOM, "blocker").format(
         pids=sql.Literal([lock.pid for lock in holders if lock.pid is not None]),
         prepared=sql.Literal([lock.id for lock in holders if lock.prepared]),
-        since=typed(since, MOMENT),
+        since=typed_literal(since, MOMENT),
     )
     rows = session.rows(query, table="pg_stat_activity", stream=stream)
     return Blocker(**rows[0][0]) if rows else Blocker(None, None, None, None, None, None, None)

@@ -17,7 +17,7 @@ from penstock.core.marks import Mark
 from penstock.core.ranges import Key, Range
 from penstock.core.slices import Part, Slice
 from penstock.errors import StreamRefused
-from penstock.links.postgres.literals import TableName, plain, row
+from penstock.links.postgres.literals import TableName, quote, row_of
 from penstock.ports import Budget, Planned, Remaining
 from penstock.sources.postgres import keyset, remaining, spread
 from penstock.sources.postgres.horizon import horizons
@@ -171,7 +171,7 @@ def _new(at: KeysetMark, shape: Shape) -> list[Leaf]:
 
 
 def _hidden(stream: Stream, leaf: Leaf) -> StreamRefused:
-    grant = f"GRANT SELECT ON {plain(leaf.name.schema)}.{plain(leaf.name.name)} TO {plain(stream.session.user)};"
+    grant = f"GRANT SELECT ON {leaf.name.quoted} TO {quote(stream.session.user)};"
     return StreamRefused(
         f"the partition {leaf.name} was attached to {stream.content.table} with rows from below the mark, and user "
         f"{stream.session.user} may not read it by its own name, which loading them needs",
@@ -190,8 +190,8 @@ def _passed(stream: Stream, leaf: Leaf, key: Key) -> bool:
         conditions.append(sql.SQL("t.tableoid = {}::oid").format(sql.Literal(leaf.oid)))
         conditions += [sql.SQL("({})").format(sql.SQL(leaf.bounds))] if leaf.bounds else []
     query = sql.SQL("SELECT {} <= {} FROM {} AS t WHERE {} ORDER BY {} LIMIT 1").format(
-        row(members),
-        row(bound(columns, key)),
+        row_of(members),
+        row_of(bound(columns, key)),
         leaf.name.sql if leaf.may_select else stream.content.table.sql,
         sql.SQL(" AND ").join(conditions),
         sql.SQL(", ").join(members),

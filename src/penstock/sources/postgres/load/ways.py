@@ -8,8 +8,8 @@ from psycopg import sql
 
 from penstock.errors import StreamRefused
 from penstock.links.postgres.connection import Session
-from penstock.links.postgres.literals import TableName, plain
-from penstock.links.postgres.types import bare
+from penstock.links.postgres.literals import TableName, quote
+from penstock.links.postgres.types import without_modifier
 from penstock.sources.postgres.catalog import Index, Table, describe
 from penstock.sources.postgres.content import KeyColumn, TableContent, names
 from penstock.sources.postgres.horizon.proofs import prove
@@ -82,7 +82,7 @@ def by_keys(stream: Stream, shape: Shape) -> Way | Obstacle:
         if not column.may_select:
             return Obstacle(
                 f"user {session.user} may not read {column.name} of {content.table}",
-                f"GRANT SELECT ({plain(column.name)}) ON {_sql(content.table)} TO {plain(session.user)}; "
+                f"GRANT SELECT ({quote(column.name)}) ON {_sql(content.table)} TO {quote(session.user)}; "
                 "or set `first_load: cursor`",
             )
     found = Way("keys", tuple(KeyColumn(column.name, column.type) for column in columns))
@@ -103,7 +103,7 @@ def _by_leaves(session: Session, content: TableContent, shape: Shape) -> Way | O
         return None
     return Obstacle(
         f"user {session.user} may not read {hidden} by its own name, and partitions are loaded one by one",
-        f"GRANT SELECT ON {_sql(hidden)} TO {plain(session.user)}; or set `first_load: cursor`",
+        f"GRANT SELECT ON {_sql(hidden)} TO {quote(session.user)}; or set `first_load: cursor`",
     )
 
 
@@ -123,12 +123,12 @@ def by_blocks(stream: Stream, shape: Shape) -> Way | Obstacle:
     if not shape.may_select:
         return Obstacle(
             f"user {session.user} may read columns of {content.table}, but not the table as a whole",
-            f"GRANT SELECT ON {_sql(content.table)} TO {plain(session.user)}; or {keys}",
+            f"GRANT SELECT ON {_sql(content.table)} TO {quote(session.user)}; or {keys}",
         )
     if not stream.waits:
         what = "with `horizon: {method: off}` a row that is updated meanwhile could be missed in every version"
         return Obstacle(what, f"remove `method: off`, or {keys}")
-    if bare(content.key[0].type) != "timestamp with time zone":
+    if without_modifier(content.key[0].type) != "timestamp with time zone":
         return Obstacle(
             f"{cursor} is {content.key[0].type}; only of a timestamptz it can be proven that every update raises it",
             keys,
@@ -178,4 +178,4 @@ def _follows(stream: Stream, found: Way) -> bool:
 
 def _sql(name: TableName) -> str:
     """A table in SQL that a user is asked to run."""
-    return f"{plain(name.schema)}.{plain(name.name)}"
+    return name.quoted

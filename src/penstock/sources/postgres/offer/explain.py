@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.links.postgres.connection import Session
-from penstock.links.postgres.literals import plain
-from penstock.links.postgres.types import bare
+from penstock.links.postgres.literals import quote
+from penstock.links.postgres.types import without_modifier
 from penstock.ports import Remark
 from penstock.sources.postgres.catalog import Table, describe
 from penstock.sources.postgres.content import TableContent, names
@@ -43,12 +43,12 @@ def remarks(session: Session, stream: str, content: TableContent, horizon: Horiz
 def _keyset(content: TableContent, table: Table | None, proof: Proof, horizon: Horizon) -> Iterator[Remark]:
     cursor = content.key[0].column
     yield Remark("guarantee", "every row that is visible in the stream's order is delivered exactly once")
-    timed = bare(content.key[0].type).startswith(("timestamp", "date"))
+    timed = without_modifier(content.key[0].type).startswith(("timestamp", "date"))
     if proof.keeper:
         yield Remark("guarantee", f"updates are seen: the trigger {proof.keeper} sets {cursor} with each")
     elif timed:
         yield Remark("gap", "an update that leaves the cursor as it is is not seen")
-        if bare(content.key[0].type) != "timestamp with time zone" or horizon.method == "off":
+        if without_modifier(content.key[0].type) != "timestamp with time zone" or horizon.method == "off":
             yield Remark("advice", "a trigger BEFORE UPDATE that sets the cursor to now() would see to it")
     else:
         yield Remark("gap", "an update is not seen unless it gives the row a higher cursor")
@@ -61,8 +61,8 @@ def _keyset(content: TableContent, table: Table | None, proof: Proof, horizon: H
         yield Remark("gap", f"rows whose {cursor} is NULL are not delivered (`nulls: skip`)")
     if table and not _indexed(table, names(content.key)):
         concurrently = "" if table.kind == "p" else " CONCURRENTLY"
-        at = f"{plain(content.table.schema)}.{plain(content.table.name)}"
-        make = f"CREATE INDEX{concurrently} ON {at} ({', '.join(map(plain, names(content.key)))});"
+        at = content.table.quoted
+        make = f"CREATE INDEX{concurrently} ON {at} ({', '.join(map(quote, names(content.key)))});"
         yield Remark("advice", f"every slice sorts the table; an index would spare that: {make}")
 
 
@@ -84,7 +84,7 @@ def _late(session: Session, content: TableContent, proof: Proof, horizon: Horizo
     if proof.would_raise:
         yield Remark("advice", f"so that this is proven: {proof.would_raise}")
     if proof.method == "activity" and not proof.sees_all:
-        grant = f"GRANT pg_read_all_stats TO {plain(session.user)};"
+        grant = f"GRANT pg_read_all_stats TO {quote(session.user)};"
         yield Remark("advice", f"so that the server shows since when others are at work: {grant}")
 
 

@@ -15,8 +15,8 @@ from psycopg import sql
 
 from penstock.errors import StreamRefused
 from penstock.links.postgres.connection import Session
-from penstock.links.postgres.literals import plain
-from penstock.links.postgres.types import bare
+from penstock.links.postgres.literals import quote
+from penstock.links.postgres.types import without_modifier
 from penstock.ports import DiscoveredStream
 from penstock.sources.postgres.catalog import Column, Index, Table, describe
 from penstock.sources.postgres.options import StreamOptions
@@ -160,12 +160,13 @@ class Judge:
         found = [
             column
             for column in self.table.columns
-            if bare(column.type) in _TIMES and (self._named(column.name) or self.relation.keeper(column.name))
+            if without_modifier(column.type) in _TIMES
+            and (self._named(column.name) or self.relation.keeper(column.name))
         ]
 
         def doubt(column: Column) -> tuple[bool, ...]:
             kept, born = self.relation.keeper(column.name), self.relation.born(column.name)
-            return (not kept, not column.not_null, bare(column.type) != _TIMES[0], not born)
+            return (not kept, not column.not_null, without_modifier(column.type) != _TIMES[0], not born)
 
         return sorted(found, key=doubt)[:1]
 
@@ -183,10 +184,10 @@ class Judge:
         nulls = self._nulls(column, indexed=index is not None)
         if nulls:
             whole += [nulls, "fill it in, and see to it that it stays so:"]
-            whole.append(f"ALTER TABLE {self._sql} ALTER COLUMN {plain(name)} SET NOT NULL;")
+            whole.append(f"ALTER TABLE {self._sql} ALTER COLUMN {quote(name)} SET NOT NULL;")
             return None
         if index is None:
-            keys = ", ".join(plain(each) for each in (name, *tiebreaker))
+            keys = ", ".join(quote(each) for each in (name, *tiebreaker))
             concurrently = "" if self.relation.kind == "p" else " CONCURRENTLY"
             make = f"CREATE INDEX{concurrently} ON {self._sql} ({keys});"
             if size <= SMALL:
@@ -257,7 +258,7 @@ class Judge:
         column = self.table.column(key[0])
         changed = relation.updated + relation.deleted
         watched = relation.inserted >= max(1, relation.rows or 0)
-        if column is None or bare(column.type) not in _WHOLE_NUMBERS or changed or not watched:
+        if column is None or without_modifier(column.type) not in _WHOLE_NUMBERS or changed or not watched:
             if changed:
                 whole.append(f"its rows are changed ({relation.updated} updates, {relation.deleted} deletes so far)")
             return None
@@ -271,7 +272,7 @@ class Judge:
 
     @property
     def _sql(self) -> str:
-        return f"{plain(self.relation.name.schema)}.{plain(self.relation.name.name)}"
+        return self.relation.name.quoted
 
 
 def precision(type_: str) -> int | None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from penstock.core.marks import Mark
 from penstock.core.slices import Slice
 from penstock.errors import StreamRefused
-from penstock.links.postgres.connection import Identity, Session, Target, Tells
-from penstock.links.postgres.targets import target
+from penstock.links.postgres.connection import Identity, Session, Target, VisibleFacts
+from penstock.links.postgres.targets import connection_target
 from penstock.ports import Context
 from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.options import Options
@@ -21,7 +21,7 @@ class Outlet:
 
     target: Target
     #: what the server can be asked for
-    tells: Tells
+    tells: VisibleFacts
     #: what it must have
     needs: Needs
 
@@ -33,12 +33,12 @@ class Access:
         self._options = options
         self._context = context
         self._open: Session | None = None
-        self._replica: Tells | None = None
+        self._replica: VisibleFacts | None = None
 
     @property
     def session(self) -> Session:
         if self._open is None:
-            primary = target(self._options, self._context, self._options.url, key="url", side="source")
+            primary = connection_target(self._options, self._context, self._options.url, key="url", side="source")
             self._open = Session(primary, statement_timeout=self._options.statement_timeout)
         return self._open
 
@@ -66,12 +66,12 @@ class Access:
         needs = Needs(identity, timeline, lsn, self._options.replica_wait)
         if self._options.replica is None:
             return Outlet(session.target.for_reading(), session.tells, needs)
-        replica = target(self._options, self._context, self._options.replica, key="replica", side="source")
+        replica = connection_target(self._options, self._context, self._options.replica, key="replica", side="source")
         if self._replica is None:
             self._replica = self._met(replica, slice_.stream)
         return Outlet(replica.for_reading(), self._replica, needs)
 
-    def _met(self, replica: Target, stream: str) -> Tells:
+    def _met(self, replica: Target, stream: str) -> VisibleFacts:
         """What the replica tells; StreamRefused if it is one of another database."""
         session = Session(replica)
         session.close()

@@ -16,8 +16,8 @@ from penstock.core.documents import Document, parse
 from penstock.core.marks import Mark
 from penstock.core.slices import Slice
 from penstock.errors import PenstockError, StreamFailed, StreamRefused
-from penstock.links.postgres.connection import Identity, Server, Session, Tells
-from penstock.links.postgres.failures import lost
+from penstock.links.postgres.connection import Identity, ServerState, Session, VisibleFacts
+from penstock.links.postgres.failures import connection_lost
 from penstock.ports import Planned, Remark
 from penstock.sources.postgres.marks import along_the_cursor, noted
 
@@ -45,7 +45,7 @@ class Needs:
     #: seconds to wait for a standby
     wait: float = 0.0
 
-    def met(self, ask: Callable[[], Server], leave: Callable[[], None], *, where: str) -> None:
+    def met(self, ask: Callable[[], ServerState], leave: Callable[[], None], *, where: str) -> None:
         """Return once the server has all that was planned; an error if it never will, or not in time.
 
         `ask` begins a transaction, and `leave` ends it: what is held in it could keep a standby from replaying.
@@ -58,10 +58,10 @@ class Needs:
             time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _missing(self, server: Server, where: str) -> int | None:
+    def _missing(self, server: ServerState, where: str) -> int | None:
         """Bytes that a standby has yet to replay, 0 if it is not known how many; None: it has everything."""
         if not server.identity.same(self.identity):
-            raise lost(where, "another database answers there now")
+            raise connection_lost(where, "another database answers there now")
         behind = self._behind(server)
         if not server.standby:
             if self._elsewhere(server):
@@ -75,19 +75,21 @@ class Needs:
         unknown = self.lsn is not None and server.lsn is None
         return behind if behind or unknown or self._elsewhere(server) else None
 
-    def _elsewhere(self, server: Server) -> int:
+    def _elsewhere(self, server: ServerState) -> int:
         """How many timelines later the server is, 0 if it is not known to be on another."""
         return server.timeline - self.timeline if server.timeline and self.timeline else 0
 
-    def _behind(self, server: Server) -> int:
+    def _behind(self, server: ServerState) -> int:
         if self.lsn is None or server.lsn is None:
             return 0
         return max(0, place(self.lsn) - place(server.lsn))
 
-    def _moved(self, server: Server, where: str) -> PenstockError:
-        return lost(where, f"it was on timeline {self.timeline} and is on timeline {server.timeline} (a failover?)")
+    def _moved(self, server: ServerState, where: str) -> PenstockError:
+        return connection_lost(
+            where, f"it was on timeline {self.timeline} and is on timeline {server.timeline} (a failover?)"
+        )
 
-    def _late(self, server: Server, missing: int, where: str) -> StreamFailed:
+    def _late(self, server: ServerState, missing: int, where: str) -> StreamFailed:
         how = (
             f"{missing} bytes behind {self.lsn}"
             if missing
@@ -100,7 +102,7 @@ class Needs:
             "`replica_wait`, or leave `replica` out; the next run finishes this slice",
         )
 
-    def _gone_back(self, server: Server, behind: int, where: str) -> StreamFailed:
+    def _gone_back(self, server: ServerState, behind: int, where: str) -> StreamFailed:
         return StreamFailed(
             f"the server at {where} is behind what was planned: it is at {server.lsn}, {behind} bytes before "
             f"{self.lsn} (restored from an older copy? taken over without having received everything?)",
@@ -108,13 +110,13 @@ class Needs:
         )
 
 
-def placed(planned: Planned, server: Server) -> Planned:
+def placed(planned: Planned, server: ServerState) -> Planned:
     """A plan, and its mark, with the place in the server's log where it was made."""
     there: Document = {"timeline": server.timeline, "lsn": server.lsn}
     return replace(planned, upto=noted(planned.upto, **there), plan={**planned.plan, **there})
 
 
-def remarks(tells: Tells) -> Iterator[Remark]:
+def remarks(tells: VisibleFacts) -> Iterator[Remark]:
     """What is not known of a server that withholds something."""
     if not (tells.timeline and tells.lsn):
         yield Remark(
@@ -130,7 +132,7 @@ def remarks(tells: Tells) -> Iterator[Remark]:
         )
 
 
-def led(to: Mark | None, at: Mark | None, server: Server) -> Mark | None:
+def led(to: Mark | None, at: Mark | None, server: ServerState) -> Mark | None:
     """A mark that a user goes back to, as made on this server; `at` itself if that is where it is."""
     if to is None or (to == at and Made.mark(at).timeline == server.timeline):
         return to
@@ -187,7 +189,7 @@ class Made:
         plan = parse(slice_.plan)
         return cls(f"slice {slice_.number}", plan.get("timeline"), plan.get("lsn"), open=True)
 
-    def restored(self, server: Server, stream: str) -> StreamRefused:
+    def restored(self, server: ServerState, stream: str) -> StreamRefused:
         return StreamRefused(
             f"the server is at {server.lsn} of its log, before {self.lsn} where {self.what} was made: it was restored "
             f"from an older copy, or lost its last moments in a crash. {_DOUBT}",
@@ -196,7 +198,7 @@ class Made:
             stream=stream,
         )
 
-    def failed_over(self, server: Server, stream: str, left: str | None) -> StreamRefused:
+    def failed_over(self, server: ServerState, stream: str, left: str | None) -> StreamRefused:
         known = f" It left timeline {self.timeline} at {left}, and {self.what} was made at {self.lsn}." if left else ""
         return StreamRefused(
             f"the server is on timeline {server.timeline}, and {self.what} was made on timeline {self.timeline}: a "

@@ -9,33 +9,32 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from penstock.links.postgres.connection import Target, connected
-from penstock.links.postgres.greeting import setting, settings
-from penstock.links.postgres.questions import end
+from penstock.links.postgres.connection import Target, connect
+from penstock.links.postgres.transactions import roll_back, set_config_calls, transaction_settings
 
 #: unlike where rows are read: a merge is one statement on one connection, and may use the server's helpers
 _WRITING: Mapping[str, str] = {"max_parallel_workers_per_gather": "2"}
 #: seconds after which the server ends a transaction of ours that says nothing: its process is frozen, and others wait
 #: for what it has locked
-SILENT = 60.0
+IDLE_TRANSACTION_SECONDS = 60.0
 #: bytes that one step of a merge may take in the server's memory, unless its own settings allow more: with the usual
 #: 4 MiB the rows of a slice go to its disk and come back, several times
 _MEMORY = 64 << 20
 
 
-class Writing:
+class WriteConnection:
     """One connection to a database that is written. Connects when it is first needed, and again if it is lost."""
 
     def __init__(self, target: Target, *, statement_timeout: float | None, lock_timeout: float) -> None:
         self.target = target
         self.lock_timeout = lock_timeout
-        chosen = settings(
+        chosen = transaction_settings(
             statement_timeout=statement_timeout,
             application_name=target.application_name,
             more={
                 **_WRITING,
                 "lock_timeout": str(max(1, round(lock_timeout * 1000))),
-                "idle_in_transaction_session_timeout": str(round(SILENT * 1000)),
+                "idle_in_transaction_session_timeout": str(round(IDLE_TRANSACTION_SECONDS * 1000)),
             },
         )
         # A server may be set up to acknowledge what it can still forget.
@@ -47,13 +46,13 @@ class Writing:
             "pg_catalog.set_config('work_mem', greatest(pg_catalog.pg_size_bytes("
             "pg_catalog.current_setting('work_mem')), {}) / 1024 || 'kB', true)"
         ).format(sql.Literal(_MEMORY))
-        self._settings = sql.SQL("SELECT {}, {}, {}").format(setting(chosen), durable, memory)
+        self._settings = sql.SQL("SELECT {}, {}, {}").format(set_config_calls(chosen), durable, memory)
         self._connection: psycopg.Connection[Any] | None = None
 
     @property
     def connection(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.broken or self._connection.closed:
-            self._connection = connected(self.target, again=self._connection is not None)
+            self._connection = connect(self.target, again=self._connection is not None)
         return self._connection
 
     @property
@@ -75,7 +74,7 @@ class Writing:
             yield connection
             connection.execute("COMMIT" if keep else "ROLLBACK")
         except BaseException:
-            end(connection)
+            roll_back(connection)
             raise
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
--- Who answers: system, oid, database, whether it is a standby, timeline, and how far it is. Then what else is asked.
+-- The server that answers: system, oid, database, whether it is a standby, timeline, position; then {more}.
 SELECT
     {system},
     d.oid::text,
