@@ -251,14 +251,12 @@ def spools_for(file: File, pipeline: str) -> FolderSpools:
 
 def build_source(file: File, pipeline: str, context: Context | None = None) -> Source:
     """A pipeline's source with its shape and drift policy, not yet connected."""
-    from penstock.shaping.drifting import Drifting
-    from penstock.shaping.source import Shaped
+    from penstock.shaping.source import ShapedSource
 
     streams = file.pipelines[pipeline].streams
     shapes = {name: stream.shape for name, stream in streams.items() if stream.shape is not None}
-    # Wrapped even without a shape: an open slice that was begun with one is finished with it. Drift is outermost,
-    # because it concerns the columns that arrive at the sink.
-    return Drifting(Shaped(bare_source(file, pipeline, context), shapes))
+    # Wrapped even without a shape: an open slice that was begun with one is finished with it.
+    return ShapedSource(bare_source(file, pipeline, context), shapes)
 
 
 def bare_source(file: File, pipeline: str, context: Context | None = None) -> Source:

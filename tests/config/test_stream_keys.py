@@ -108,7 +108,7 @@ def test_a_choice_that_is_called_null_may_be_written_so_in_an_override(tmp_path:
         ),
         (
             "cast: {a: 'decimal(39,2)'}",
-            "shape.cast.a: decimal(39,2) cannot be: a decimal has 1 to 38 digits, of which some are behind the dot",
+            "shape.cast.a: decimal(39,2) is invalid: a decimal has 1 to 38 digits in total",
         ),
         ("hash: [a, a], salt: '${SALT}'", "shape.hash: names a twice"),
         (

@@ -20,7 +20,7 @@ from penstock.core.slices import Part, Slice
 from penstock.core.types import parse_type
 from penstock.engine import Engine, Settings
 from penstock.ports import Reading
-from penstock.shaping.drifting import Drifting
+from penstock.shaping.source import ShapedSource
 from penstock.testing.doubles import MemorySource, Rows
 from tests.engine.pipeline import At, Pipeline, broken_off, rows
 
@@ -78,7 +78,7 @@ class Drift(Pipeline):
 
     def __post_init__(self) -> None:
         self.shifting = Shifting(self.rows)
-        self.source = Drifting(self.shifting)  # type: ignore[assignment]  # around a MemorySource
+        self.source = ShapedSource(self.shifting)  # type: ignore[assignment]  # around a MemorySource
 
     def open(self, *arguments: Any, **more: Any) -> Engine:
         engine = super().open(*arguments, **more)

@@ -16,7 +16,7 @@ from penstock.links.arrow_types import type_of
 from penstock.ports import Reader
 from penstock.shaping.options import Shape
 from penstock.shaping.reader import ShapedReader
-from penstock.shaping.rules import resolved
+from penstock.shaping.resolved_shape import resolve
 
 SALT = "a password of some length"
 
@@ -59,7 +59,7 @@ class Given:
 
 def shaped_content(table: pa.Table, shape: Shape) -> Content:
     content = content_of(table.schema)
-    return resolved("people", shape, content).around(content)
+    return resolve("people", shape, content).add_to(content)
 
 
 def reader(table: pa.Table, shape: Shape, most: int = 1000) -> Reader:

@@ -16,7 +16,7 @@ from penstock.core.types import List, Map, Plain, Struct
 from penstock.links import arrow_types
 from penstock.links.arrow_types import arrow_type
 from penstock.shaping import casting
-from penstock.shaping.types import CASTS, castable, family, plain_type, type_of
+from penstock.shaping.types import CASTS, family, is_castable, normalize_type, type_of
 
 
 def cast(array: pa.Array, name: str) -> pa.Array:
@@ -189,15 +189,15 @@ def test_from_text(text: str, type_: str, meant: Any) -> None:
     ],
 )
 def test_from_other_types(value: Any, arrow: pa.DataType, type_: str, meant: Any) -> None:
-    assert castable(arrow_types.type_of(arrow), type_)
+    assert is_castable(arrow_types.type_of(arrow), type_)
     assert one(value, type_, arrow) == meant
 
 
 def test_from_a_dictionary_and_from_json() -> None:
     coded = pa.array(["1", "2", None, "1"]).dictionary_encode()
-    assert castable(arrow_types.type_of(coded.type), "int32")
+    assert is_castable(arrow_types.type_of(coded.type), "int32")
     assert cast(coded, "int32").to_pylist() == [1, 2, None, 1]
-    assert castable(Plain.JSON, "text")
+    assert is_castable(Plain.JSON, "text")
     assert cast(pa.ExtensionArray.from_storage(pa.json_(), pa.array(["{}"])), "text").to_pylist() == ["{}"]
 
 
@@ -226,7 +226,7 @@ def test_every_cast_that_is_offered_is_there_also_for_no_rows(kind: str) -> None
     arrow = EXAMPLES[kind]
     assert family(arrow_types.type_of(arrow)) == kind
     for type_ in CASTS[kind]:
-        plain = plain_type(type_.replace("p,s", "12,2"))
+        plain = normalize_type(type_.replace("p,s", "12,2"))
         for rows in (0, 2):
             found = cast(pa.nulls(rows, arrow), plain)
             assert (found.type, len(found), found.null_count) == (arrow_type(type_of(plain)), rows, rows)

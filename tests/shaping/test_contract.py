@@ -15,7 +15,7 @@ from tests.sources.tables import Table
 
 from penstock.ports import Releasing, Source
 from penstock.shaping.options import Shape
-from penstock.shaping.source import Shaped
+from penstock.shaping.source import ShapedSource
 from penstock.testing.contracts.source import IncrementalContract, Origin, SourceContract, drain
 
 ORDERS = Shape.model_validate(
@@ -40,10 +40,10 @@ class Around:
         self.stream = inside.stream
 
     def open(self) -> Source:
-        return Shaped(self.inside.open(), {self.stream: self.shape})
+        return ShapedSource(self.inside.open(), {self.stream: self.shape})
 
     def open_with(self, stream: str, options: Mapping[str, Any]) -> Source:
-        return Shaped(self.inside.open_with(stream, options), {})
+        return ShapedSource(self.inside.open_with(stream, options), {})
 
     def arrive(self, count: int) -> None:
         self.inside.arrive(count)

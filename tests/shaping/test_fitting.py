@@ -14,7 +14,7 @@ from penstock.core.slices import Part
 from penstock.core.types import Type, parse_type
 from penstock.errors import StreamFailed
 from penstock.links.arrow_types import type_of
-from penstock.shaping.fitting import Fitted
+from penstock.shaping.fitting import FittedReader
 
 PART = Part(0, "{}")
 
@@ -46,7 +46,7 @@ def typed(*columns: tuple[str, str]) -> tuple[tuple[str, Type], ...]:
 def fitted(
     given: Sequence[tuple[str, pa.Array]], columns: Sequence[tuple[str, str]], aside: Sequence[str] = ()
 ) -> pa.Table:
-    return Fitted(Given(given), typed(*columns), tuple(aside)).open(PART).read_all().slice(0, len(given[0][1]))
+    return FittedReader(Given(given), typed(*columns), tuple(aside)).open(PART).read_all().slice(0, len(given[0][1]))
 
 
 def test_columns_by_name_in_the_sinks_order() -> None:
@@ -108,7 +108,7 @@ def test_a_column_that_already_has_the_type_passes_as_it_is() -> None:
 
 def test_the_reader_inside_is_let_go_of_with_this_one() -> None:
     given = Given([("id", pa.array([1]))])
-    with Fitted(given, typed(("id", "int64"), ("gone", "string"))).open(PART) as batches:
+    with FittedReader(given, typed(("id", "int64"), ("gone", "string"))).open(PART) as batches:
         batches.read_next_batch()
         assert given.ended == []
     del batches
@@ -116,5 +116,5 @@ def test_the_reader_inside_is_let_go_of_with_this_one() -> None:
 
 
 def test_it_travels_to_a_worker() -> None:
-    reader = pickle.loads(pickle.dumps(Fitted(Given([("id", pa.array([1]))]), typed(("id", "int64")), ("x",))))
+    reader = pickle.loads(pickle.dumps(FittedReader(Given([("id", pa.array([1]))]), typed(("id", "int64")), ("x",))))
     assert reader.open(PART).read_all().num_rows == 2

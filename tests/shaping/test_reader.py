@@ -64,9 +64,7 @@ def test_cast() -> None:
 def test_a_value_that_does_not_fit_fails_the_stream_and_is_not_shown() -> None:
     with pytest.raises(StreamFailed) as failed:
         shaped(cast={"email": "int32"})
-    assert failed.value.what == (
-        "column email: 3 values have no exact form as int32 (among 4 rows that were looked at)"
-    )
+    assert failed.value.what == ("column email: 3 values have no exact form as int32 (in a batch of 4 rows)")
     assert "on_error: null" in failed.value.next_step
     assert failed.value.stream == "people"
     assert "ann" not in str(failed.value)

@@ -43,10 +43,9 @@ from penstock.ports import (
     find_mark,
     has_capability,
 )
-from penstock.shaping.drifting import Drifting
 from penstock.shaping.options import Shape
-from penstock.shaping.rules import own
-from penstock.shaping.source import Shaped
+from penstock.shaping.resolved_shape import remove_shape
+from penstock.shaping.source import ShapedSource
 
 ALL = Budget(bytes=1 << 30)
 
@@ -123,22 +122,22 @@ class People:
         self.seen.append("close")
 
 
-def shaped(inside: People | None = None, **rules: Any) -> Shaped:
-    return Shaped(inside or People(), {"people": Shape.model_validate(rules)} if rules else {})
+def shaped(inside: People | None = None, **rules: Any) -> ShapedSource:
+    return ShapedSource(inside or People(), {"people": Shape.model_validate(rules)} if rules else {})
 
 
-def slice_of(source: Shaped, stream: str = "people") -> Slice:
+def slice_of(source: ShapedSource, stream: str = "people") -> Slice:
     content = source.content(stream)
     return following(None, pipeline="p", stream=stream, upto=Mark.of({"all": True}), content=content)
 
 
-def rows(source: Shaped, slice_: Slice) -> pa.Table:
+def rows(source: ShapedSource, slice_: Slice) -> pa.Table:
     with source.reading(slice_) as reading:
         assert reading.changed == ["a line"]
         return reading.reader.open(reading.parts[0]).read_all()
 
 
-def remarks(source: Shaped) -> list[str]:
+def remarks(source: ShapedSource) -> list[str]:
     return [f"{each.kind}: {each.text}" for each in source.explain("people", source.content("people"))]
 
 
@@ -153,7 +152,7 @@ def test_a_content_lists_what_is_delivered_and_keeps_what_is_read() -> None:
         Column("mail", Plain.STRING),
     )
     assert content.identity == {"source": "here"}
-    assert own(content) == content_of(PEOPLE.schema)
+    assert remove_shape(content) == content_of(PEOPLE.schema)
     assert SALT not in content.text
 
 
@@ -238,7 +237,7 @@ def test_a_slice_needs_the_salt_that_it_was_begun_with() -> None:
     for now, told in ((shaped(hash=["email"], salt=SALT + "!"), "another `salt`"), (shaped(), "there is none now")):
         with pytest.raises(StreamRefused, match=told) as refused:
             rows(now, slice_)
-        assert "give the salt that it was begun with" in refused.value.next_step
+        assert "restore the salt that it was begun with" in refused.value.next_step
         assert SALT not in str(refused.value)
     assert rows(begun, slice_).equals(rows(shaped(hash=["email", "id"], salt=SALT), slice_))
 
@@ -280,7 +279,7 @@ def test_another_salt_is_another_content_and_is_told_until_a_slice_has_it() -> N
             "`cast` names key, which the source calls id",
             "write id: rules name columns as the source does, and `rename` comes last",
         ),
-        ({"mask": {"_change": "null"}}, "`mask` names _change, a column of penstock's own", "take it out of `mask`"),
+        ({"mask": {"_change": "null"}}, "`mask` names _change, one of penstock's own columns", "remove it from `mask`"),
         (
             {"rename": {"id": "email"}},
             "`rename` gives id the name email, which another column has",
@@ -303,7 +302,7 @@ def test_another_salt_is_another_content_and_is_told_until_a_slice_has_it() -> N
             "total cannot be masked by `last4`: it is decimal(12,2), and `last4` is for text",
             "use `redact` or `null`, or cast it first: cast: {total: text}",
         ),
-        ({"drop": PEOPLE.column_names}, "no column is delivered", "take one out of `drop`"),
+        ({"drop": PEOPLE.column_names}, "no column is delivered", "remove one from `drop`"),
     ],
 )
 def test_a_shape_that_does_not_fit_the_columns_is_refused(rules: dict[str, Any], what: str, step: str) -> None:
@@ -354,7 +353,7 @@ def test_the_key_is_what_still_identifies_a_row(rules: dict[str, Any], key: tupl
     people, others = source.catalog()
     assert people.primary_key == key
     assert others.primary_key == ("id",)
-    lost = [text for text in remarks(source) if "primary key (id) is not delivered as it is" in text]
+    lost = [text for text in remarks(source) if "primary key (id) is not delivered unchanged" in text]
     assert bool(lost) == (key == ())
 
 
@@ -385,12 +384,12 @@ def test_a_shape_is_explained() -> None:
     )
     assert remarks(source) == [
         "guarantee: it is all there",
-        "guarantee: of email only a digest is delivered, which needs the salt to be guessed",
-        "gap: of id only a digest is delivered, but whoever guesses a value can find it; `hmac-sha256` with a `salt` "
-        "would not let them",
+        "guarantee: of email only a digest is delivered, and guessing a value requires the salt",
+        "gap: of id only a digest is delivered, but anyone can check a guess against it; `hmac-sha256` with a `salt` "
+        "prevents that",
         "guarantee: of phone only the last four characters are delivered",
-        "gap: rows for which `where` of the shape is not true are not delivered; one that an update takes out of it "
-        "stays as it was last delivered",
+        "gap: rows that do not meet `where` of the shape are not delivered; a row that stops meeting it after an "
+        "update keeps its last delivered version",
         "gap: values of paid that their new type cannot hold are delivered as NULL",
     ]
 
@@ -409,15 +408,14 @@ LOOK = """
 import sys
 from penstock.core.marks import Mark
 from penstock.ports import Budget
-from penstock.shaping.drifting import Drifting
 from penstock.shaping.options import Shape
-from penstock.shaping.source import Shaped
+from penstock.shaping.source import ShapedSource
 from penstock.testing.doubles import MemorySource, Rows
 
 rows = Rows()
 rows.arrive(1)
 rules = {"where": "key > 1", "cast": {"key": "text"}, "hash": {"version": "sha256"}, "rename": {"key": "k"}}
-source = Shaped(MemorySource({"a": rows}), {"a": Shape.model_validate(rules)})
+source = ShapedSource(MemorySource({"a": rows}), {"a": Shape.model_validate(rules)})
 source.catalog()
 content = source.content("a")
 here = Mark.of({"place": 1})
@@ -451,13 +449,13 @@ class Narrow:
 
 def test_a_wrapped_source_can_do_what_the_one_inside_can() -> None:
     for inside, able in ((People(), set(EVERY) - {Gathering}), (Narrow(), set())):
-        for wrapped in (Drifting(inside), Shaped(inside, {}), Drifting(Shaped(inside, {}))):
+        for wrapped in (ShapedSource(inside), ShapedSource(inside, {})):
             assert {each for each in EVERY if has_capability(wrapped, each)} == able
             assert {each for each in EVERY if capability(wrapped, each) is wrapped} == able
 
 
 def test_a_shape_has_something_to_explain_and_to_check_around_any_source() -> None:
-    source = Drifting(Shaped(Narrow(), {"people": Shape.model_validate({"where": "id > 1"})}))
+    source = ShapedSource(Narrow(), {"people": Shape.model_validate({"where": "id > 1"})})
     assert {each for each in EVERY if has_capability(source, each)} == {ExplainingSource, Preparing}
     content = source.content("people")
     assert list(source.prepare("people", content, None)) == []
@@ -465,7 +463,7 @@ def test_a_shape_has_something_to_explain_and_to_check_around_any_source() -> No
 
 
 def test_what_a_source_cannot_do_is_refused_with_the_way_out() -> None:
-    source = Drifting(Narrow())
+    source = ShapedSource(Narrow())
     content = source.content("people")
     with pytest.raises(InputError, match="cannot list"):
         discover(source)

@@ -1,5 +1,5 @@
-"""What becomes of a stream's columns and rows between any source and any sink.
+"""Changes to a stream's columns and rows between any source and any sink.
 
-`Shaped` is a source around another one, for `shape` in the pipeline file; `Drifting` one around that, for columns that
-have changed. The source inside reads as if they were not there, and gets back its own content.
+`ShapedSource` wraps a source: it applies `shape` of the pipeline file, and fits columns that have drifted to those of
+the sink. The source inside gets back its own content and does not know about the wrapper.
 """

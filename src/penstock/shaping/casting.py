@@ -1,7 +1,7 @@
 """Exact casts of whole columns, by Arrow's own kernels: a value without an exact form in the new type becomes NULL.
 
-Arrow's casts alone would not do: they round 1.239 to a decimal, 0.1 to a float of 32 bits, a moment to its day, and
-take 2 for true; and where they refuse, they do not say how many values it was.
+Arrow's casts alone are not exact: they round 1.239 to a decimal, 0.1 to a 32-bit float, a timestamp to its day, and
+accept 2 as true. Where they fail, they do not count the values.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ import pyarrow.compute as pc
 from penstock.core.types import Decimal, Plain, Type
 from penstock.links import arrow_types
 from penstock.links.arrow_types import arrow_type
-from penstock.shaping.spelling import plain, text, without_zone
-from penstock.shaping.types import family
+from penstock.shaping.text_form import decode, to_text, without_zone
+from penstock.shaping.types import MAX_DECIMAL_DIGITS, family
 
-#: digits of a decimal of 128 bits
-MOST = 38
 _INTEGERS = (Plain.INT16, Plain.INT32, Plain.INT64)
 _FLOATS = (Plain.FLOAT32, Plain.FLOAT64)
 _US, _UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
@@ -31,18 +29,18 @@ _DATE = rf"({_YEAR}-{_MONTH_AND_DAY}|{_LEAP}-02-29)"
 _CLOCK = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,6})?)?"
 _ZONE = r"(Z|[+-]([01]\d|2[0-3])(:?[0-5]\d)?)"
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?"
-_NO_NUMBER = r"(?i:[+-]?(nan|inf|infinity))"
+_NOT_A_NUMBER = r"(?i:[+-]?(nan|inf|infinity))"
 _TRUE, _FALSE = ["true", "t", "1"], ["false", "f", "0"]
 
 
 def cast(array: pa.Array, type_: Type) -> pa.Array:
-    """A column as one of the types of `cast`; NULL where it was, and where a value has no exact form."""
-    array = plain(array)
+    """Cast a column to one of the types of `cast`; a value without an exact form becomes NULL."""
+    array = decode(array)
     kind = family(arrow_types.type_of(array.type))
     if kind == "nothing":
         return pa.nulls(len(array), arrow_type(type_))
     if type_ is Plain.STRING:
-        return text(array)
+        return to_text(array)
     if kind == "text":
         return _from_text(array.cast(pa.string()), type_)
     if kind == "decimal":
@@ -53,16 +51,16 @@ def cast(array: pa.Array, type_: Type) -> pa.Array:
         return _from_float(array, type_)
     if kind in ("date", "timestamp"):
         return _from_time(array, type_)
-    return array.cast(arrow_type(type_))  # truth values and bytes, which always have one
+    return array.cast(arrow_type(type_))  # booleans and bytes always have an exact form
 
 
 def _digits(type_: Type, most: int) -> tuple[int, int]:
-    """The precision and scale of a decimal; of a whole number as many digits as it may have."""
+    """The precision and scale of a decimal; for an integer, `most` digits."""
     return (type_.precision, type_.scale) if isinstance(type_, Decimal) else (most, 0)
 
 
 def _only(array: pa.Array, *fits: pa.Array) -> pa.Array:
-    """The values for which everything holds; NULL elsewhere."""
+    """The values for which all conditions hold; NULL elsewhere."""
     return pc.if_else(pc.fill_null(reduce(pc.and_kleene, fits), False), array, pa.scalar(None, array.type))
 
 
@@ -71,7 +69,7 @@ def _only(array: pa.Array, *fits: pa.Array) -> pa.Array:
 
 def _from_text(array: pa.Array, type_: Type) -> pa.Array:
     if type_ in _INTEGERS:
-        # With the zeros and the sign that mean nothing taken away, so that what is left is as long as the number.
+        # Without leading zeros and plus sign the string is as long as the number.
         short = pc.replace_substring_regex(array, r"^\+?(-?)0*(\d+)$", r"\1\2")
         return _from_decimal(_matching(short, r"-?\d{1,38}").cast(pa.decimal128(38, 0)), type_)
     if type_ in _FLOATS:
@@ -96,7 +94,7 @@ def _matching(array: pa.Array, pattern: str) -> pa.Array:
 
 
 def _decimal_of(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Digits and at most one dot: no more digits than fit, unless they are zeros that mean nothing."""
+    """Digits and at most one point, and no more digits than fit, apart from leading and trailing zeros."""
     before, after = type_.precision - type_.scale, type_.scale
     fits = _matching(array, rf"[+-]?0*\d{{0,{before}}}(\.\d{{0,{after}}}0*)?")
     fits = _only(fits, pc.match_substring_regex(fits, r"\d"))
@@ -105,14 +103,14 @@ def _decimal_of(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _float_of(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The nearest float, if it has the same digits when it is written down again."""
-    numbers = _matching(array, f"{_NUMBER}|{_NO_NUMBER}")
+    """The nearest float, if its text form has the same digits."""
+    numbers = _matching(array, f"{_NUMBER}|{_NOT_A_NUMBER}")
     found = pc.replace_substring_regex(numbers, r"^\+", "").cast(type_)
     return _only(found, pc.equal(_significant(numbers), _significant(found.cast(pa.string()))))
 
 
 def _significant(numbers: pa.Array) -> pa.Array:
-    """The digits that matter: without sign, dot, exponent and the zeros at both ends."""
+    """The significant digits: without sign, point, exponent and the zeros at both ends."""
     digits = pc.replace_substring_regex(pc.replace_substring_regex(numbers, r"[eE].*$", ""), r"\D", "")
     return pc.utf8_trim(digits, "0")
 
@@ -122,20 +120,22 @@ def _significant(numbers: pa.Array) -> pa.Array:
 
 def _from_decimal(array: pa.Array, type_: Type) -> pa.Array:
     if array.type.bit_width < 128:
-        array = array.cast(pa.decimal128(array.type.precision, array.type.scale))  # Arrow has few kernels for less
+        array = array.cast(
+            pa.decimal128(array.type.precision, array.type.scale)
+        )  # Arrow has few kernels for smaller decimals
     if type_ in _INTEGERS:
-        return _ranged(_rescaled(array, MOST, 0), type_).cast(arrow_type(type_))
+        return _limit_range(_rescale(array, MAX_DECIMAL_DIGITS, 0), type_).cast(arrow_type(type_))
     if type_ in _FLOATS:
-        return _float_of(text(array), arrow_type(type_))
-    return _rescaled(array, *_digits(type_, MOST))
+        return _float_of(to_text(array), arrow_type(type_))
+    return _rescale(array, *_digits(type_, MAX_DECIMAL_DIGITS))
 
 
-def _rescaled(array: pa.Array, precision: int, scale: int) -> pa.Array:
-    """A decimal with other digits; NULL where one of them would be lost."""
+def _rescale(array: pa.Array, precision: int, scale: int) -> pa.Array:
+    """Change precision and scale of a decimal; NULL where a digit would be lost."""
     if array.type.precision - array.type.scale > precision - scale:
         limit = pa.scalar(decimal.Decimal(10) ** (precision - scale), array.type)
         array = _only(array, pc.less(pc.abs(array), limit))
-    # Room for every digit that is added behind the dot, and for the way back.
+    # Wide enough for every digit added after the point, and for the cast back.
     wide = array.cast(pa.decimal256(76 - max(scale - array.type.scale, 0), array.type.scale))
     there = wide.cast(pa.decimal256(76, scale), safe=False)
     if scale < array.type.scale:
@@ -143,7 +143,7 @@ def _rescaled(array: pa.Array, precision: int, scale: int) -> pa.Array:
     return there.cast(pa.decimal128(precision, scale))
 
 
-def _ranged(array: pa.Array, type_: Type) -> pa.Array:
+def _limit_range(array: pa.Array, type_: Type) -> pa.Array:
     bits = arrow_type(type_).bit_width - 1
     low, high = (pa.scalar(decimal.Decimal(bound), pa.decimal128(20, 0)) for bound in (-(1 << bits), (1 << bits) - 1))
     return _only(array, pc.greater_equal(array, low), pc.less_equal(array, high))
@@ -153,7 +153,7 @@ def _from_integer(array: pa.Array, type_: Type) -> pa.Array:
     if type_ is Plain.BOOL:
         return _only(array, pc.is_in(array, value_set=pa.array([0, 1], array.type))).cast(pa.bool_())
     if type_ in _FLOATS:
-        # All whole numbers up to here are floats.
+        # Every integer up to here is exact as a float.
         most = pa.scalar(decimal.Decimal(2) ** (53 if type_ is Plain.FLOAT64 else 24), pa.decimal128(20, 0))
         known = pc.abs(array.cast(pa.decimal128(20, 0)))
         return _only(array, pc.less_equal(known, most)).cast(arrow_type(type_))
@@ -168,7 +168,7 @@ def _from_float(array: pa.Array, type_: Type) -> pa.Array:
         found = array.cast(arrow_type(type_), safe=False)
         return _only(found, pc.or_(pc.equal(found.cast(array.type), array), pc.is_nan(array)))
     precision, scale = _digits(type_, 19)
-    # Strictly within, so that rounding does not lead out again; what is rounded does not come back as it was.
+    # Strictly within, so that rounding stays in range; a rounded value differs after the cast back.
     within = _only(array, pc.less(pc.abs(array), float(10 ** (precision - scale))))
     found = within.cast(pa.decimal256(precision + 1, scale))
     found = _only(found, pc.equal(found.cast(array.type), within))
@@ -179,7 +179,7 @@ def _from_float(array: pa.Array, type_: Type) -> pa.Array:
 
 
 def _from_time(array: pa.Array, type_: Type) -> pa.Array:
-    """A time with a zone and one without are taken for each other as UTC."""
+    """A timestamp without a zone counts as UTC."""
     array = without_zone(array) if pa.types.is_timestamp(array.type) else array
     if type_ is Plain.DATE:
         days = array.cast(pa.date32())

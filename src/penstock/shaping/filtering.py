@@ -1,4 +1,4 @@
-"""The row filter of a shape, on batches of any source: the language and the three-valued logic of the lake's filter."""
+"""The row filter of a shape, for batches of any source; same language and three-valued logic as the lake's filter."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from penstock.core.types import Plain
 from penstock.lake.filtering import Filter, read_filter
 from penstock.lake.forms import NoForm, iceberg_type
 from penstock.lake.projection import arrow_type as travelling
-from penstock.shaping.spelling import plain, text
+from penstock.shaping.text_form import decode, to_text
 
-#: the column that says what each row is, and the word for one that is gone
+#: the column with the kind of each row, and the value for a deleted row
 CHANGE, DELETE = "_change", "delete"
 
 
 @dataclass(frozen=True)
-class Where:
+class BoundFilter:
     """A filter that is bound to a source's columns."""
 
     filter: Filter
-    #: the columns it looks at, and the types they are compared as
+    #: its columns, and the types in which they are compared
     types: Mapping[str, pa.DataType]
 
-    def kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows for which it is true, and every delete: of a row that is gone only the key is known."""
-        arrays = [_as(batch.column(name), type_) for name, type_ in self.types.items()]
-        # One that looks at no column is true or false of all rows.
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Keep the rows for which it is true, and every delete, of which only the key is known."""
+        arrays = [_convert(batch.column(name), type_) for name, type_ in self.types.items()]
+        # A filter without columns is true or false for all rows.
         seen = pa.RecordBatch.from_arrays(arrays, list(self.types)) if arrays else batch
         mask = self.filter.mask(seen)
         if CHANGE in batch.schema.names:
@@ -41,26 +41,26 @@ class Where:
         return batch.filter(pc.fill_null(mask, False))
 
 
-def bound(where: str, columns: Sequence[Column]) -> Where:
-    """A filter for columns as a content lists them; StreamRefused if it is not one, or does not fit them."""
+def bind_filter(where: str, columns: Sequence[Column]) -> BoundFilter:
+    """Bind a filter to a content's columns; StreamRefused if it is invalid or does not fit them."""
     ids = count(1)
     fields = []
     for column in columns:
         if column.type is Plain.UUID:
-            continue  # sixteen bytes, which nobody writes
+            continue  # sixteen bytes, which have no literal
         try:
             form = iceberg_type(column.type, ids)
         except NoForm:
-            continue  # a type that nothing can be compared with
+            continue  # a type without literals
         fields.append(NestedField(next(ids), column.name, form, required=False))
     schema = Schema(*fields)
     filter_ = read_filter(where, schema)
-    return Where(filter_, {name: travelling(schema.find_type(name)) for name in filter_.columns})
+    return BoundFilter(filter_, {name: travelling(schema.find_type(name)) for name in filter_.columns})
 
 
-def _as(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """A column as its values are compared."""
-    array = plain(array)
+def _convert(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """A column in the type in which it is compared."""
+    array = decode(array)
     if array.type == type_:
         return array
-    return text(array) if pa.types.is_string(type_) else array.cast(type_)
+    return to_text(array) if pa.types.is_string(type_) else array.cast(type_)

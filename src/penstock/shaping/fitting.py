@@ -1,7 +1,7 @@
-"""Batches as the sink's columns want them, inside a worker: by name, exact casts only, by Arrow's own kernels.
+"""Fits batches to the sink's columns inside a worker: by name, with exact casts only, by Arrow's own kernels.
 
-A column that the stream no longer has is NULL, one that became narrower is widened, and what does not fit is put
-aside as text in one column. Imports pyarrow only when a part is opened.
+A column that the stream no longer has is NULL, a column that became narrower is widened, and values that do not fit go
+as text into one extra column. Imports pyarrow only when a part is opened.
 """
 
 from __future__ import annotations
@@ -27,47 +27,41 @@ CHANGE = "_change"
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedReader:
     """A reader whose batches have the sink's columns. Small and picklable."""
 
     reader: Reader
     #: the sink's columns and their types
     columns: tuple[tuple[str, Type], ...] = field(repr=False)
-    #: columns whose values may have to be put aside
-    aside: tuple[str, ...] = ()
+    #: columns with values that may not fit
+    quarantined: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, reader: Reader, content: Content) -> Fitted:
+    def of(cls, reader: Reader, content: Content) -> FittedReader:
         return cls(reader, tuple((column.name, column.type) for column in content.columns), content.quarantined)
 
     def open(self, part: Part) -> pa.RecordBatchReader:
-        """The part's rows; the reader inside is let go of together with this one."""
+        """The part's rows; closing this reader closes the one inside."""
         import pyarrow as pa
 
         given = self.reader.open(part)
-        fit = _Fit(given.schema, self.columns, self.aside)
-        return pa.RecordBatchReader.from_batches(fit.schema, _fitted(given, fit))
+        fitter = _BatchFitter(given.schema, self.columns, self.quarantined)
+        return pa.RecordBatchReader.from_batches(fitter.schema, fitter.fit_all(given))
 
 
-def _fitted(given: pa.RecordBatchReader, fit: _Fit) -> Iterator[pa.RecordBatch]:
-    with given:
-        for batch in given:
-            yield fit(batch)
+class _BatchFitter:
+    """Fits batches of one schema to the sink's columns."""
 
-
-class _Fit:
-    """How batches of one schema become batches of the sink's columns."""
-
-    def __init__(self, given: pa.Schema, columns: Sequence[tuple[str, Type]], aside: Sequence[str]) -> None:
+    def __init__(self, given: pa.Schema, columns: Sequence[tuple[str, Type]], quarantined: Sequence[str]) -> None:
         import pyarrow as pa
 
         from penstock.links import arrow_types
 
         types = {each.name: each.type for each in given}
-        self._aside = [name for name in aside if name in types]
-        self._kept = {name for name, _ in columns}
+        self._quarantined = [name for name in quarantined if name in types]
+        self._sink_columns = {name for name, _ in columns}
         fields = [
-            # As it comes, where it already has the type: several Arrow types may.
+            # Keep the given Arrow type if it fits: several Arrow types stand for one type.
             pa.field(
                 name,
                 types[name]
@@ -76,40 +70,51 @@ class _Fit:
             )
             for name, type_ in columns
         ]
-        made = {ASIDE} if self._aside else set()
+        made = {ASIDE} if self._quarantined else set()
         fields = [
             as_absent(each)
             if each.name not in made and (each.name not in types or is_absent(given.field(each.name)))
             else each
             for each in fields
         ]
-        if CHANGE in types and CHANGE not in self._kept:
+        if CHANGE in types and CHANGE not in self._sink_columns:
             fields.append(given.field(CHANGE))
         self.schema = pa.schema(fields)
 
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def fit_all(self, given: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        with given:
+            for batch in given:
+                yield self._fit(batch)
+
+    def _fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as pa
 
-        from penstock.shaping.aside import objects, parted
+        from penstock.shaping.misfits import json_objects, split_misfits
 
-        put_aside: dict[str, pa.Array] = {name: batch.column(name) for name in self._aside if name not in self._kept}
+        misfits: dict[str, pa.Array] = {
+            name: batch.column(name) for name in self._quarantined if name not in self._sink_columns
+        }
         arrays: list[pa.Array | None] = []
         for wanted in self.schema:
-            if wanted.name == ASIDE and self._aside:
+            if wanted.name == ASIDE and self._quarantined:
                 arrays.append(None)
             elif wanted.name not in batch.schema.names:
                 arrays.append(pa.nulls(batch.num_rows, wanted.type))
-            elif wanted.name in self._aside:
-                fits, put_aside[wanted.name] = parted(batch.column(wanted.name), wanted.type)
+            elif wanted.name in self._quarantined:
+                fits, misfits[wanted.name] = split_misfits(batch.column(wanted.name), wanted.type)
                 arrays.append(fits)
             else:
                 arrays.append(_cast(batch.column(wanted.name), wanted))
-        texts = objects({name: put_aside[name] for name in self._aside}, batch.num_rows) if self._aside else None
+        texts = (
+            json_objects({name: misfits[name] for name in self._quarantined}, batch.num_rows)
+            if self._quarantined
+            else None
+        )
         return pa.RecordBatch.from_arrays([texts if each is None else each for each in arrays], schema=self.schema)
 
 
 def _cast(array: pa.Array, wanted: pa.Field) -> pa.Array:
-    """The column in the sink's type; StreamFailed if a value would not be the same there."""
+    """Cast a column to the sink's type; StreamFailed if a value would change."""
     import pyarrow as pa
 
     from penstock.links import arrow_types
@@ -118,7 +123,7 @@ def _cast(array: pa.Array, wanted: pa.Field) -> pa.Array:
     if array.type == wanted.type:
         return array
     if widens(type_, given):
-        return _narrowed(array, wanted)
+        return _narrow(array, wanted)
     if widens(given, type_) or is_nested(given):
         try:
             return array.cast(wanted.type)
@@ -130,18 +135,18 @@ def _cast(array: pa.Array, wanted: pa.Field) -> pa.Array:
     )
 
 
-def _narrowed(array: pa.Array, wanted: pa.Field) -> pa.Array:
+def _narrow(array: pa.Array, wanted: pa.Field) -> pa.Array:
     import pyarrow.compute as pc
 
     from penstock.links import arrow_types
-    from penstock.shaping.aside import parted
+    from penstock.shaping.misfits import split_misfits
 
-    fits, rest = parted(array, wanted.type)
+    fits, rest = split_misfits(array, wanted.type)
     if rest.null_count < len(rest):
         given, type_ = arrow_types.type_of(array.type), arrow_types.type_of(wanted.type)
         raise StreamFailed(
             f"column {wanted.name} became {given} while a slice was open that has it as {type_}, and "
             f"{len(rest) - rest.null_count} of its values do not fit, such as {pc.drop_null(rest)[0]}",
-            next_step="let go of the open slice by `penstock state recover FILE`; the next one has the new type",
+            next_step="drop the open slice with `penstock state recover FILE`; the next slice has the new type",
         )
     return fits

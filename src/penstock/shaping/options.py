@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from penstock.shaping.types import plain_type
+from penstock.shaping.types import normalize_type
 
 Hashing = Literal["hmac-sha256", "sha256"]
 Masking = Literal["null", "redact", "last4", "email"]
-CastType = Annotated[str, AfterValidator(plain_type)]
+CastType = Annotated[str, AfterValidator(normalize_type)]
 
 #: names of penstock's own columns
 RESERVED = ("_change", "_ingest_seq", "_tombstone")

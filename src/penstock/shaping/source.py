@@ -1,7 +1,9 @@
-"""A source whose streams have a shape: around any source, and without effect on streams that have none.
+"""A source whose streams are shaped as configured, and fitted to the sink's columns where those have drifted.
 
-The source inside is planned and read as if there were no shape. A slice is shaped as its own content says, also once
-the configuration has changed; only the salt is the configuration's, and must still be the one it was begun with.
+The source inside gets back the content that it gave, and is planned and read as if there were no shape and no drift. A
+slice is shaped as its own content says, even after the configuration has changed. Only the salt comes from the
+configuration, and must be the one that the slice was begun with. The engine decides what the sink's columns become
+(`core.drift`); this class carries it out.
 """
 
 from __future__ import annotations
@@ -9,175 +11,212 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
+from penstock import ports
 from penstock.core.content import Content
 from penstock.core.documents import Document, canonical
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Slice
 from penstock.errors import PenstockError, StreamRefused
-from penstock.ports import (
-    Budget,
-    ExplainingSource,
-    Planned,
-    Preparing,
-    Reader,
-    Reading,
-    Remaining,
-    Remark,
-    Source,
-    Spool,
-    StreamInfo,
-)
-from penstock.shaping.around import Around
+from penstock.ports import Budget, DiscoveredStream, Planned, Reader, Reading, Remaining, Remark, Source, StreamInfo
+from penstock.shaping.fitting import FittedReader
 from penstock.shaping.options import Shape
 from penstock.shaping.reader import ShapedReader
-from penstock.shaping.rules import Rules, key_after, own, resolved, salt_digest
-from penstock.shaping.types import tells_apart
+from penstock.shaping.resolved_shape import ResolvedShape, digest_salt, key_after, remove_shape, resolve
+from penstock.shaping.types import keeps_values_distinct
+
+Capability = TypeVar("Capability")
 
 
-class Shaped(Around):
-    """The streams of a source, each in the shape that is configured for it."""
+class ShapedSource:
+    """The streams of the source inside, each in the shape that is configured for it."""
 
-    def __init__(self, source: Source, shapes: Mapping[str, Shape]) -> None:
-        super().__init__(source)
-        self._shapes = dict(shapes)
+    def __init__(self, source: Source, shapes: Mapping[str, Shape] | None = None) -> None:
+        self.source = source
+        self._shapes = dict(shapes or {})
         #: the primary keys that the source named, by stream
         self._keys: dict[str, tuple[str, ...]] = {}
-        #: filters that were found to be fine
-        self._fine: set[str] = set()
+        #: filters that have passed their check
+        self._checked_filters: set[str] = set()
 
     def has_capability(self, wanted: type[Any]) -> bool:
-        """Shapes have something to explain and to check, whatever the source inside can do."""
-        return (bool(self._shapes) and wanted in (ExplainingSource, Preparing)) or super().has_capability(wanted)
+        """Whether the source inside has a capability. A shape adds two: it has something to explain and to check."""
+        added = bool(self._shapes) and wanted in (ports.ExplainingSource, ports.Preparing)
+        return added or ports.has_capability(self.source, wanted)
 
-    def own(self, content: Content) -> Content:
-        return own(content)
+    def _inside(self, wanted: type[Capability]) -> Capability:
+        """The source inside, which must have this capability."""
+        inside = ports.capability(self.source, wanted)
+        if inside is None:
+            raise RuntimeError(f"the source inside is not {wanted.__name__}: ask with `capability` first")
+        return inside
+
+    def _own(self, content: Content) -> Content:
+        """A content as the source inside gave it."""
+        return remove_shape(content.undrifted)
+
+    def _own_position(self, last: Position) -> Position:
+        content = Content.parse(last.content)
+        own = self._own(content)
+        return last if own is content else replace(last, content=own.text)
+
+    def connect(self) -> None:
+        self.source.connect()
+
+    def close(self) -> None:
+        self.source.close()
+
+    def describe(self, mark: Mark | None) -> str:
+        return self.source.describe(mark)
 
     # ------------------------------------------------------------ the streams
 
     def catalog(self) -> Sequence[StreamInfo]:
-        found = super().catalog()
-        self._keys = {info.name: tuple(info.primary_key) for info in found}
-        return [self._info(info, self._shapes[info.name]) if info.name in self._shapes else info for info in found]
+        infos = self.source.catalog()
+        self._keys = {info.name: tuple(info.primary_key) for info in infos}
+        return [self._info(info, self._shapes[info.name]) if info.name in self._shapes else info for info in infos]
 
     def _info(self, info: StreamInfo, shape: Shape) -> StreamInfo:
         key = self._key(info.name, shape)
         return replace(info, primary_key=key, order=tuple(shape.rename.get(name, name) for name in info.order))
 
     def _key(self, stream: str, shape: Shape) -> tuple[str, ...]:
-        """What identifies a row once it has its shape; () if nothing does."""
+        """The columns that identify a shaped row; () if there are none."""
         key = self._keys.get(stream, ())
         cast = [name for name in key if name in shape.cast]
-        return key_after(shape, key, self._cast_apart(stream, shape, cast) if cast else {})
+        return key_after(shape, key, self._distinct_after_cast(stream, shape, cast) if cast else {})
 
-    def _cast_apart(self, stream: str, shape: Shape, cast: Sequence[str]) -> Mapping[str, bool]:
-        """Of columns that are cast, whether values that differ still do; only what is known is said."""
+    def _distinct_after_cast(self, stream: str, shape: Shape, cast: Sequence[str]) -> Mapping[str, bool]:
+        """Whether different values of each cast column stay different; {} if the columns are not known."""
         try:
             content = self.source.content(stream)
         except PenstockError:
             return {}  # a broken stream is listed too; `content` says what is wrong with it
         types = {column.name: column.type for column in content.columns}
-        return {name: name in types and tells_apart(types[name], shape.cast[name]) for name in cast}
+        return {name: name in types and keeps_values_distinct(types[name], shape.cast[name]) for name in cast}
+
+    def discover(self) -> Sequence[DiscoveredStream]:
+        return self._inside(ports.Discovering).discover()
 
     def content(self, stream: str) -> Content:
-        content = super().content(stream)
+        content = self.source.content(stream)
         shape = self._shapes.get(stream)
-        return content if shape is None else resolved(stream, shape, content).around(content)
+        return content if shape is None else resolve(stream, shape, content).add_to(content)
 
     def explain(self, stream: str, content: Content) -> Sequence[Remark]:
-        inside = super().has_capability(ExplainingSource)
-        said = list(super().explain(stream, content)) if inside else []
-        rules = Rules.of(content)
-        if rules is None:
-            return said
-        from penstock.shaping.remarks import remarks
-
-        self._check_filter(stream, rules)
+        inside = ports.capability(self.source, ports.ExplainingSource)
+        remarks = list(inside.explain(stream, self._own(content))) if inside else []
+        resolved = ResolvedShape.of(content)
+        if resolved is None:
+            return remarks
+        self._check_filter(stream, resolved)
         if stream not in self._keys:
             self.catalog()
         key, shape = self._keys.get(stream, ()), self._shapes.get(stream)
-        lost = bool(key) and shape is not None and not self._key(stream, shape)
-        return [*said, *remarks(rules, key, lost)]
+        key_lost = bool(key) and shape is not None and not self._key(stream, shape)
+        return [*remarks, *resolved.explain(key, key_lost)]
 
     # ------------------------------------------------------------ planning
 
+    def accept(self, stream: str, last: Position, content: Content) -> None:
+        self.source.accept(stream, self._own_position(last), self._own(content))
+
     def prepare(self, stream: str, content: Content, last: Position | None) -> Sequence[str]:
-        rules = Rules.of(content)
-        if rules is not None:
-            # Before anything is written: what is refused later would leave it behind.
-            self._check_filter(stream, rules)
-        done = super().prepare(stream, content, last) if super().has_capability(Preparing) else ()
-        return [*done, *_salt_changed(rules, last)]
+        resolved = ResolvedShape.of(content)
+        if resolved is not None:
+            # Before anything is written: a later refusal would leave it behind.
+            self._check_filter(stream, resolved)
+        inside = ports.capability(self.source, ports.Preparing)
+        position = self._own_position(last) if last else None
+        done = inside.prepare(stream, self._own(content), position) if inside else ()
+        return [*done, *_salt_warning(resolved, last)]
+
+    def advanced(self, stream: str, position: Position) -> None:
+        self._inside(ports.Releasing).advanced(stream, self._own_position(position))
+
+    def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
+        return self.source.ceiling(stream, self._own(content), run, after)
 
     def plan(
         self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
-        planned = super().plan(stream, content, after, ceiling, budget)
-        rules = Rules.of(content)
-        if planned is None or rules is None or rules.where is None:
-            return planned
-        # Only where there is something to read: a filter is understood by PyIceberg, which takes a second to load.
-        self._check_filter(stream, rules)
-        return replace(planned, rows=None)
+        planned = self.source.plan(stream, self._own(content), after, ceiling, budget)
+        resolved = ResolvedShape.of(content)
+        if planned is not None and resolved is not None:
+            # Only where there are rows to read: PyIceberg, which parses the filter, takes a second to load.
+            self._check_filter(stream, resolved)
+        return _without_row_count(planned, content)
 
     def gather(
-        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget, spool: Spool
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget, spool: ports.Spool
     ) -> Planned | None:
-        planned = super().gather(stream, content, after, ceiling, budget, spool)
-        rules = Rules.of(content)
-        return planned if planned is None or rules is None or rules.where is None else replace(planned, rows=None)
+        gathering = self._inside(ports.Gathering)
+        return _without_row_count(gathering.gather(stream, self._own(content), after, ceiling, budget, spool), content)
 
     def remaining(self, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
-        """Rows to read: how many of them the filter lets through is not known before."""
-        left = super().remaining(stream, content, after, ceiling)
-        rules = Rules.of(content)
-        return left if rules is None or rules.where is None else replace(left, exact=left.exact and left.rows == 0)
+        """Rows to read. The number that pass the filter is unknown until they are read."""
+        left = self._inside(ports.Estimating).remaining(stream, self._own(content), after, ceiling)
+        return replace(left, exact=left.exact and left.rows == 0) if _has_filter(content) else left
 
-    def _check_filter(self, stream: str, rules: Rules) -> None:
-        if rules.where is None:
+    def mark_at(self, stream: str, content: Content, last: Position | None, to: str) -> Mark | None:
+        position = self._own_position(last) if last else None
+        return self._inside(ports.Rewinding).mark_at(stream, self._own(content), position, to)
+
+    def _check_filter(self, stream: str, resolved: ResolvedShape) -> None:
+        if resolved.where is None:
             return
-        asked = canonical([rules.where, [column.document() for column in rules.reads]])
-        if asked in self._fine:
+        checked = canonical([resolved.where, [column.document() for column in resolved.reads]])
+        if checked in self._checked_filters:
             return
-        from penstock.shaping.filtering import bound
+        from penstock.shaping.filtering import bind_filter
 
         try:
-            bound(rules.where, rules.reads)
+            bind_filter(resolved.where, resolved.reads)
         except StreamRefused as refused:
             raise refused.at(stream=stream) from None
-        self._fine.add(asked)
+        self._checked_filters.add(checked)
 
     # ------------------------------------------------------------ reading
 
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:
-        with super().reading(slice_) as reading:
-            rules = Rules.of(Content.parse(slice_.content))
-            yield reading if rules is None else replace(reading, reader=self._reader(reading.reader, slice_, rules))
+        content = Content.parse(slice_.content)
+        own, resolved = self._own(content), ResolvedShape.of(content)
+        with self.source.reading(slice_ if own is content else replace(slice_, content=own.text)) as reading:
+            reader = reading.reader if resolved is None else self._shaped_reader(reading.reader, slice_, resolved)
+            if content.drift is not None:
+                reader = FittedReader.of(reader, content)
+            yield replace(reading, reader=reader)
 
-    def _reader(self, reader: Reader, slice_: Slice, rules: Rules) -> ShapedReader:
-        salt = self._salt(slice_.stream)
-        if rules.salt is not None and (salt is None or salt_digest(salt) != rules.salt):
-            hashed = ", ".join(name for name, how in rules.hash.items() if how == "hmac-sha256")
+    def _shaped_reader(self, reader: Reader, slice_: Slice, resolved: ResolvedShape) -> ShapedReader:
+        shape = self._shapes.get(slice_.stream)
+        salt = shape.salt.get_secret_value() if shape is not None and shape.salt is not None else None
+        if resolved.salt is not None and (salt is None or digest_salt(salt) != resolved.salt):
+            hashed = ", ".join(name for name, how in resolved.hash.items() if how == "hmac-sha256")
             raise StreamRefused(
                 f"slice {slice_.number} is open, and was begun with another `salt` for {hashed}"
                 + (": there is none now" if salt is None else ""),
-                next_step="give the salt that it was begun with, so that the slice can be finished; a new one then "
+                next_step="restore the salt that it was begun with, so that the slice can be finished; a new salt then "
                 "takes effect with the next slice",
                 stream=slice_.stream,
             )
-        secret = salt.encode() if salt is not None and rules.salt is not None else b""
+        secret = salt.encode() if salt is not None and resolved.salt is not None else b""
         return ShapedReader(reader, slice_.stream, slice_.content, secret)
 
-    def _salt(self, stream: str) -> str | None:
-        shape = self._shapes.get(stream)
-        return shape.salt.get_secret_value() if shape is not None and shape.salt is not None else None
+
+def _has_filter(content: Content) -> bool:
+    resolved = ResolvedShape.of(content)
+    return resolved is not None and resolved.where is not None
 
 
-def _salt_changed(rules: Rules | None, last: Position | None) -> list[str]:
-    """Digests before and after a change of salt cannot be compared: said in each run until a slice has the new one."""
-    before = Rules.of(Content.parse(last.content)) if last else None
-    if rules is None or before is None or rules.salt is None or before.salt in (None, rules.salt):
+def _without_row_count(planned: Planned | None, content: Content) -> Planned | None:
+    return replace(planned, rows=None) if planned is not None and _has_filter(content) else planned
+
+
+def _salt_warning(resolved: ResolvedShape | None, last: Position | None) -> list[str]:
+    """Warn in each run until a slice has the new salt: digests from before and after cannot be compared."""
+    before = ResolvedShape.of(Content.parse(last.content)) if last else None
+    if resolved is None or before is None or resolved.salt is None or before.salt in (None, resolved.salt):
         return []
-    return ["the salt has changed: from now on the same value has another digest than those that were delivered before"]
+    return ["the salt has changed: from now on a value has another digest than the one delivered before"]

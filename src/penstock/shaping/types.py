@@ -1,4 +1,4 @@
-"""What a column may be cast to, by the names that `cast` has for types, and from what. Does not import pyarrow."""
+"""The types of `cast`: their names, and which types can be cast to which. Does not import pyarrow."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ PLAIN: Mapping[str, Type] = {
 DECIMAL = "decimal(p,s)"
 TYPES = (*PLAIN, DECIMAL)
 #: digits that a decimal of 128 bits holds
-MOST_DIGITS = 38
+MAX_DECIMAL_DIGITS = 38
 
 _INTEGERS = ("int16", "int32", "int64")
 _NUMBERS = (*_INTEGERS, "float", "double", DECIMAL)
 _TIMES = ("date", "timestamp", "timestamptz")
-#: what a column of a family can be cast to: to a type that can hold its values exactly, or some of them
+#: the types that a family can be cast to: those that hold all or some of its values exactly
 CASTS: dict[str, tuple[str, ...]] = {
     "text": TYPES,
     "integer": ("bool", *_NUMBERS, "text"),
@@ -56,8 +56,8 @@ _FAMILIES: Mapping[Type, str] = {
     **dict.fromkeys((Plain.TIME, Plain.TIME_NS), "time"),
     **dict.fromkeys(TIMESTAMPS, "timestamp"),
 }
-#: what other systems call the same thing
-_ALSO = {
+#: names of the same types in other systems
+_SYNONYMS = {
     "text": ("string", "str", "varchar", "char", "utf8"),
     "bool": ("boolean",),
     "int16": ("smallint", "int2", "short"),
@@ -72,46 +72,46 @@ _ALSO = {
 }
 
 
-def plain_type(text: str) -> str:
-    """A type in its one spelling; ValueError, with the nearest name or all of them, if there is no such type."""
+def normalize_type(text: str) -> str:
+    """Normalize the name of a type; ValueError, with the nearest name or all of them, if there is no such type."""
     if text in PLAIN:
         return text
     found = _DECIMAL.fullmatch(text)
     if found is None:
-        raise ValueError(f"there is no type {text!r}; {_meant(text)}")
+        raise ValueError(f"there is no type {text!r}; {_suggest(text)}")
     precision, scale = int(found[1]), int(found[2])
-    if not 1 <= precision <= MOST_DIGITS or scale > precision:
-        raise ValueError(f"{text} cannot be: a decimal has 1 to {MOST_DIGITS} digits, of which some are behind the dot")
+    if not 1 <= precision <= MAX_DECIMAL_DIGITS or scale > precision:
+        raise ValueError(f"{text} is invalid: a decimal has 1 to {MAX_DECIMAL_DIGITS} digits in total")
     return f"decimal({precision},{scale})"
 
 
 def type_of(name: str) -> Type:
-    """The type that `cast` has a name for."""
+    """The type of a name."""
     found = _DECIMAL.fullmatch(name)
     return Decimal(int(found[1]), int(found[2])) if found else PLAIN[name]
 
 
 def family(type_: Type) -> str | None:
-    """What kind of values a type has; None: lists, uuids and others that have no text here."""
+    """The family of a type; None: lists, uuids and others without a text form."""
     if isinstance(type_, Decimal):
         return "decimal"
     return "binary" if isinstance(type_, Fixed) else _FAMILIES.get(type_)
 
 
-def castable(given: Type, name: str) -> bool:
-    """Whether values of a type can be cast to the one of that name at all."""
+def is_castable(given: Type, name: str) -> bool:
+    """Whether values of a type can be cast to the type of that name."""
     wanted = DECIMAL if isinstance(type_of(name), Decimal) else name
     return wanted in CASTS.get(family(given) or "", ())
 
 
-def tells_apart(given: Type, name: str) -> bool:
-    """Whether two values that differ still differ once they are cast: a text may spell one number in two ways."""
+def keeps_values_distinct(given: Type, name: str) -> bool:
+    """Whether different values stay different after a cast; two strings may stand for one number."""
     return family(given) not in ("text", None) or name in ("text", "binary")
 
 
-def _meant(text: str) -> str:
+def _suggest(text: str) -> str:
     lower = text.strip().lower()
-    for name, others in _ALSO.items():
+    for name, others in _SYNONYMS.items():
         if lower in others or (lower.partition("(")[0] in others and "decimal" in name):
             return f"did you mean {name}?"
     near = nearest(lower, PLAIN)

@@ -46,7 +46,6 @@ PRELOADED = (
     "penstock.lake.writing",
     "penstock.links.postgres.arrow",
     "penstock.links.postgres.conversion",
-    "penstock.shaping.around",
     "penstock.shaping.source",
     "penstock.sinks.files.formats",
     "penstock.sinks.lake.making",

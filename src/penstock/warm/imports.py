@@ -18,7 +18,6 @@ IMPORTED_BY_RUNS = (
     "penstock.lake.writing",
     "penstock.links.postgres.arrow",
     "penstock.links.postgres.conversion",
-    "penstock.shaping.around",
     "penstock.shaping.source",
     "penstock.sinks.files.formats",
     "penstock.sinks.lake.making",

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.core.messages import Eof, Message, StepDone, StreamStatus
 from penstock.engine import Engine, Settings
 from penstock.ports import Context, Mover, NoProbe, Owner, Probe, Sink, Source
-from penstock.shaping.drifting import Drifting
+from penstock.shaping.source import ShapedSource
 from penstock.sinks import postgres as postgres_sink
 from penstock.sources import postgres as postgres_source
 from penstock.testing.doubles import Clock, LoopMover
@@ -50,7 +50,7 @@ class Moving:
         with closing(source), closing(sink):
             self.eof = Engine(
                 pipeline,
-                source=Drifting(source),
+                source=ShapedSource(source),
                 sink=sink,
                 store=self.store,
                 mover=mover,

@@ -78,11 +78,11 @@ class FilesSink:
         yield from problems_of(rules)
 
     def explain(self, stream: StreamInfo, content: Content) -> Sequence[Remark]:
-        from penstock.shaping.contents import become_strings
+        from penstock.shaping.sink_remarks import explain_strings
         from penstock.sinks.files.explain import remarks
 
         said = remarks(self.root, self.options.format, Layout(self.pipeline, stream.name), stream)
-        return [*said, *become_strings(content)]
+        return [*said, *explain_strings(content)]
 
     def _check_unmixed(self, stream: StreamInfo) -> None:
         """Slices and a full refresh side by side would show readers the same rows twice."""

@@ -140,7 +140,7 @@ class LakeSink:
         return self.stream_options(stream.name).mode == "merge"
 
     def explain(self, stream: StreamInfo, content: Content) -> Sequence[Remark]:
-        from penstock.shaping.contents import become_strings, rows_that_stay
+        from penstock.shaping.sink_remarks import explain_stale_rows, explain_strings
         from penstock.sinks.lake.explain import remarks
 
         options = self.stream_options(stream.name)
@@ -156,7 +156,7 @@ class LakeSink:
         )
         merges = options.mode == "merge" and stream.kind is Kind.ROWS
         # A time of day is text in the lake.
-        found = [*found, *become_strings(content, also=["time"]), *(rows_that_stay(content) if merges else ())]
+        found = [*found, *explain_strings(content, also=["time"]), *(explain_stale_rows(content) if merges else ())]
         return [*found, *(Remark("gap", line) for line in self.notices(stream.name))]
 
     def notices(self, stream: str) -> Sequence[str]:

@@ -157,13 +157,13 @@ class PostgresSink:
         ).run()
 
     def explain(self, stream: StreamInfo, content: Content) -> Sequence[Remark]:
-        from penstock.shaping.contents import rows_that_stay
+        from penstock.shaping.sink_remarks import explain_stale_rows
         from penstock.sinks.postgres.explain import remarks
 
         options, ahead = self.stream_options(stream.name), self._ahead.get(stream.name, ())
         rules = self.rules(stream)
         said = remarks(str(self.table(stream.name)), stream, rules, options, ahead)
-        stay = rows_that_stay(content) if rules.key and stream.kind is Kind.ROWS else ()
+        stay = explain_stale_rows(content) if rules.key and stream.kind is Kind.ROWS else ()
         return [*said, *stay, *self._what_was_there(stream)]
 
     def _what_was_there(self, stream: StreamInfo) -> Sequence[Remark]:

@@ -11,7 +11,7 @@ from penstock.core.types import Type
 from penstock.errors import StreamRefused
 from penstock.lake.types import spelt
 from penstock.ports import Reading
-from penstock.shaping.fitting import Fitted
+from penstock.shaping.fitting import FittedReader
 from penstock.sources.lake.content import TableContent, columns_of
 
 
@@ -28,7 +28,7 @@ class AsNow:
 
     def fitted(self, reading: Reading) -> Reading:
         """What is read, as the slice says it."""
-        return replace(reading, reader=Fitted(reading.reader, self.columns), changed=self.changed)
+        return replace(reading, reader=FittedReader(reading.reader, self.columns), changed=self.changed)
 
 
 def as_now(content: TableContent, fields: Sequence[Mapping[str, Any]], stream: str) -> AsNow | None:

@@ -15,7 +15,7 @@ from penstock.core.types import Plain
 from penstock.errors import StreamRefused
 from penstock.links.postgres.types import Form, choose_form, form_for
 from penstock.ports import Reading
-from penstock.shaping.fitting import Fitted
+from penstock.shaping.fitting import FittedReader
 from penstock.sources.postgres.catalog import Column, Table
 from penstock.sources.postgres.content import TableContent, declared
 from penstock.sources.postgres.marks import alike
@@ -38,7 +38,7 @@ class AsNow:
         if not self.changed:
             return reading
         columns = tuple((column.name, column.type) for column in self.columns)
-        return replace(reading, reader=Fitted(reading.reader, columns), changed=(*reading.changed, *self.changed))
+        return replace(reading, reader=FittedReader(reading.reader, columns), changed=(*reading.changed, *self.changed))
 
 
 def as_now(slice_: Slice, table: Table) -> AsNow:

@@ -1,7 +1,7 @@
-"""Columns as text, by Arrow's own kernels, each value in one spelling: what `cast … text` delivers and `hash` hashes.
+"""The canonical text form of columns, by Arrow's own kernels: `cast … text` delivers it and `hash` hashes it.
 
-Decimals are plain digits with all of their scale, never `1E-8`. Times are ISO 8601, a time with a zone in UTC with `Z`,
-as the files sink writes them. A float is the shortest text that reads back as the same float.
+Decimals have plain digits up to their scale, never `1E-8`. Timestamps are ISO 8601, with a zone in UTC and `Z`, as the
+files sink writes them. A float is the shortest string that reads back as the same float.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
-def plain(array: pa.Array) -> pa.Array:
-    """A column without an encoding or an extension's name around its values."""
+def decode(array: pa.Array) -> pa.Array:
+    """A column without dictionary encoding and extension type."""
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     return array.cast(array.type.value_type) if pa.types.is_dictionary(array.type) else array
 
 
-def text(array: pa.Array) -> pa.Array:
-    """The values as text; not for bytes and nested values, which have none."""
-    array = plain(array)
+def to_text(array: pa.Array) -> pa.Array:
+    """The values as strings; bytes and nested values have no text form."""
+    array = decode(array)
     kind = array.type
     if pa.types.is_timestamp(kind):
-        return _iso(array)
+        return _to_iso(array)
     if pa.types.is_decimal(kind):
-        return _digits(array)
+        return _to_digits(array)
     if pa.types.is_float16(kind):
         array = array.cast(pa.float32())
     if pa.types.is_date64(kind):
@@ -33,26 +33,26 @@ def text(array: pa.Array) -> pa.Array:
 
 
 def without_zone(array: pa.Array) -> pa.Array:
-    """The same moments as times in UTC that do not say so. No time zone data base is asked: Arrow keeps UTC inside."""
+    """Timestamps in UTC without a zone. Needs no time zone database, because Arrow stores UTC."""
     if array.type.tz is None:
         return array
     return array.view(pa.int64()).view(pa.timestamp(array.type.unit))
 
 
-def _iso(array: pa.Array) -> pa.Array:
+def _to_iso(array: pa.Array) -> pa.Array:
     """2024-05-01T10:00:00.000000Z."""
-    spelt = pc.replace_substring(without_zone(array).cast(pa.string()), " ", "T")
-    return pc.binary_join_element_wise(spelt, pa.scalar("Z"), "") if array.type.tz else spelt
+    strings = pc.replace_substring(without_zone(array).cast(pa.string()), " ", "T")
+    return pc.binary_join_element_wise(strings, pa.scalar("Z"), "") if array.type.tz else strings
 
 
-def _digits(array: pa.Array) -> pa.Array:
+def _to_digits(array: pa.Array) -> pa.Array:
     if array.type.scale < 0:
         array = array.cast(pa.decimal256(76, 0))
-    spelt = array.cast(pa.string())
+    strings = array.cast(pa.string())
     scale = array.type.scale
-    if scale <= 0 or not pc.any(pc.match_substring(spelt, "E"), min_count=0).as_py():
-        return spelt
-    # As whole numbers, which Arrow never writes with an exponent; the dot is put in by counting from the right.
+    if scale <= 0 or not pc.any(pc.match_substring(strings, "E"), min_count=0).as_py():
+        return strings
+    # Arrow writes integers without an exponent; the point goes in by counting from the right.
     whole = _unscaled(array).cast(pa.string())
     sign = pc.if_else(pc.starts_with(whole, "-"), "-", "")
     digits = pc.utf8_lpad(pc.utf8_ltrim(whole, "-"), scale + 1, "0")
@@ -61,7 +61,7 @@ def _digits(array: pa.Array) -> pa.Array:
 
 
 def _unscaled(array: pa.Array) -> pa.Array:
-    """A decimal's digits as a whole number: the same bytes, read without their scale."""
+    """A decimal's digits as an integer: the same bytes without the scale."""
     make = {32: pa.decimal32, 64: pa.decimal64, 128: pa.decimal128, 256: pa.decimal256}[array.type.bit_width]
     return pa.Array.from_buffers(
         make(array.type.precision, 0), len(array), array.buffers(), array.null_count, array.offset

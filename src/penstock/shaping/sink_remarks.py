@@ -1,4 +1,4 @@
-"""What every sink may have to say about a content, whatever its source: columns that become strings, rows that stay."""
+"""Remarks that several sinks make about a content: columns that become strings, rows that stay."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from penstock.core.content import Content
 from penstock.ports import Remark
-from penstock.shaping.rules import Rules
+from penstock.shaping.resolved_shape import ResolvedShape
 from penstock.shaping.types import family
 
 #: what sources call a type whose values are strings there too
@@ -16,7 +16,7 @@ _STRINGS = frozenset(
 )
 
 
-def become_strings(content: Content, also: Sequence[str] = ()) -> list[Remark]:
+def explain_strings(content: Content, also: Sequence[str] = ()) -> list[Remark]:
     """Say which columns are strings in the sink and something else at the source.
 
     `also`: families of types that this sink holds as strings.
@@ -31,10 +31,10 @@ def become_strings(content: Content, also: Sequence[str] = ()) -> list[Remark]:
     return [Remark("gap", f"strings here, of another type at the source: {', '.join(found)}")] if found else []
 
 
-def rows_that_stay(content: Content) -> list[Remark]:
+def explain_stale_rows(content: Content) -> list[Remark]:
     """Say, of a sink that keeps one row for each key, what becomes of a row that no longer meets the filter."""
-    rules = Rules.of(content)
-    if not content.filter and (rules is None or rules.where is None):
+    shape = ResolvedShape.of(content)
+    if not content.filter and (shape is None or shape.where is None):
         return []
     text = "a row that no longer meets `where` after an update is not delivered: its last version stays"
     return [Remark("gap", text)]

@@ -1,42 +1,50 @@
-"""A stream's shape, worked out for the columns that its source has: what a content says of it, and a replay reads by.
+"""A stream's shape, resolved against the columns of its source. The content carries it, so that a replay reads alike.
 
-Knows no pyarrow: a run that finds nothing new works it out too. The salt is not here, only what tells it from others.
+Does not import pyarrow: a run that finds nothing new needs this module too. Holds a digest of the salt, never the salt.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from penstock.core.content import Column, Content
 from penstock.core.names import did_you_mean
 from penstock.core.types import Plain, Type
 from penstock.errors import StreamRefused
+from penstock.ports import Remark
 from penstock.shaping.options import RESERVED, Shape
-from penstock.shaping.types import CASTS, castable, family, type_of
+from penstock.shaping.types import CASTS, family, is_castable, type_of
+
+_MASKED = {
+    "null": "nothing of {} is delivered",
+    "redact": "of {} only `***` is delivered",
+    "last4": "of {} only the last four characters are delivered",
+    "email": "of {} only the domain is delivered",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What becomes of a source's columns and rows."""
+class ResolvedShape:
+    """The changes to a source's columns and rows."""
 
     #: the source's columns, as its own content has them
     reads: tuple[Column, ...]
-    #: what is delivered, in its order: the source's name and the name it gets
+    #: the delivered columns in order: the source's name and the new name
     names: tuple[tuple[str, str], ...]
     where: str | None
     cast: Mapping[str, str]
     on_error: str
     hash: Mapping[str, str]
-    #: tells salts apart, and says nothing of one; None: none is needed
+    #: a digest that tells salts apart; None: no salt is needed
     salt: str | None
     mask: Mapping[str, str]
 
     def columns(self) -> tuple[Column, ...]:
-        """What is delivered, as a content lists it."""
+        """The delivered columns."""
         known = {column.name: column for column in self.reads}
         return tuple(self._column(known[old], new) for old, new in self.names)
 
@@ -44,76 +52,95 @@ class Rules:
         old = column.name
         if old in self.hash or self.mask.get(old, "null") != "null":
             return Column(name, Plain.STRING)
-        # Where it comes from means nothing once its values are others.
+        # The origin does not describe values that were cast.
         return Column(name, type_of(self.cast[old])) if old in self.cast else replace(column, name=name)
 
-    def around(self, content: Content) -> Content:
-        """The source's content with these rules."""
-        rules = {
-            "where": self.where,
-            "cast": dict(self.cast),
-            "on_error": self.on_error,
-            "hash": dict(self.hash),
-            "salt": self.salt,
-            "mask": dict(self.mask),
+    def add_to(self, content: Content) -> Content:
+        """The source's content in this shape."""
+        document = {
+            **asdict(self),
             "names": [list(pair) for pair in self.names],
             "reads": [column.document() for column in self.reads],
         }
-        return replace(content, columns=self.columns(), shape=rules)
+        return replace(content, columns=self.columns(), shape=document)
 
     @classmethod
-    def of(cls, content: Content) -> Rules | None:
-        """The rules of a content; None: it has none."""
-        said: Any = content.shape
-        if said is None:
+    def of(cls, content: Content) -> ResolvedShape | None:
+        """The shape of a content; None: it has none."""
+        document: Any = content.shape
+        if document is None:
             return None
-        return cls(
-            reads=tuple(map(Column.of, said["reads"])),
-            names=tuple((old, new) for old, new in said["names"]),
-            where=said["where"],
-            cast=said["cast"],
-            on_error=said["on_error"],
-            hash=said["hash"],
-            salt=said["salt"],
-            mask=said["mask"],
-        )
+        reads, names = tuple(map(Column.of, document["reads"])), tuple((old, new) for old, new in document["names"])
+        return cls(**{**document, "reads": reads, "names": names})
+
+    def explain(self, key: tuple[str, ...], key_lost: bool) -> Iterator[Remark]:
+        """Say what the shape means for consumers.
+
+        `key` identifies a row at the source; `key_lost` says that it does not identify a shaped row.
+        """
+        salted = [name for name, how in self.hash.items() if how == "hmac-sha256"]
+        unsalted = [name for name, how in self.hash.items() if how == "sha256"]
+        if salted:
+            what = f"of {_join(salted)} only a digest is delivered, and guessing a value requires the salt"
+            yield Remark("guarantee", what)
+        if unsalted:
+            what = f"of {_join(unsalted)} only a digest is delivered, but anyone can check a guess against it"
+            yield Remark("gap", f"{what}; `hmac-sha256` with a `salt` prevents that")
+        for name, how in self.mask.items():
+            yield Remark("guarantee", _MASKED[how].format(name))
+        if self.where is not None:
+            yield Remark(
+                "gap",
+                "rows that do not meet `where` of the shape are not delivered; a row that stops meeting it after an "
+                "update keeps its last delivered version",
+            )
+        if self.cast and self.on_error == "null":
+            yield Remark("gap", f"values of {_join(self.cast)} that their new type cannot hold are delivered as NULL")
+        if key_lost:
+            what = f"the primary key ({', '.join(key)}) is not delivered unchanged"
+            yield Remark("gap", f"{what}: the sink has no key unless one is configured")
 
 
-def own(content: Content) -> Content:
+def _join(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def remove_shape(content: Content) -> Content:
     """A content as the source gave it."""
-    rules = Rules.of(content)
-    return content if rules is None else replace(content, columns=rules.reads, shape=None)
+    resolved = ResolvedShape.of(content)
+    return content if resolved is None else replace(content, columns=resolved.reads, shape=None)
 
 
-def salt_digest(salt: str) -> str:
-    """Sixteen digits that tell a salt from another one; as hard to turn back as the digests that are delivered."""
+def digest_salt(salt: str) -> str:
+    """Sixteen digits that tell a salt from another; as hard to reverse as the delivered digests."""
     return hmac.new(salt.encode(), b"penstock: which salt is this", hashlib.sha256).hexdigest()[:16]
 
 
 # ---------------------------------------------------------------- against a source's columns
 
 
-def resolved(stream: str, shape: Shape, content: Content) -> Rules:
-    """A shape for a source's content; StreamRefused if it does not fit its columns."""
+def resolve(stream: str, shape: Shape, content: Content) -> ResolvedShape:
+    """Resolve a shape against a source's content; StreamRefused if it does not fit the columns."""
     columns = [column for column in content.columns if column.name not in RESERVED]
-    check = _Check(stream, shape, {column.name: column.type for column in columns})
-    check.names_are_known()
-    check.types_fit()
-    names = check.delivered()
-    return Rules(
+    check = _ShapeCheck(stream, shape, {column.name: column.type for column in columns})
+    check.check_names()
+    check.check_types()
+    names = check.delivered_names()
+    return ResolvedShape(
         reads=content.columns,
         names=names,
         where=shape.where,
         cast=shape.cast,
         on_error=shape.on_error,
         hash=shape.hash,
-        salt=salt_digest(shape.salt.get_secret_value()) if shape.salt is not None else None,
+        salt=digest_salt(shape.salt.get_secret_value()) if shape.salt is not None else None,
         mask=shape.mask,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Check:
+class _ShapeCheck:
     stream: str
     shape: Shape
     #: the source's columns, with their types
@@ -122,7 +149,7 @@ class _Check:
     def refuse(self, what: str, step: str) -> StreamRefused:
         return StreamRefused(what, next_step=step, stream=self.stream)
 
-    def names_are_known(self) -> None:
+    def check_names(self) -> None:
         shape = self.shape
         rules: dict[str, Iterable[str]] = {"select": shape.select or (), "drop": shape.drop, "cast": shape.cast}
         for rule, names in (rules | {"hash": shape.hash, "mask": shape.mask, "rename": shape.rename}).items():
@@ -132,7 +159,7 @@ class _Check:
 
     def _unknown(self, rule: str, name: str) -> StreamRefused:
         if name in RESERVED:
-            return self.refuse(f"`{rule}` names {name}, a column of penstock's own", f"take it out of `{rule}`")
+            return self.refuse(f"`{rule}` names {name}, one of penstock's own columns", f"remove it from `{rule}`")
         renamed = next((old for old, new in self.shape.rename.items() if new == name), None)
         if renamed is not None:
             step = f"write {renamed}: rules name columns as the source does, and `rename` comes last"
@@ -142,15 +169,15 @@ class _Check:
             f"correct `{rule}` of the stream's `shape`; the source has: {', '.join(self.types)}",
         )
 
-    def types_fit(self) -> None:
+    def check_types(self) -> None:
         for name, type_ in self.shape.cast.items():
-            if not castable(self.types[name], type_):
+            if not is_castable(self.types[name], type_):
                 allowed = CASTS.get(family(self.types[name]) or "")
                 step = f"cast it to {', '.join(allowed)}" if allowed else "deliver it as it is, or `drop` it"
                 raise self.refuse(f"{name} cannot be cast to {type_}: it is {self.types[name]}", step)
         for name in self.shape.hash:
             if self._after_cast(name) is None:
-                what = f"{name} cannot be hashed: it is {self.types[name]}, which has no one spelling"
+                what = f"{name} cannot be hashed: it is {self.types[name]}, which has no canonical text form"
                 raise self.refuse(what, f"`drop` it, or mask it: mask: {{{name}: redact}}")
         for name, how in self.shape.mask.items():
             if how in ("last4", "email") and self._after_cast(name) != "text":
@@ -160,15 +187,15 @@ class _Check:
                 )
 
     def _after_cast(self, name: str) -> str | None:
-        """The family of what a column is when it is hashed or masked."""
+        """The family of a column's type when it is hashed or masked."""
         type_ = self.shape.cast.get(name)
         return family(type_of(type_) if type_ else self.types[name])
 
-    def delivered(self) -> tuple[tuple[str, str], ...]:
+    def delivered_names(self) -> tuple[tuple[str, str], ...]:
         shape = self.shape
         chosen = shape.select or tuple(name for name in self.types if name not in shape.drop)
         if not chosen:
-            raise self.refuse("no column is delivered: `drop` names all of them", "take one out of `drop`")
+            raise self.refuse("no column is delivered: `drop` names all of them", "remove one from `drop`")
         names = tuple((name, shape.rename.get(name, name)) for name in chosen)
         seen: dict[str, str] = {}
         for old, new in names:
@@ -185,15 +212,15 @@ class _Check:
 # ---------------------------------------------------------------- the key
 
 
-def key_after(shape: Shape, key: Sequence[str], cast_apart: Mapping[str, bool]) -> tuple[str, ...]:
-    """The columns that identify a row once it has been shaped; () where they no longer do.
+def key_after(shape: Shape, key: Sequence[str], distinct_after_cast: Mapping[str, bool]) -> tuple[str, ...]:
+    """The columns that identify a shaped row; () if they no longer do.
 
-    `cast_apart`: of key columns that are cast, whether two values that differ still do. A digest identifies as well as
-    what it was made from; a mask does not, nor does a value that may have become NULL.
+    `distinct_after_cast`: for each cast key column, whether different values stay different. A digest identifies a row
+    as well as its value does; a mask does not, nor does a value that may have become NULL.
     """
     for name in key:
         gone = name in shape.drop or (shape.select is not None and name not in shape.select)
-        merged = name in shape.cast and (shape.on_error == "null" or not cast_apart.get(name, False))
+        merged = name in shape.cast and (shape.on_error == "null" or not distinct_after_cast.get(name, False))
         if gone or merged or name in shape.mask:
             return ()
     return tuple(shape.rename.get(name, name) for name in key)

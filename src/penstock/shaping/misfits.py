@@ -1,6 +1,6 @@
-"""Values that do not fit the sink's column, put aside as text: a JSON object for each row that has any.
+"""Splits off values that do not fit the sink's column: a JSON object of strings for each row that has any.
 
-By Arrow's kernels, whole columns at a time. Only bytes and nested values are spelt one by one.
+Uses Arrow's kernels on whole columns. Only bytes and nested values are converted one by one.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import pyarrow.compute as pc
 
 from penstock.core.widening import widens
 from penstock.links.arrow_types import type_of
-from penstock.shaping.spelling import text
+from penstock.shaping.text_form import to_text
 
-#: what JSON wants escaped; the rest of the control characters follow below
+#: characters that JSON escapes; the other control characters follow
 _ESCAPES = [("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")]
 _CONTROLS = [(chr(code), f"\\u{code:04x}") for code in range(32) if chr(code) not in "\n\r\t"]
 
 
-def parted(array: pa.Array, narrow: pa.DataType) -> tuple[pa.Array, pa.Array]:
-    """A column as its narrower type, NULL where a value does not fit exactly; and those values, NULL elsewhere.
+def split_misfits(array: pa.Array, narrow: pa.DataType) -> tuple[pa.Array, pa.Array]:
+    """Return the column in the narrower type, NULL where a value does not fit exactly, and the values that do not fit.
 
-    Between types of which neither is the wider one no value fits, whatever a cast would make of it.
+    No value fits if neither type is wider than the other, even if a cast would accept some.
     """
     if not widens(type_of(narrow), type_of(array.type)) or pa.types.is_null(narrow):
         return pa.nulls(len(array), narrow), array
@@ -35,11 +35,11 @@ def parted(array: pa.Array, narrow: pa.DataType) -> tuple[pa.Array, pa.Array]:
 
 
 def _fits(array: pa.Array, narrow: pa.DataType) -> pa.Array:
-    """Whether each value is the same once it has been there and back; NULL fits."""
+    """Whether each value survives a cast there and back; NULL fits."""
     back = array.cast(narrow, safe=False).cast(array.type, safe=False)
     same = pc.equal(back, array)
     if pa.types.is_decimal(narrow):
-        # A cast to fewer digits would keep them all.
+        # Arrow's cast to a smaller precision keeps all digits.
         greatest = Decimal((0, (9,) * narrow.precision, -narrow.scale))
         same = pc.and_(same, pc.less_equal(pc.abs(array), pa.scalar(greatest, array.type)))
     if pa.types.is_floating(narrow):
@@ -47,12 +47,12 @@ def _fits(array: pa.Array, narrow: pa.DataType) -> pa.Array:
     return pc.fill_null(same, True)
 
 
-def objects(columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
-    """One JSON object for each row, with the values that are not NULL, all as text; NULL where there is none."""
+def json_objects(columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
+    """One JSON object for each row with its values as strings, without NULLs; NULL for a row without values."""
     members = []
     for name, column in columns.items():
         key = json.dumps(name, ensure_ascii=False)
-        value = _escaped(_text(column))
+        value = _escape(_strings(column))
         member = pc.binary_join_element_wise(pa.scalar(f',{key}:"'), value, pa.scalar('"'), "")
         members.append(pc.fill_null(member, ""))
     if not members:
@@ -62,25 +62,25 @@ def objects(columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
     return pc.if_else(pc.equal(inner, ""), pa.scalar(None, pa.string()), whole)
 
 
-def _text(column: pa.Array) -> pa.Array:
-    """A column's values as `cast … text` would give them; bytes in hex, nested values as JSON."""
+def _strings(column: pa.Array) -> pa.Array:
+    """A column as `cast … text` converts it; bytes in hex, nested values as JSON."""
     kind = column.type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return pa.array([None if value is None else value.hex() for value in column.to_pylist()], pa.string())
     if pa.types.is_nested(kind):
         return pa.array([None if value is None else _json(value) for value in column.to_pylist()], pa.string())
-    return text(column).cast(pa.string())
+    return to_text(column).cast(pa.string())
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=_spelt)
+    return json.dumps(value, ensure_ascii=False, default=_json_default)
 
 
-def _spelt(value: Any) -> str:
+def _json_default(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _escaped(values: pa.Array) -> pa.Array:
+def _escape(values: pa.Array) -> pa.Array:
     for raw, escaped in _ESCAPES:
         values = pc.replace_substring(values, raw, escaped)
     if pc.any(pc.match_substring_regex(values, r"[\x00-\x08\x0b\x0c\x0e-\x1f]")).as_py():

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from penstock.shaping.aside import objects, parted
+from penstock.shaping.misfits import json_objects, split_misfits
 
 INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(-(2**31) - 2, 2**31 + 2) | st.integers(-300, 300)
 DOUBLES = st.floats() | st.floats(width=32) | st.integers(-(2**33), 2**33).map(float)
@@ -39,7 +39,7 @@ def test_each_value_is_kept_exactly_or_put_aside(
     @hypothesis.given(st.lists(st.none() | values, max_size=8))
     def check(given: list[Any]) -> None:
         array = pa.array(given, wide)
-        fits, rest = parted(array, narrow)
+        fits, rest = split_misfits(array, narrow)
         assert (fits.type, rest.type) == (narrow, wide)
         fits.validate(full=True)
         for value, kept, aside in zip(array.to_pylist(), fits.to_pylist(), rest.to_pylist(), strict=True):
@@ -80,7 +80,7 @@ def same(one: Any, other: Any) -> bool:
     ],
 )
 def test_between_types_that_do_not_widen_nothing_fits(given: pa.Array, narrow: pa.DataType) -> None:
-    fits, rest = parted(given, narrow)
+    fits, rest = split_misfits(given, narrow)
     assert fits.null_count == len(fits)
     assert rest == given
 
@@ -100,7 +100,7 @@ def test_values_are_spelt_as_people_write_them() -> None:
         "struct": pa.array([{"a": Decimal("1.5"), "b": b"\x01"}]),
         'a "name"': pa.array(["x"]),
     }
-    (text,) = objects(columns, 1).to_pylist()
+    (text,) = json_objects(columns, 1).to_pylist()
     assert json.loads(text) == {
         "int": "-5",
         "amount": "1.50",
@@ -121,11 +121,11 @@ def test_values_are_spelt_as_people_write_them() -> None:
 @hypothesis.given(st.lists(st.tuples(*[st.none() | st.text(st.characters(exclude_categories=["Cs"]))] * 2), max_size=6))
 def test_any_text_comes_back_and_a_row_without_values_is_null(rows: list[tuple[str | None, str | None]]) -> None:
     columns = {name: pa.array([row[place] for row in rows], pa.string()) for place, name in enumerate("ab")}
-    found = objects(columns, len(rows)).to_pylist()
+    found = json_objects(columns, len(rows)).to_pylist()
     for row, text in zip(rows, found, strict=True):
         wanted = {name: value for name, value in zip("ab", row, strict=True) if value is not None}
         assert (None if text is None else json.loads(text)) == (wanted or None)
 
 
 def test_without_columns_nothing_is_put_aside() -> None:
-    assert objects({}, 2).to_pylist() == [None, None]
+    assert json_objects({}, 2).to_pylist() == [None, None]
