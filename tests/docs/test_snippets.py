@@ -17,6 +17,12 @@ CARRIED_OUT = {
     "tests/api/test_pages.py::test_the_page_shows_the_examples_as_they_are": {
         "docs/orchestration.md": "ini python text yaml",
     },
+    "tests/contracts/test_example_connector.py::test_a_pipeline_finds_it_by_its_entry_point": {
+        "docs/connectors.md": "yaml",
+    },
+    "tests/contracts/test_example_connector.py::test_the_page_shows_the_example_as_it_is": {
+        "docs/connectors.md": "python toml",
+    },
     "tests/docs/test_configuration_page.py::test_every_small_snippet_of_the_page_is_tried_here": {
         "docs/configuration.md": "bash json plain",
     },
@@ -66,6 +72,7 @@ NOT_RUN = {
     ("README.md", "script/setup"): SCRIPTS,
     ("CONTRIBUTING.md", "script/demo"): SCRIPTS,
     ("CONTRIBUTING.md", "testing  "): "a picture of the rooms; import-linter holds it",
+    ("docs/connectors.md", ".venv/bin/pip install"): PIP,
     ("docs/install.md", "pip wheel"): PIP,
     ("docs/install.md", "python3 -m venv"): PIP,
     ("docs/install.md", ".venv/bin/pip install"): PIP,

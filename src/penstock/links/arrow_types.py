@@ -6,8 +6,11 @@ Each type of the vocabulary has one Arrow type, in which batches carry it. Other
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 
+from penstock.core.content import Column
 from penstock.core.types import Decimal, Fixed, List, Map, Plain, Struct, Type
 
 _ARROW: dict[Plain, pa.DataType] = {
@@ -93,6 +96,11 @@ def type_of(arrow: pa.DataType) -> Type:
     if pa.types.is_struct(arrow):
         return Struct(tuple((field.name, type_of(field.type)) for field in arrow))
     raise NoType(arrow)
+
+
+def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
+    """The schema in which batches carry columns."""
+    return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in columns])
 
 
 def carried(schema: pa.Schema) -> pa.Schema:

@@ -1,0 +1,173 @@
+"""Everything that the author of a source or a sink imports. Stable: docs/compatibility.md says what may change.
+
+A connector is a module with `Options`, `StreamOptions` and `build(options, streams, context)`. It joins by an entry
+point of the group `penstock.sources` or `penstock.sinks`. The obligations are in the docstrings of `Source`, `Sink`,
+`Reader` and `Writer`; the suites in `penstock.testing.contracts` test them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict
+
+from penstock.core.content import Column, Columns, Content
+from penstock.core.documents import Document, canonical, digest, parse
+from penstock.core.marks import Mark, Position
+from penstock.core.outcome import Outcome
+from penstock.core.retry import Backoff, Retry
+from penstock.core.slices import Kind, Part, Receipt, Seal, Slice, Verdict, verdict
+from penstock.core.types import Decimal, Fixed, List, Map, Plain, Struct, Type, parse_type
+from penstock.errors import (
+    NOTHING_LOST,
+    UNTOUCHED,
+    CommitUnclear,
+    ConnectionFailed,
+    InputError,
+    PenstockError,
+    SliceRefused,
+    StreamFailed,
+    StreamRefused,
+    StreamStopped,
+)
+from penstock.links.pause import pause
+from penstock.ports import (
+    Archiving,
+    Budget,
+    Context,
+    DiscoveredStream,
+    Discovering,
+    Estimating,
+    ExplainingSink,
+    ExplainingSource,
+    Gathering,
+    Held,
+    Keyed,
+    Mover,
+    NoProbe,
+    NoSpark,
+    NoSpools,
+    Noticing,
+    Planned,
+    Preparing,
+    Probe,
+    Quarantined,
+    Quarantining,
+    Reader,
+    Reading,
+    Recovering,
+    Releasing,
+    Remaining,
+    Remark,
+    Report,
+    Rewinding,
+    Sealing,
+    Sink,
+    Source,
+    Spark,
+    Spool,
+    Spools,
+    StreamInfo,
+    Sweeping,
+    Withdrawing,
+    Writer,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "NOTHING_LOST",
+    "UNTOUCHED",
+    "Archiving",
+    "Backoff",
+    "Budget",
+    "Column",
+    "Columns",
+    "CommitUnclear",
+    "ConnectionFailed",
+    "Content",
+    "Context",
+    "Decimal",
+    "DiscoveredStream",
+    "Discovering",
+    "Document",
+    "Estimating",
+    "ExplainingSink",
+    "ExplainingSource",
+    "Fixed",
+    "Gathering",
+    "Held",
+    "InputError",
+    "Keyed",
+    "Kind",
+    "List",
+    "Map",
+    "Mark",
+    "Mover",
+    "NoProbe",
+    "NoSpark",
+    "NoSpools",
+    "Noticing",
+    "OptionsModel",
+    "Outcome",
+    "Part",
+    "PenstockError",
+    "Plain",
+    "Planned",
+    "Position",
+    "Preparing",
+    "Probe",
+    "Quarantined",
+    "Quarantining",
+    "Reader",
+    "Reading",
+    "Receipt",
+    "Recovering",
+    "Releasing",
+    "Remaining",
+    "Remark",
+    "Report",
+    "Retry",
+    "Rewinding",
+    "Seal",
+    "Sealing",
+    "Sink",
+    "Slice",
+    "SliceRefused",
+    "Source",
+    "Spark",
+    "Spool",
+    "Spools",
+    "StreamFailed",
+    "StreamInfo",
+    "StreamRefused",
+    "StreamStopped",
+    "Struct",
+    "Sweeping",
+    "Type",
+    "Verdict",
+    "Withdrawing",
+    "Writer",
+    "arrow_schema",
+    "canonical",
+    "digest",
+    "parse",
+    "parse_type",
+    "pause",
+    "verdict",
+]
+
+
+class OptionsModel(BaseModel):
+    """The base of a connector's options: unknown keys are refused, values cannot be changed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def arrow_schema(columns: Columns) -> pa.Schema:
+    """Return the Arrow schema in which batches carry these columns."""
+    # Imported here: `penstock check` of a file need not load pyarrow.
+    from penstock.links import arrow_types
+
+    return arrow_types.arrow_schema(columns)
