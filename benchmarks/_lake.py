@@ -18,11 +18,11 @@ from pyiceberg.manifest import DataFile
 from penstock.core.content import Content
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Part, Receipt, Slice, following
-from penstock.lake.chain import held
-from penstock.lake.landing import Landed, Landing
-from penstock.lake.peek import peek
-from penstock.lake.place import Place
-from penstock.lake.writing import decode, last_number
+from penstock.lake.lake import Lake
+from penstock.lake.landing import Landing, StagedSlice
+from penstock.lake.metadata import read_state
+from penstock.lake.table_state import find_link
+from penstock.lake.writing import decode_files, read_last_number
 from penstock.ports import Context, NoProbe
 from penstock.sinks import lake
 from penstock.testing.contents import columns_of as columns_in
@@ -95,8 +95,8 @@ class Lander:
         chosen = lake.StreamOptions(mode="merge", key=("id",)) if keyed else lake.StreamOptions()
         self._sink = lake.build(options, {STREAM: chosen}, Context(pipeline, str(folder), NoProbe()))
         self._pipeline = pipeline
-        self._place = Place.of(options, folder=str(folder), pipeline=pipeline)
-        link = held(peek(self._place, STREAM), pipeline, STREAM, STREAM)
+        self._place = Lake.from_options(options, folder=str(folder), pipeline=pipeline)
+        link = find_link(read_state(self._place, STREAM), pipeline, STREAM, STREAM)
         self._last: Position | None = link.position if link else None
 
     @property
@@ -126,9 +126,9 @@ class Lander:
 
     def _commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> None:
         """Not by the sink, which would look in a keyed table for what is there already."""
-        numbers = [(last, receipt.rows) for receipt in receipts if (last := last_number(receipt)) is not None]
-        landed = Landed(
-            files=[file for receipt in receipts for file in decode(receipt)],
+        numbers = [(last, receipt.rows) for receipt in receipts if (last := read_last_number(receipt)) is not None]
+        landed = StagedSlice(
+            files=[file for receipt in receipts for file in decode_files(receipt)],
             rows=sum(receipt.rows for receipt in receipts),
             bytes=sum(receipt.bytes for receipt in receipts),
             start=min(last - rows + 1 for last, rows in numbers),

@@ -29,12 +29,12 @@ from penstock.core.messages import Eof
 from penstock.core.slices import Slice, following
 from penstock.engine import Engine, Settings
 from penstock.lake import names
-from penstock.lake.landing import Landed, Landing
-from penstock.lake.peek import peek
-from penstock.lake.place import Place
-from penstock.lake.tables import load
-from penstock.lake.upkeep.run import STEPS, keep
-from penstock.lake.upkeep.work import Work
+from penstock.lake.lake import Lake
+from penstock.lake.landing import Landing, StagedSlice
+from penstock.lake.metadata import read_state
+from penstock.lake.tables import load_table
+from penstock.lake.upkeep.job import UpkeepJob
+from penstock.lake.upkeep.run import STEPS, run_upkeep
 from penstock.ports import Context, NoProbe, NoSpark, Owner, Store
 from penstock.sinks import lake
 from penstock.store import open_store
@@ -83,7 +83,7 @@ class Ticks:
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._options = lake.Options(namespace="shop")
-        self._place = Place.of(self._options, folder=str(self.folder), pipeline=PIPELINE)
+        self._place = Lake.from_options(self._options, folder=str(self.folder), pipeline=PIPELINE)
 
     def tick(self) -> float:
         """A row more, a minute later, and a run that moves it; its CPU seconds."""
@@ -127,7 +127,7 @@ class Ticks:
         store.release(lease)
 
     def _land(self, slice_: Slice, template: DataFile) -> None:
-        standing = peek(self._place, STREAM)
+        standing = read_state(self._place, STREAM)
         assert standing is not None
         number = standing.head + 1
         attempt = f"{self.count:012d}"
@@ -136,12 +136,12 @@ class Ticks:
         Path(path.removeprefix("file://")).touch()
         file = copy(template)
         file._data = [*template._data[:FILE_PATH], path, *template._data[FILE_PATH + 1 :]]
-        landed = Landed(files=[file], rows=1, bytes=24, start=number, last=number, restamp=alone)
-        rules = self._options.upkeep.snapshots.rules
+        landed = StagedSlice(files=[file], rows=1, bytes=24, start=number, last=number, restamp=alone)
+        rules = self._options.upkeep.snapshots.limits
         Landing(self._place, STREAM, slice_, attempt, NoProbe(), states=rules).land(landed)
 
     def _first_file(self) -> DataFile:
-        table = load(self._place, STREAM)
+        table = load_table(self._place, STREAM)
         assert table is not None
         return next(iter(table.scan().plan_files())).file
 
@@ -154,8 +154,8 @@ class Ticks:
         return spent
 
     def upkeep(self) -> None:
-        work = Work(
-            place=self._place,
+        work = UpkeepJob(
+            lake=self._place,
             table=STREAM,
             options=self._options.upkeep,
             spark=NoSpark(),
@@ -164,7 +164,7 @@ class Ticks:
             now=self.clock.now(),
         )
         with time_of(self.clock):
-            for done in keep(work, WITHOUT_SPARK):
+            for done in run_upkeep(work, WITHOUT_SPARK):
                 if done.error is not None:
                     raise SystemExit(f"upkeep failed: {done.error}")
 
@@ -200,7 +200,7 @@ class Ticks:
     @property
     def metadata_bytes(self) -> int:
         """The table's document, which every run reads."""
-        table = load(self._place, STREAM)
+        table = load_table(self._place, STREAM)
         assert table is not None
         return Path(table.metadata_location.removeprefix("file://")).stat().st_size
 

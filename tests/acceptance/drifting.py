@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 from penstock import wiring
 from penstock.cli import app
 from penstock.errors import StreamFailed
+from penstock.lake.lake import Lake
 from penstock.lake.options import LakeOptions
-from penstock.lake.place import Place
-from penstock.lake.tables import load
+from penstock.lake.tables import load_table
 from penstock.testing.doubles import LoopMover
 
 ORDERS = """
@@ -160,7 +160,7 @@ class Ground:
             paths = sorted((self.folder / "out" / "orders").glob("*.parquet"))
             schemas = [pq.read_schema(path) for path in paths]
             return ds.dataset(paths, schema=pa.unify_schemas(schemas, promote_options="permissive")).to_table()
-        table = load(Place.of(LakeOptions(), folder=str(self.folder), pipeline="shop"), "orders")
+        table = load_table(Lake.from_options(LakeOptions(), folder=str(self.folder), pipeline="shop"), "orders")
         assert table is not None
         return table.scan().to_arrow()
 

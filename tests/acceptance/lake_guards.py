@@ -76,15 +76,15 @@ GUARDS = (
     _guard(
         1,
         "files that overlap are read together, in the order of their numbers",
-        ("lake/reading.py", "        yield from merged(loaded)\n", "        yield from loaded\n"),
+        ("lake/reading.py", "        yield from merge_batches(loaded)\n", "        yield from loaded\n"),
     ),
     _guard(
         2,
         "rows from before the order get a number before they are read",
         (
             "lake/foreign.py",
-            "    if standing is None or not standing.ours or standing.orderly:\n        return []\n",
-            "    if standing is not None:\n        return []\n",
+            "    if state is None or not state.ours or state.orderly:\n        return []\n",
+            "    if state is not None:\n        return []\n",
         ),
     ),
     _guard(
@@ -100,7 +100,7 @@ GUARDS = (
         3,
         "a snapshot without our mark is inspected",
         (
-            "lake/standing.py",
+            "lake/table_state.py",
             '        return self.kind is None and self.operation != "replace"\n',
             "        return False\n",
         ),
@@ -115,8 +115,8 @@ GUARDS = (
         "a landing that lost a race is stamped again above the new head",
         (
             "lake/landing.py",
-            "if landed.files and landed.start <= standing.head:",
-            "if landed.files and landed.start <= 0:",
+            "if staged.files and staged.start <= state.head:",
+            "if staged.files and staged.start <= 0:",
         ),
     ),
     _guard(
@@ -133,8 +133,8 @@ GUARDS = (
         "a reader is registered by pipeline and stream",
         (
             "lake/names.py",
-            '    return f"{READER}.{encoded(pipeline)}.{encoded(stream)}"\n',
-            '    return f"{READER}.reader.{encoded(stream)}"\n',
+            '    return f"{READER}.{encode(pipeline)}.{encode(stream)}"\n',
+            '    return f"{READER}.reader.{encode(stream)}"\n',
         ),
     ),
     _guard(
@@ -142,8 +142,8 @@ GUARDS = (
         "a table holds a chain for each pipeline and stream",
         (
             "lake/names.py",
-            '    return f"{CHAIN}.{encoded(pipeline)}.{encoded(stream)}"\n',
-            '    return f"{CHAIN}.chain.{encoded(stream)}"\n',
+            '    return f"{CHAIN}.{encode(pipeline)}.{encode(stream)}"\n',
+            '    return f"{CHAIN}.chain.{encode(stream)}"\n',
         ),
     ),
     _guard(
@@ -167,7 +167,7 @@ GUARDS = (
         "files are chosen by the bounds of their numbers",
         ("lake/planning.py", "table.scan(row_filter=chosen or ALWAYS_TRUE, snapshot_id", "table.scan(snapshot_id"),
         (
-            "lake/pieces.py",
+            "lake/data_files.py",
             "        return (self.low is None or self.low <= upto) and (self.high is None or self.high > after)\n",
             "        return True\n",
         ),
@@ -177,8 +177,8 @@ GUARDS = (
         "a slice is read up to its own bound, whatever has arrived since",
         (
             "sources/lake/source.py",
-            "        upto = seq_of(slice_.upto)\n",
-            "        upto = self._standing(slice_.stream).head\n",
+            "        upto = read_number(slice_.upto)\n",
+            "        upto = self._state(slice_.stream).head\n",
         ),
     ),
     _guard(
@@ -186,14 +186,14 @@ GUARDS = (
         "the slowest reader holds retention back",
         (
             "lake/upkeep/retention.py",
-            "slowest.mark < wanted and not work.force else None",
-            "slowest.mark < wanted and not work else None",
+            "slowest.mark < wanted and not job.force else None",
+            "slowest.mark < wanted and not job else None",
         ),
     ),
     _guard(
         8,
         "a reader below the floor stops",
-        ("sources/lake/missing.py", "    return seq < standing.floor and not", "    return seq < 0 and not"),
+        ("sources/lake/lost_rows.py", "    return seq < state.floor and not", "    return seq < 0 and not"),
     ),
 )
 

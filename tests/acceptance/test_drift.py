@@ -14,9 +14,9 @@ import pytest
 from psycopg.rows import dict_row
 
 from penstock import wiring
+from penstock.lake.lake import Lake
 from penstock.lake.options import LakeOptions
-from penstock.lake.place import Place
-from penstock.lake.tables import load
+from penstock.lake.tables import load_table
 from penstock.links.spark.session_provider import SparkSessionProvider
 from penstock.testing.doubles import LoopMover
 from tests.acceptance.drifting import Ground, same
@@ -386,7 +386,7 @@ def test_a_column_that_was_dropped_in_the_lake_too_does_not_come_back(database: 
     ground = Ground(database, tmp_path, "lake")
     ground.ran()
     ground.sql("ALTER TABLE orders DROP COLUMN note")
-    table = load(Place.of(LakeOptions(), folder=str(tmp_path), pipeline="shop"), "orders")
+    table = load_table(Lake.from_options(LakeOptions(), folder=str(tmp_path), pipeline="shop"), "orders")
     assert table is not None
     with table.update_schema() as update:
         update.delete_column("note")

@@ -15,8 +15,8 @@ import psycopg
 import pytest
 
 from penstock.lake import tables
+from penstock.lake.lake import Lake
 from penstock.lake.options import LakeOptions
-from penstock.lake.place import Place
 from penstock.testing.forking import nursery
 from penstock.testing.postgres import newest_programs
 from tests.acceptance.synced import file_tables, newest, rows_of, table_rows
@@ -129,9 +129,9 @@ def test_pgbench_is_synced_into_a_lake(database: str, tmp_path: Path) -> None:
     for transactions in (10, 40):
         pgbench(database, "-n", "-t", str(transactions), "-c", "2")
         command(tmp_path, "run", "bench.yaml", url=database)
-        place = Place.of(LakeOptions(), folder=str(tmp_path), pipeline="bench")
+        place = Lake.from_options(LakeOptions(), folder=str(tmp_path), pipeline="bench")
         for stream in pipeline["streams"]:
-            table = tables.load(place, stream["stream"])
+            table = tables.load_table(place, stream["stream"])
             assert table is not None
             seen = Counter(rows_of([table.scan().to_arrow()], stream["columns"]))
             assert seen == Counter(table_rows(database, stream["stream"], stream["columns"]))

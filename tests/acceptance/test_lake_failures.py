@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
+from penstock.lake.upkeep.job import StepResult, UpkeepJob
 from penstock.lake.upkeep.options import RetentionOptions, UpkeepOptions
 from penstock.lake.upkeep.retention import retain
-from penstock.lake.upkeep.work import Done, Work
 from penstock.ports import NoProbe, NoSpark
 from penstock.testing.doubles import LoopMover
 from penstock.testing.faults import Command, Outcome, Running
-from tests.sources.lake.lakes import NAMESPACE, Lake, orders
+from tests.sources.lake.lakes import NAMESPACE, LakeWorld, orders
 from tests.sources.lake.opened import opened
 
 FILE = """\
@@ -40,7 +40,7 @@ pipelines:
 class Export:
     """A pipeline from a table of a lake, run by the real command."""
 
-    lake: Lake
+    lake: LakeWorld
     name: str = "out"
     stream: dict[str, Any] = field(default_factory=dict)
     namespace: str = NAMESPACE
@@ -99,15 +99,15 @@ class Export:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path)
+def lake(tmp_path: Path) -> LakeWorld:
+    return LakeWorld(tmp_path)
 
 
 def once(found: list[int], wanted: range) -> bool:
     return sorted(found) == list(wanted)
 
 
-def test_rows_skipped_because_the_scan_was_not_in_order(lake: Lake) -> None:
+def test_rows_skipped_because_the_scan_was_not_in_order(lake: LakeWorld) -> None:
     """1. Files hold numbers from all over, and a slice ends in the middle of them: its mark passes nothing unread."""
     lake.land(orders(1, 1000))
     lake.shuffle(7)
@@ -123,7 +123,7 @@ def test_rows_skipped_because_the_scan_was_not_in_order(lake: Lake) -> None:
     assert export.delivered == list(range(1, 1011))
 
 
-def test_legacy_rows_exported_again_at_every_tick(lake: Lake) -> None:
+def test_legacy_rows_exported_again_at_every_tick(lake: LakeWorld) -> None:
     """2. A table that penstock did not write, then with both kinds of rows: each is exported once, to each sink."""
     lake.make(orders(1, 1))
     lake.append(orders(1, 40))
@@ -146,7 +146,7 @@ def test_legacy_rows_exported_again_at_every_tick(lake: Lake) -> None:
     assert one.slices == before
 
 
-def test_writers_that_bypass_the_stamp(lake: Lake) -> None:
+def test_writers_that_bypass_the_stamp(lake: LakeWorld) -> None:
     """3. Rows without a number, and rows with numbers of another table: numbered before any reader passes them."""
     lake.make(orders(1, 1))
     lake.append(orders(1, 10))
@@ -156,7 +156,7 @@ def test_writers_that_bypass_the_stamp(lake: Lake) -> None:
     adopted.tick()
     assert once(adopted.delivered, range(1, 16))
 
-    ours = Lake(lake.folder)
+    ours = LakeWorld(lake.folder)
     ours.land(orders(1, 20), table="made")
     export = Export(lake, "export", {"table": "made"})
     export.tick()
@@ -170,7 +170,7 @@ def test_writers_that_bypass_the_stamp(lake: Lake) -> None:
     assert None not in numbers
 
 
-def in_commit_order(lake: Lake, name: str) -> bool:
+def in_commit_order(lake: LakeWorld, name: str) -> bool:
     """Whether every snapshot brought only numbers above all that were there before it."""
     table = lake.catalog().load_table(name)
     line = sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
@@ -187,11 +187,11 @@ def in_commit_order(lake: Lake, name: str) -> bool:
     return True
 
 
-def test_two_processes_handing_out_the_same_numbers(lake: Lake) -> None:
+def test_two_processes_handing_out_the_same_numbers(lake: LakeWorld) -> None:
     """4. Two writer processes land in one table; whoever reads by its head, at any time, misses nothing."""
     writers = {}
     for index, name in enumerate(("left", "right")):
-        side = Lake(lake.folder, name)
+        side = LakeWorld(lake.folder, name)
         side.land(orders(1000 * index + 1, 1000 * index + 40))
         writers[name] = (side, Export(lake, name, namespace=name, into="both"))
     poll = Export(lake, "poll", namespace="both")
@@ -221,7 +221,7 @@ def test_two_processes_handing_out_the_same_numbers(lake: Lake) -> None:
     assert in_commit_order(lake, "both.orders")
 
 
-def test_a_mark_shared_by_two_instances_of_a_sink(lake: Lake) -> None:
+def test_a_mark_shared_by_two_instances_of_a_sink(lake: LakeWorld) -> None:
     """5. Two pipelines read one table, each by its own mark; one name used twice is held back, and never skips."""
     lake.land(orders(1, 100))
     one, two = Export(lake, "one"), Export(lake, "two")
@@ -257,7 +257,7 @@ def test_a_mark_shared_by_two_instances_of_a_sink(lake: Lake) -> None:
     assert one.delivered == list(range(1, 121))
 
 
-def test_reads_that_grow_with_the_table(lake: Lake) -> None:
+def test_reads_that_grow_with_the_table(lake: LakeWorld) -> None:
     """6. A hundred files, one new: one data file is opened, seen from outside."""
     for first in range(1, 101, 20):
         lake.land(*(orders(number, number) for number in range(first, first + 20)))
@@ -277,7 +277,7 @@ def test_reads_that_grow_with_the_table(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("point", ["gate.intended", "gate.moved", "gate.committed"])
-def test_a_retried_unit_that_grows(lake: Lake, point: str) -> None:
+def test_a_retried_unit_that_grows(lake: LakeWorld, point: str) -> None:
     """7. A slice is intended, the process killed, rows arrive: the retry has the same bounds and the same rows."""
     lake.land(orders(1, 50))
     export = Export(lake)
@@ -290,19 +290,19 @@ def test_a_retried_unit_that_grows(lake: Lake, point: str) -> None:
     assert before <= {path.name for path in (lake.folder / "out-out/orders").iterdir()}
 
 
-def kept(lake: Lake, *, force: bool = False) -> Done:
+def kept(lake: LakeWorld, *, force: bool = False) -> StepResult:
     """Retention that wants to keep almost nothing."""
     options = UpkeepOptions(retention=RetentionOptions(size=1))
-    work = Work(lake.place, "orders", options, NoSpark(), LoopMover, NoProbe(), datetime.now(UTC), force=force)
+    work = UpkeepJob(lake.lake, "orders", options, NoSpark(), LoopMover, NoProbe(), datetime.now(UTC), force=force)
     (done,) = retain(work)
     return done
 
 
-def ids(lake: Lake) -> Iterator[int]:
+def ids(lake: LakeWorld) -> Iterator[int]:
     yield from sorted(lake.table().scan().to_arrow().column("id").to_pylist())
 
 
-def test_retention_that_deletes_what_a_slow_reader_has_not_seen(lake: Lake) -> None:
+def test_retention_that_deletes_what_a_slow_reader_has_not_seen(lake: LakeWorld) -> None:
     """8. The slowest reader holds retention back; forced, each reader is told how many rows it lost."""
     for first in range(1, 101, 20):
         lake.land(orders(first, first + 19))

@@ -8,9 +8,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from penstock.lake.lake import Lake
 from penstock.lake.options import LakeOptions
-from penstock.lake.place import Place
-from penstock.lake.tables import load
+from penstock.lake.tables import load_table
 from penstock.testing.faults import LAKE_RUN_POINTS
 from tests.acceptance.matrix import ONCE
 from tests.acceptance.shop import Shop
@@ -34,7 +34,7 @@ def open_shop(database: str, folder: Path) -> Shop:
 
 def landed(folder: Path) -> list[tuple[int, int, object]]:
     """(number, id, version) of every row of the log, in the order of the numbers."""
-    table = load(Place.of(LakeOptions(), folder=str(folder), pipeline="shop"), "orders")
+    table = load_table(Lake.from_options(LakeOptions(), folder=str(folder), pipeline="shop"), "orders")
     assert table is not None
     seen = table.scan(selected_fields=("_ingest_seq", "id", "updated_at")).to_arrow().sort_by("_ingest_seq")
     return list(zip(*(seen.column(name).to_pylist() for name in ("_ingest_seq", "id", "updated_at")), strict=True))
@@ -69,7 +69,7 @@ def test_killed_at(point: str, nth: int, database: str, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     check(shop, tmp_path)
     data = tmp_path / "lake" / "shop" / "orders" / "data"
-    table = load(Place.of(LakeOptions(), folder=str(tmp_path), pipeline="shop"), "orders")
+    table = load_table(Lake.from_options(LakeOptions(), folder=str(tmp_path), pipeline="shop"), "orders")
     assert table is not None
     named = {Path(task.file.file_path).name for task in table.scan().plan_files()}
     assert {path.name for path in data.iterdir()} == named, "what the killed run left is swept"

@@ -16,7 +16,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.sources.lake.lakes import Lake, orders
+from tests.sources.lake.lakes import LakeWorld, orders
 
 import penstock
 from penstock.errors import ConfigError, InputError, StreamRefused
@@ -224,9 +224,9 @@ def test_bad_input(spark: SparkSession, shop: str) -> None:
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LakeWorld:
     monkeypatch.chdir(tmp_path)
-    made = Lake(tmp_path)
+    made = LakeWorld(tmp_path)
     made.land(orders(1, 40))
     made.land(orders(41, 60), orders(61, 70))
     Path("lake.yaml").write_text(
@@ -246,7 +246,7 @@ def listing(folder: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_a_lake_table_without_its_internal_columns_and_nothing_is_written(spark: SparkSession, lake: Lake) -> None:
+def test_a_lake_table_without_its_internal_columns_and_nothing_is_written(spark: SparkSession, lake: LakeWorld) -> None:
     before = listing(lake.folder)
     frame = penstock.read(spark, "lake.yaml", "orders")
     assert frame.columns == ["id", "note"]
@@ -255,13 +255,13 @@ def test_a_lake_table_without_its_internal_columns_and_nothing_is_written(spark:
     assert lake_files == before
 
 
-def test_a_lake_table_with_a_filter_and_some_columns(spark: SparkSession, lake: Lake) -> None:
+def test_a_lake_table_with_a_filter_and_some_columns(spark: SparkSession, lake: LakeWorld) -> None:
     narrowed = {"streams.orders.columns": ["id"], "streams.orders.where": "id > 38 and note != 'note 50'"}
     frame = penstock.read(spark, "lake.yaml", "orders", overrides=narrowed)
     assert rows(frame) == [(n,) for n in range(39, 71) if n != 50]
 
 
-def test_a_lake_frame_stays_what_it_was(spark: SparkSession, lake: Lake) -> None:
+def test_a_lake_frame_stays_what_it_was(spark: SparkSession, lake: LakeWorld) -> None:
     frame = penstock.read(spark, "lake.yaml", "orders")
     assert frame.count() == 70
     lake.land(orders(71, 99))
@@ -269,7 +269,7 @@ def test_a_lake_frame_stays_what_it_was(spark: SparkSession, lake: Lake) -> None
     assert penstock.read(spark, "lake.yaml", "orders").count() == 99
 
 
-def test_deletes_are_left_out_unless_asked_for(spark: SparkSession, lake: Lake) -> None:
+def test_deletes_are_left_out_unless_asked_for(spark: SparkSession, lake: LakeWorld) -> None:
     changes = orders(1, 5).append_column("_change", pa.array(["upsert"] * 3 + ["delete"] * 2))
     lake.land(changes, table="events", changes=True)
     events: dict[str, Any] = {"streams.events": {}}
@@ -287,7 +287,7 @@ def test_deletes_are_left_out_unless_asked_for(spark: SparkSession, lake: Lake) 
     assert {row._change for row in log.collect()} == {"upsert"}
 
 
-def test_rows_without_a_place_are_not_given_one_by_a_read(spark: SparkSession, lake: Lake) -> None:
+def test_rows_without_a_place_are_not_given_one_by_a_read(spark: SparkSession, lake: LakeWorld) -> None:
     lake.append(orders(100, 105, _ingest_seq=pa.array(range(1, 7), pa.int64())))
     before = listing(lake.folder)
     with pytest.raises(StreamRefused, match="have no `_ingest_seq` yet"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.cli.looked import Looking, document, tree
-from tests.sources.lake.lakes import Lake, orders
+from tests.sources.lake.lakes import LakeWorld, orders
 
 from penstock.testing.faults import Command
 
@@ -21,8 +21,8 @@ pipelines:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    lake = Lake(tmp_path)
+def lake(tmp_path: Path) -> LakeWorld:
+    lake = LakeWorld(tmp_path)
     lake.land(orders(1, 40))
     lake.land(orders(41, 60))
     lake.make(orders(1, 1), "theirs")
@@ -31,7 +31,7 @@ def lake(tmp_path: Path) -> Lake:
     return lake
 
 
-def looked(lake: Lake, verb: str, *, code: int = 0) -> dict[str, Any]:
+def looked(lake: LakeWorld, verb: str, *, code: int = 0) -> dict[str, Any]:
     before = tree(lake.folder)
     done = Looking(lake.folder, None).run(verb, "export.yaml", "--json")
     assert done.code == code, done.out + done.err
@@ -45,7 +45,7 @@ def stream(found: dict[str, Any]) -> dict[str, Any]:
     return only
 
 
-def test_rows_ahead_are_planned_and_then_gone(lake: Lake) -> None:
+def test_rows_ahead_are_planned_and_then_gone(lake: LakeWorld) -> None:
     ahead = stream(looked(lake, "plan"))
     assert ahead["left"]["rows"] == 60
     assert sum(slice_["rows"] for slice_ in ahead["slices"]) == 60
@@ -56,7 +56,7 @@ def test_rows_ahead_are_planned_and_then_gone(lake: Lake) -> None:
     assert kinds >= {"guarantee", "gap"}
 
 
-def test_rows_of_others_are_told_before_they_are_stamped(lake: Lake) -> None:
+def test_rows_of_others_are_told_before_they_are_stamped(lake: LakeWorld) -> None:
     (lake.folder / "export.yaml").write_text(FILE.format(streams="theirs: {adopt: true}"))
     ahead = stream(looked(lake, "plan"))
     assert "prepares the source first" in ahead["note"]
@@ -64,7 +64,7 @@ def test_rows_of_others_are_told_before_they_are_stamped(lake: Lake) -> None:
     assert any("adds the column _ingest_seq and rewrites" in text for text in advice)
 
 
-def test_a_table_that_was_rolled_back_is_told_by_a_look(lake: Lake) -> None:
+def test_a_table_that_was_rolled_back_is_told_by_a_look(lake: LakeWorld) -> None:
     before = lake.standing().main
     lake.land(orders(61, 70))
     assert Command(lake.folder, "loop").run("run", "export.yaml").code == 0
@@ -76,7 +76,7 @@ def test_a_table_that_was_rolled_back_is_told_by_a_look(lake: Lake) -> None:
         assert "penstock rewind export.yaml" in problem["next_step"]
 
 
-def test_tables_of_both_kinds_are_discovered(lake: Lake) -> None:
+def test_tables_of_both_kinds_are_discovered(lake: LakeWorld) -> None:
     found = {each["stream"]: each for each in looked(lake, "discover")["streams"]}
     assert (found["orders"]["what"], found["orders"]["rows"], found["orders"]["synced"]) == ("log", 60, True)
     assert found["theirs"]["proposal"] == {"adopt": True}

@@ -18,9 +18,9 @@ from pyiceberg.table import Table
 from penstock.core.slices import Kind
 from penstock.errors import StreamRefused
 from penstock.lake import tables
-from penstock.lake.names import DELETED, SEQ, of_file
+from penstock.lake.lake import Lake
+from penstock.lake.names import DELETED, SEQ, parse_file_name
 from penstock.lake.options import LakeOptions
-from penstock.lake.place import Place
 from penstock.links.spark import SparkSessionProvider
 from penstock.ports import Context, NoProbe, NoSpark, Probe, Sink, Spark, StreamInfo
 from penstock.sinks import lake
@@ -119,25 +119,25 @@ class Keyed(dict[str, lake.StreamOptions]):
         return lake.StreamOptions(mode="merge", key=("id",), into=table)
 
 
-class Lake:
+class LakeWorld:
     """Iceberg tables in a folder, read by PyIceberg's own scan of main."""
 
     def __init__(self, folder: Path, namespace: str = "shop", spark: Spark | None = None) -> None:
         self.folder, self.namespace, self.spark = folder, namespace, spark
-        self.place = Place.of(LakeOptions(namespace=namespace), folder=str(folder), pipeline=PIPELINE)
+        self.lake = Lake.from_options(LakeOptions(namespace=namespace), folder=str(folder), pipeline=PIPELINE)
 
     def open(self, probe: Probe, pipeline: str = PIPELINE) -> lake.LakeSink:
         context = Context(pipeline=pipeline, folder=str(self.folder), probe=probe, spark=self.spark or NoSpark())
         return lake.build(lake.Options(namespace=self.namespace), Keyed() if self.spark else TABLES, context)
 
     def table(self, stream: str) -> Table | None:
-        return tables.load(self.place, self.open(NoProbe()).table(stream))
+        return tables.load_table(self.lake, self.open(NoProbe()).table(stream))
 
     def occupy(self, stream: str, *ids: int) -> None:
         name = self.open(NoProbe()).table(stream)
         theirs = table(*ids)
-        self.place.catalog().create_namespace_if_not_exists(self.namespace)
-        made = self.place.catalog().create_table((self.namespace, name), theirs.schema)
+        self.lake.catalog().create_namespace_if_not_exists(self.namespace)
+        made = self.lake.catalog().create_table((self.namespace, name), theirs.schema)
         made.append(theirs)
 
     def rows(self, stream: str, column: str = "id") -> list[int]:
@@ -157,9 +157,11 @@ class Lake:
 
     def aside(self) -> int:
         """Data files that main does not name."""
-        found = {path.name for path in self.folder.rglob(f"{self.namespace}/*/data/*.parquet") if of_file(path.name)}
-        for name in tables.names_in(self.place):
-            table = tables.load(self.place, name)
+        found = {
+            path.name for path in self.folder.rglob(f"{self.namespace}/*/data/*.parquet") if parse_file_name(path.name)
+        }
+        for name in tables.list_through_pyiceberg(self.lake):
+            table = tables.load_table(self.lake, name)
             assert table is not None
             found -= {os.path.basename(task.file.file_path) for task in table.scan().plan_files()}
         return len(found)
@@ -181,8 +183,8 @@ class TestLakeLog(SinkContract):
     AFTER_A_DELETE: ClassVar[list[int] | None] = [1, 2]
 
     @pytest.fixture
-    def destination(self, tmp_path: Path) -> Lake:
-        return Lake(tmp_path)
+    def destination(self, tmp_path: Path) -> LakeWorld:
+        return LakeWorld(tmp_path)
 
     def test_whoever_finishes_may_crash_too(self, destination: Destination) -> None:
         """One commit of the catalog: nothing is left to be finished, and whoever asks writes nothing."""
@@ -215,8 +217,8 @@ class TestLakeKeyed(TestLakeLog):
     AFTER_A_DELETE: ClassVar[list[int] | None] = [2]
 
     @pytest.fixture
-    def destination(self, folder: Path, spark_provider: SparkSessionProvider) -> Lake:
-        return Lake(folder, f"n{next(NAMESPACES)}", spark_provider)
+    def destination(self, folder: Path, spark_provider: SparkSessionProvider) -> LakeWorld:
+        return LakeWorld(folder, f"n{next(NAMESPACES)}", spark_provider)
 
     def test_it_takes_a_stream_of_plain_columns(self, sink: Sink) -> None:
         sink.check(StreamInfo(STREAM, Kind.ROWS), CONTENT)

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.docs.pages import TOP
 
-from penstock.lake.forms import described, iceberg_type
+from penstock.lake.iceberg_types import describe_type, iceberg_type
 from penstock.links.arrow_types import arrow_type
 from penstock.links.postgres.types import FORMS, choose_form
 
@@ -45,7 +45,7 @@ def test_every_type_is_in_the_table() -> None:
 @pytest.mark.parametrize("type_", sorted(rows()))
 def test_a_row_says_what_the_code_does(type_: str) -> None:
     found = choose_form(type_).type
-    assert rows()[type_] == (str(found), described(iceberg_type(found)), in_parquet(arrow_type(found)))
+    assert rows()[type_] == (str(found), describe_type(iceberg_type(found)), in_parquet(arrow_type(found)))
 
 
 def test_no_row_is_about_a_type_that_does_not_exist() -> None:

@@ -32,7 +32,7 @@ class LakeMachine(GateMachine):
 
     def __init__(self) -> None:
         # A turn is for liveness; in this box whoever goes on goes alone.
-        self.patience = [mock.patch.object(landing, name, 0.0) for name in ("TURN_SECONDS", "NAP")]
+        self.patience = [mock.patch.object(landing, name, 0.0) for name in ("TURN_SECONDS", "TURN_POLL_SECONDS")]
         for each in self.patience:
             each.start()
         super().__init__()

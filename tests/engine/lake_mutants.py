@@ -12,9 +12,9 @@ from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId
 
 from penstock.errors import CommitUnclear
 from penstock.lake import landing, names, recovery, tables
-from penstock.lake.landing import Landed, Landing
-from penstock.lake.standing import Standing
-from penstock.lake.tables import Planted
+from penstock.lake.landing import Landing, StagedSlice
+from penstock.lake.table_state import TableState
+from penstock.lake.tables import NewSnapshot
 from penstock.sinks.lake import leftovers
 from penstock.sinks.lake.sink import LakeSink
 from tests.engine.mutants import Mutant, patched
@@ -31,7 +31,7 @@ def mutant(name: str) -> Callable[[Callable[[], Iterator[None]]], None]:
 
 @mutant("PyIceberg's retries are left on: a conflicting append is put on top of what came first")
 def _() -> Iterator[None]:
-    load = tables.load
+    load = tables.load_table
 
     def with_retries(place: Any, table: str) -> Any:
         loaded = load(place, table)
@@ -40,7 +40,7 @@ def _() -> Iterator[None]:
             loaded.metadata.properties["commit.retry.min-wait-ms"] = "1"
         return loaded
 
-    with patched((landing, "load", with_retries)):
+    with patched((landing, "load_table", with_retries)):
         yield
 
 
@@ -48,10 +48,10 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     append = Landing._append
 
-    def without_snapshot(self: Landing, table: Any, standing: Standing, landed: Landed) -> Planted:
+    def without_snapshot(self: Landing, table: Any, standing: TableState, landed: StagedSlice) -> NewSnapshot:
         if landed.files or standing.main is None:
             return append(self, table, standing, landed)
-        planted = Planted(standing.main.id, standing.main.sequence)
+        planted = NewSnapshot(standing.main.id, standing.main.sequence)
         properties = self.properties(standing, landed, planted)
         table.transaction().set_properties(properties).commit_transaction()
         return planted
@@ -62,7 +62,7 @@ def _() -> Iterator[None]:
 
 @mutant("committed again without new numbers")
 def _() -> Iterator[None]:
-    with patched((Landed, "begin_at", lambda self, start: None)):
+    with patched((StagedSlice, "begin_at", lambda self, start: None)):
         yield
 
 
@@ -72,7 +72,7 @@ def _() -> Iterator[None]:
         yield
 
 
-class _FromRows(Standing):
+class _FromRows(TableState):
     """A standing whose head is the highest number that rows have."""
 
     @property
@@ -83,30 +83,30 @@ class _FromRows(Standing):
 
 @mutant("the head is the highest number that rows have")
 def _() -> Iterator[None]:
-    standing_of = tables.standing_of
+    extract_state = tables.extract_state
 
-    def from_rows(table: Any) -> Standing:
-        made = _FromRows(standing_of(table).metadata)
+    def from_rows(table: Any) -> TableState:
+        made = _FromRows(extract_state(table).metadata)
         made.__dict__["table"] = table
         return made
 
-    with patched(*[(module, "standing_of", from_rows) for module in (tables, landing, recovery)]):
+    with patched(*[(module, "extract_state", from_rows) for module in (tables, landing, recovery)]):
         yield
 
 
 @mutant("a chain that main has passed by is believed")
 def _() -> Iterator[None]:
-    with patched((Standing, "stale", lambda self, link: None)):
+    with patched((TableState, "stale", lambda self, link: None)):
         yield
 
 
 @mutant("recover starts the numbers from what main shows")
 def _() -> Iterator[None]:
-    def lower(table: Any, *, kind: str, head: int, **more: Any) -> Planted:
+    def lower(table: Any, *, kind: str, head: int, **more: Any) -> NewSnapshot:
         shown = max(table.scan().to_arrow().column(names.SEQ).to_pylist(), default=0)
-        return tables.commit(table, kind=kind, head=shown, **more)
+        return tables.commit_snapshot(table, kind=kind, head=shown, **more)
 
-    with patched((recovery, "commit", lower)):
+    with patched((recovery, "commit_snapshot", lower)):
         yield
 
 
@@ -141,7 +141,7 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     once = Landing._once
 
-    def taken(self: Landing, landed: Landed, put: Any, *, hurry: bool) -> bool:
+    def taken(self: Landing, landed: StagedSlice, put: Any, *, hurry: bool) -> bool:
         once(self, landed, put, hurry=hurry)
         return True
 
@@ -154,12 +154,12 @@ def _() -> Iterator[None]:
     commit = LakeSink.commit
 
     def tidy(self: LakeSink, slice_: Any, attempt: str, receipts: Sequence[Any]) -> None:
-        from penstock.lake.writing import decode
+        from penstock.lake.writing import decode_files
 
         try:
             commit(self, slice_, attempt, receipts)
         except CommitUnclear:
-            for file in [file for receipt in receipts for file in decode(receipt)]:
+            for file in [file for receipt in receipts for file in decode_files(receipt)]:
                 path = file.file_path.removeprefix("file://")
                 if os.path.exists(path):
                     os.unlink(path)

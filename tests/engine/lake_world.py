@@ -20,10 +20,10 @@ from penstock.core.marks import Mark
 from penstock.core.slices import Part, following
 from penstock.errors import StreamStopped
 from penstock.lake import names
-from penstock.lake.peek import _location, peek
-from penstock.lake.place import Place
-from penstock.lake.standing import Link, Standing
-from penstock.lake.tables import catalog, load
+from penstock.lake.lake import Lake
+from penstock.lake.metadata import _location, read_state
+from penstock.lake.table_state import Link, TableState
+from penstock.lake.tables import load_table, open_catalog
 from penstock.ports import Context, NoProbe, Probe
 from penstock.sinks.lake import LakeSink, Options, build
 from penstock.testing.doubles import MemorySource
@@ -51,7 +51,7 @@ class Landing:
 class Look:
     """A table as a reader sees it."""
 
-    standing: Standing | None = None
+    standing: TableState | None = None
     #: (number in the order, place) of every row; places of the other pipeline are below 0
     rows: frozenset[tuple[int, int]] = frozenset()
     files: frozenset[str] = frozenset()
@@ -82,8 +82,8 @@ class LakeWorld(World):
         return build(options, {}, Context(pipeline, os.path.dirname(self.folder), probe))
 
     @cached_property
-    def place(self) -> Place:
-        return self.sink(NoProbe()).place
+    def lake(self) -> Lake:
+        return self.sink(NoProbe()).lake
 
     # ------------------------------------------------------------ what others do
 
@@ -114,13 +114,13 @@ class LakeWorld(World):
             sink.commit(slice_, attempt, receipts)
 
     def compacts(self) -> None:
-        table = load(self.place, STREAM)
+        table = load_table(self.lake, STREAM)
         if table is not None and table.metadata.current_snapshot_id is not None:
             compact(table)
 
     def expires(self) -> None:
         """As upkeep does it: only where every chain's snapshot belongs to main, and never main's own."""
-        table, standing = load(self.place, STREAM), self.now.standing
+        table, standing = load_table(self.lake, STREAM), self.now.standing
         if table is None or standing is None or any(standing.stale(link) for link in standing.links().values()):
             return
         old = [s.snapshot_id for s in table.metadata.snapshots if s.snapshot_id != table.metadata.current_snapshot_id]
@@ -129,7 +129,7 @@ class LakeWorld(World):
 
     def rolls_back(self, back: int) -> None:
         """Main is set to an earlier state; properties stay."""
-        table = load(self.place, STREAM)
+        table = load_table(self.lake, STREAM)
         line = list(self.now.standing.line()) if self.now.standing else []
         if table is None or len(line) < 2:
             return
@@ -138,7 +138,7 @@ class LakeWorld(World):
 
     def drops(self) -> None:
         if self.now.standing is not None:
-            catalog(self.place).drop_table(self.place.identifier(STREAM))
+            open_catalog(self.lake).drop_table(self.lake.identifier(STREAM))
             self.meddled()
 
     def meddled(self) -> None:
@@ -160,8 +160,8 @@ class LakeWorld(World):
         if copy == "":
             self.drops()
             return
-        named = (self.place.name, self.place.namespace, STREAM)
-        with closing(sqlite3.connect(self.place.uri)) as db, db:
+        named = (self.lake.name, self.lake.namespace, STREAM)
+        with closing(sqlite3.connect(self.lake.uri)) as db, db:
             where = "where catalog_name = ? and table_namespace = ? and table_name = ?"
             changed = db.execute(f"update iceberg_tables set metadata_location = ? {where}", (copy, *named))
             if not changed.rowcount:
@@ -187,14 +187,14 @@ class LakeWorld(World):
 
     def look(self) -> Look:
         """The table now; read again only if the catalog names another document."""
-        location = _location(self.place, STREAM)
+        location = _location(self.lake, STREAM)
         if location != self.location:
             self.location = location
             self.now = self._looked()
         return self.now
 
     def _looked(self) -> Look:
-        standing, table = peek(self.place, STREAM), load(self.place, STREAM)
+        standing, table = read_state(self.lake, STREAM), load_table(self.lake, STREAM)
         if standing is None or table is None:
             return Look()
         for snapshot in standing.snapshots.values():

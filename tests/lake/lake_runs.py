@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from penstock.core.messages import Log, Message, StreamStatus
 from penstock.engine import Engine, Settings
+from penstock.lake.lake import Lake
 from penstock.lake.options import LakeOptions
-from penstock.lake.place import Place
 from penstock.ports import Context, Mover, NoProbe, NoSpark, Owner, Sink, Source, Spark
 from penstock.sinks import files
 from penstock.sinks import lake as lake_sink
@@ -38,8 +38,10 @@ class World:
     pipeline: str = "in"
 
     @property
-    def place(self) -> Place:
-        return Place.of(LakeOptions.model_validate(self.options), folder=str(self.folder), pipeline=self.pipeline)
+    def lake(self) -> Lake:
+        return Lake.from_options(
+            LakeOptions.model_validate(self.options), folder=str(self.folder), pipeline=self.pipeline
+        )
 
     def context(self, pipeline: str) -> Context:
         return Context(pipeline, str(self.folder), NoProbe(), spark=self.spark, mover=self.mover)
@@ -51,7 +53,7 @@ class World:
 
     def source(self) -> lake_source.LakeSource:
         return lake_source.build(
-            lake_source.Options.model_validate({**self.options, "namespace": self.place.namespace}),
+            lake_source.Options.model_validate({**self.options, "namespace": self.lake.namespace}),
             {},
             self.context("out"),
         )

@@ -13,9 +13,9 @@ from pyiceberg.table import Table
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Part, Receipt, Slice, following
 from penstock.lake import names
-from penstock.lake.place import Place
-from penstock.lake.standing import Standing
-from penstock.lake.tables import load, standing_of
+from penstock.lake.lake import Lake
+from penstock.lake.table_state import TableState
+from penstock.lake.tables import extract_state, load_table
 from penstock.ports import Context, NoProbe, NoSpark, Probe, Spark
 from penstock.sinks.lake import LakeSink, Options, StreamOptions, build
 from penstock.testing.contracts.delivery import CONTENT
@@ -63,8 +63,8 @@ class Lane:
         self.said.append(f"{stream}: {text}")
 
     @property
-    def place(self) -> Place:
-        return self.sink().place
+    def lake(self) -> Lake:
+        return self.sink().lake
 
     @property
     def held(self) -> Position | None:
@@ -93,13 +93,13 @@ class Lane:
 
     @property
     def table(self) -> Table:
-        table = load(self.place, STREAM)
+        table = load_table(self.lake, STREAM)
         assert table is not None
         return table
 
     @property
-    def standing(self) -> Standing:
-        return standing_of(self.table)
+    def standing(self) -> TableState:
+        return extract_state(self.table)
 
     def table_rows(self) -> list[tuple[int, int, str]]:
         """(number, id, text) of every row, in the order of their numbers."""

@@ -18,7 +18,7 @@ from pyiceberg.types import BooleanType, LongType, NestedField, StringType
 
 from penstock.core.slices import Part
 from penstock.lake import names
-from penstock.lake.pieces import Piece, Span
+from penstock.lake.data_files import NumberRange, ScanFile
 from penstock.lake.reading import LakeReader
 
 #: id, note, the tombstone's mark, and the number
@@ -53,7 +53,7 @@ def write(
     ids: bool = True,
     constants: tuple[tuple[int, str], ...] = (),
     **options: Any,
-) -> Piece:
+) -> ScanFile:
     """A data file as a table's writer makes it, and the piece that stands for it."""
     arrow = schema_to_pyarrow(schema, include_field_ids=ids)
     present = pa.schema([field for field in arrow if field.name in rows])
@@ -62,7 +62,7 @@ def write(
     numbers = [number for number in rows.get("_ingest_seq", ()) if number is not None]
     low, high = (min(numbers), max(numbers)) if numbers and bounds else (None, None)
     paths = tuple(str(delete) for delete in deletes)
-    return Piece(str(path), path.stat().st_size, table.num_rows, low, high, paths, constants)
+    return ScanFile(str(path), path.stat().st_size, table.num_rows, low, high, paths, constants)
 
 
 def write_deletes(path: Path, dead: Mapping[str, Iterable[int]], *, group: int = 1 << 20) -> Path:
@@ -81,9 +81,9 @@ def reader_of(schema: Schema = PLAIN, columns: Sequence[str] = ("id", "note"), *
     return LakeReader(PyArrowFileIO(), schema, tuple(columns), **options)
 
 
-def read(reader: LakeReader, after: int, upto: int, *pieces: Piece) -> pa.Table:
+def read(reader: LakeReader, after: int, upto: int, *pieces: ScanFile) -> pa.Table:
     """A range as a worker reads it, through pickles."""
-    reader, part = pickle.loads(pickle.dumps((reader, Span(after, upto, pieces).part(0))))
+    reader, part = pickle.loads(pickle.dumps((reader, NumberRange(after, upto, pieces).part(0))))
     return table_of(reader, part)
 
 

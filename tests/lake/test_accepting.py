@@ -13,16 +13,16 @@ import pyarrow.compute as pc
 import pytest
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from tests.lake.compaction import compact
-from tests.lake.upkeep.kept import Changes, Kept
+from tests.lake.upkeep.upkeep_tables import Changes, Kept
 
 from penstock.core.messages import Log, StreamStatus
 from penstock.core.slices import Kind
 from penstock.errors import StreamStopped
 from penstock.lake import names
 from penstock.lake.foreign import accept
-from penstock.lake.landing import current_files
-from penstock.lake.readers import tell
-from penstock.lake.upkeep.run import keep
+from penstock.lake.landing import list_current_files
+from penstock.lake.readers import register
+from penstock.lake.upkeep.run import run_upkeep
 from penstock.ports import NoProbe, StreamInfo, explain_sink
 from penstock.testing.doubles import LoopMover
 
@@ -45,7 +45,7 @@ def overwrite(lake: Kept, rows: pa.Table) -> None:
     with warnings.catch_warnings(action="ignore"):
         transaction = table.transaction()
         producer = transaction.update_snapshot().overwrite()
-        for file in current_files(table):
+        for file in list_current_files(table):
             producer.delete_data_file(file)
         for file in _dataframe_to_data_files(table.metadata, rows.cast(table.schema().as_arrow()), table.io):
             producer.append_data_file(file)
@@ -80,7 +80,7 @@ def stopped(lake: Kept, why: str) -> str:
 
 
 def accepted(lake: Kept, **options: Any) -> list[str]:
-    return accept(lake.place, "s", LoopMover, NoProbe(), **options)
+    return accept(lake.lake, "s", LoopMover, NoProbe(), **options)
 
 
 def test_everybody_stops_and_the_command_that_is_named_leads_out(stuck: Kept) -> None:
@@ -95,7 +95,7 @@ def test_everybody_stops_and_the_command_that_is_named_leads_out(stuck: Kept) ->
     assert stuck.lead("old", lambda engine: engine.reset(["s"])).exit_code == 0
     assert stuck.read("old").exit_code == 1
     with pytest.raises(StreamStopped, match=why):
-        list(keep(stuck.work(), ["expiry"]))
+        list(run_upkeep(stuck.work(), ["expiry"]))
 
     before = stuck.standing.metadata
     foretold = accepted(stuck, dry_run=True)
@@ -113,7 +113,7 @@ def test_everybody_stops_and_the_command_that_is_named_leads_out(stuck: Kept) ->
     assert stuck.read("new").exit_code == 0
     assert len(stuck.seen("new")) == 20
     soon = datetime.now(UTC) + timedelta(days=30)
-    assert [each.error for each in keep(stuck.work(now=soon), ["expiry", "orphans"])] == [None, None]
+    assert [each.error for each in run_upkeep(stuck.work(now=soon), ["expiry", "orphans"])] == [None, None]
     (remembered,) = json.loads(stuck.standing.properties[names.ACCEPTED])
     assert (remembered["files"], remembered["rows"]) == (1, 10)
     stuck.land(7)
@@ -194,9 +194,9 @@ def test_writers_are_not_warned_once_the_table_was_put_back(tmp_path: Path) -> N
 def test_writers_learn_that_a_reader_has_lost_rows(tmp_path: Path) -> None:
     lake = Kept(tmp_path, "shop")
     lake.land(*range(1, 7))
-    tell(lake.place, "s", "slow", "s", 0)
+    register(lake.lake, "s", "slow", "s", 0)
     soon = datetime.now(UTC) + timedelta(minutes=1)
-    list(keep(lake.work(now=soon, force=True, retention={"age": "0s"}), ["retention"]))
+    list(run_upkeep(lake.work(now=soon, force=True, retention={"age": "0s"}), ["retention"]))
     lake.land(7)
     (line,) = warnings_of(lake)
     assert line.startswith("slow/s, a reader of shop.s, stops: 6 rows or deletes were removed")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sources.lake.lakes import Lake, orders
+from tests.sources.lake.lakes import LakeWorld, orders
 
 from penstock.core.content import Content
 from penstock.core.documents import canonical
@@ -23,7 +23,7 @@ from penstock.testing.contents import content as content_of
 CONTENT = content_of(id="int64", note="string")
 
 
-def sink_for(lake: Lake, pipeline: str, namespace: str | None = None, **options: Any) -> lake_sink.LakeSink:
+def sink_for(lake: LakeWorld, pipeline: str, namespace: str | None = None, **options: Any) -> lake_sink.LakeSink:
     streams = {"orders": lake_sink.StreamOptions.model_validate(options)}
     return lake_sink.build(lake_sink.Options(namespace=namespace), streams, lake.context(pipeline))
 
@@ -46,7 +46,7 @@ def refusal(sink: lake_sink.LakeSink, stream: StreamInfo, content: Content = CON
 
 def test_pipelines_whose_names_give_one_namespace_do_not_share_it_unasked(tmp_path: Path) -> None:
     """The namespace of `shop-eu` and of `shop_eu` is shop_eu."""
-    lake = Lake(tmp_path, namespace="shop_eu")
+    lake = LakeWorld(tmp_path, namespace="shop_eu")
     one, other = sink_for(lake, "shop-eu"), sink_for(lake, "shop_eu")
     slice_ = first("shop-eu")
     one.commit(slice_, "a1", [])
@@ -62,7 +62,7 @@ def test_pipelines_whose_names_give_one_namespace_do_not_share_it_unasked(tmp_pa
 
 @pytest.mark.parametrize("rows", [0, 3])
 def test_a_first_refresh_does_not_delete_rows_of_others_unasked(tmp_path: Path, rows: int) -> None:
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.make(orders(1, 1))
     if rows:
         lake.append(orders(1, rows))
@@ -86,7 +86,7 @@ def test_a_first_refresh_does_not_delete_rows_of_others_unasked(tmp_path: Path, 
 
 
 def test_a_stream_that_becomes_a_refresh_does_not_delete_rows_of_others_either(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.make(orders(1, 1))
     lake.append(orders(1, 3))
     lake.land(orders(4, 5), into_existing=True)
@@ -96,7 +96,7 @@ def test_a_stream_that_becomes_a_refresh_does_not_delete_rows_of_others_either(t
 
 
 def test_a_table_does_not_go_into_itself(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.land(orders(1, 3))
     content = lake.source("copy").content("orders")
     sink = sink_for(lake, "copy", "shop", into="orders")
@@ -108,7 +108,7 @@ def test_a_table_does_not_go_into_itself(tmp_path: Path) -> None:
 
 def test_a_first_slice_without_rows_makes_the_table(tmp_path: Path) -> None:
     """As a first run leaves it that meets an open writer: it has a mark, and no row yet."""
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     sink, slice_ = sink_for(lake, "in", "shop"), first("in")
     sink.commit(slice_, "a1", [])
     held = sink.held("orders")
@@ -121,7 +121,7 @@ def test_a_first_slice_without_rows_makes_the_table(tmp_path: Path) -> None:
 
 
 def test_a_key_that_several_rows_share_is_compared_by_the_cursor(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     stream = info(order=("at", "id"))
     content = content_of(id="int64", email="int64", at="int64")
     by_id, by_email = (sink_for(lake, "in", mode="merge", key=[key]) for key in ("id", "email"))
@@ -146,11 +146,11 @@ def test_a_key_that_several_rows_share_is_compared_by_the_cursor(tmp_path: Path)
 )
 def test_what_cannot_tell_the_newest_is_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
     content = content_of(id="int64", note="string", tags="list<string>")
-    assert said in refusal(sink_for(Lake(tmp_path), "in", **options), info(order=("at", "id")), content)
+    assert said in refusal(sink_for(LakeWorld(tmp_path), "in", **options), info(order=("at", "id")), content)
 
 
 def test_a_source_in_order_needs_no_column(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.land(orders(1, 3))
     (stream,) = lake.source("copy").catalog()
     sink = sink_for(lake, "copy", mode="merge", key=["note"])
@@ -160,7 +160,7 @@ def test_a_source_in_order_needs_no_column(tmp_path: Path) -> None:
 
 def test_a_merged_table_that_copies_on_write_is_refused(tmp_path: Path) -> None:
     """Spark cannot tell the rows of a slice by their files then."""
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.land(orders(1, 1), key=("id",))
     with lake.table().transaction() as transaction:
         transaction.set_properties({"write.merge.mode": "copy-on-write"})
@@ -170,7 +170,7 @@ def test_a_merged_table_that_copies_on_write_is_refused(tmp_path: Path) -> None:
 
 def test_a_table_of_another_version_is_refused_and_nothing_in_it_is_changed(tmp_path: Path) -> None:
     """The content of the commit before this form, which had no version."""
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.land(orders(1, 3))
     [(name, text)] = [each for each in lake.table().properties.items() if each[0].startswith(names.CONTENT)]
     older = canonical({key: value for key, value in json.loads(text).items() if key != "format"})

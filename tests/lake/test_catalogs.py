@@ -23,9 +23,9 @@ from tests.lake.lake_runs import World, rows
 from penstock import config, sinks, sources
 from penstock.errors import ConfigError, ConnectionFailed, InputError
 from penstock.lake import tables
+from penstock.lake.lake import Lake
+from penstock.lake.metadata import list_tables, read_state
 from penstock.lake.options import LakeOptions
-from penstock.lake.peek import peek, tables_in
-from penstock.lake.place import Place
 from penstock.links.spark import SparkMover, SparkSessionProvider
 from penstock.testing.postgres import PASSWORD, free_port
 from penstock.testing.s3 import ACCESS_KEY, SECRET_KEY, S3Server
@@ -62,14 +62,14 @@ def rest_lake(s3_server: S3Server) -> dict[str, Any]:
 
 def test_a_catalog_in_postgres(tmp_path: Path, database: str) -> None:
     world, found = World(tmp_path, postgres_lake(tmp_path, database)), rows(1, 2, 3)
-    assert peek(world.place, "s") is None
-    assert tables_in(world.place) == []
+    assert read_state(world.lake, "s") is None
+    assert list_tables(world.lake) == []
     world.land(found)
     assert [row["key"] for row in world.export()] == [1, 2, 3]
     found.arrive(4)
     world.land(found)
     assert [row["key"] for row in world.export()] == [1, 2, 3, 4]
-    assert tables_in(world.place) == ["s"]
+    assert list_tables(world.lake) == ["s"]
     assert not (tmp_path / "tables" / "catalog.db").exists()
 
 
@@ -79,7 +79,7 @@ def test_postgres_away_or_closed_to_us(tmp_path: Path, database: str) -> None:
     closed = f"postgresql://penstock:not-the-one@127.0.0.1:{at.port}{at.path}"
     for url, why in ((away, "refused"), (closed, "password authentication failed")):
         world = World(tmp_path, postgres_lake(tmp_path, url))
-        for ask in (lambda w=world: peek(w.place, "s"), lambda w=world: w.place.catalog()):
+        for ask in (lambda w=world: read_state(w.lake, "s"), lambda w=world: w.lake.catalog()):
             with pytest.raises(ConnectionFailed, match=why) as failed:
                 ask()
             assert "the catalog 'lake' (jdbc postgresql://127.0.0.1:" in str(failed.value)
@@ -90,7 +90,7 @@ def test_postgres_away_or_closed_to_us(tmp_path: Path, database: str) -> None:
 @pytest.mark.parametrize("kind", ["jdbc", "sqlite"])
 def test_a_catalog_s_own_tables_are_made_by_many_at_once(tmp_path: Path, database: str, kind: str) -> None:
     options = postgres_lake(tmp_path, database) if kind == "jdbc" else {"warehouse": str(tmp_path)}
-    place, start = World(tmp_path, options).place, threading.Barrier(4)
+    place, start = World(tmp_path, options).lake, threading.Barrier(4)
 
     def first(_: int) -> None:
         start.wait(60)
@@ -98,7 +98,7 @@ def test_a_catalog_s_own_tables_are_made_by_many_at_once(tmp_path: Path, databas
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(first, range(4)))
-    assert tables_in(place) == []
+    assert list_tables(place) == []
 
 
 def land_beside(folder: str, url: str, pipeline: str, start: Any, times: int) -> None:
@@ -122,18 +122,18 @@ def test_two_processes_land_in_one_table_through_postgres(tmp_path: Path, databa
     for process in both:
         process.join(240)
     assert [process.exitcode for process in both] == [0, 0]
-    place = Place.of(
+    place = Lake.from_options(
         LakeOptions.model_validate(postgres_lake(tmp_path, database) | {"namespace": "shared"}),
         folder=str(tmp_path),
         pipeline="c",
     )
-    table = tables.load(place, "s")
+    table = tables.load_table(place, "s")
     assert table is not None
     seen = table.scan().to_arrow()
     assert sorted(seen["key"].to_pylist()) == sorted([*range(times)] * 2)
     numbers = seen["_ingest_seq"].to_pylist()
     assert len(set(numbers)) == 2 * times
-    standing = peek(place, "s")
+    standing = read_state(place, "s")
     assert standing is not None
     assert standing.head == max(numbers)
     assert {about[0] for about in standing.links()} == {"a", "b"}
@@ -152,14 +152,14 @@ def test_spark_and_pyiceberg_share_a_catalog_in_postgres(
 
 def test_a_rest_catalog(tmp_path: Path, rest_lake: dict[str, Any]) -> None:
     world, found = World(tmp_path, rest_lake), rows(1, 2, 3)
-    assert peek(world.place, "s") is None
+    assert read_state(world.lake, "s") is None
     world.land(found)
     assert [row["key"] for row in world.export()] == [1, 2, 3]
     found.arrive(4)
     world.land(found)
     assert [row["key"] for row in world.export()] == [1, 2, 3, 4]
-    assert tables_in(world.place) == ["s"]
-    assert peek(world.place, "t") is None
+    assert list_tables(world.lake) == ["s"]
+    assert read_state(world.lake, "t") is None
 
 
 def test_a_peek_at_a_rest_catalog_imports_no_pyiceberg(tmp_path: Path, rest_lake: dict[str, Any]) -> None:
@@ -167,10 +167,10 @@ def test_a_peek_at_a_rest_catalog_imports_no_pyiceberg(tmp_path: Path, rest_lake
     program = (
         "import json, sys\n"
         "from penstock.lake.options import LakeOptions\n"
-        "from penstock.lake.peek import peek\n"
-        "from penstock.lake.place import Place\n"
-        "place = Place.of(LakeOptions.model_validate(json.loads(sys.argv[1])), folder='.', pipeline='in')\n"
-        "print(peek(place, 's').head, 'pyiceberg' in sys.modules)\n"
+        "from penstock.lake.metadata import read_state\n"
+        "from penstock.lake.lake import Lake\n"
+        "place = Lake.from_options(LakeOptions.model_validate(json.loads(sys.argv[1])), folder='.', pipeline='in')\n"
+        "print(read_state(place, 's').head, 'pyiceberg' in sys.modules)\n"
     )
     said = subprocess.run(
         [sys.executable, "-c", program, json.dumps(rest_lake)],
@@ -184,11 +184,11 @@ def test_a_peek_at_a_rest_catalog_imports_no_pyiceberg(tmp_path: Path, rest_lake
 
 def test_a_rest_catalog_that_does_not_know_us(tmp_path: Path, rest_lake: dict[str, Any]) -> None:
     wrong = changed(rest_lake, credential=f"{ACCESS_KEY}:not-the-one")
-    for ask in (lambda p: peek(p, "s"), tables_in):
+    for ask in (lambda p: read_state(p, "s"), list_tables):
         with pytest.raises(
             ConnectionFailed, match=r"the catalog 'served\d+' \(rest http://127\.0\.0\.1:\d+\)"
         ) as failed:
-            ask(World(tmp_path, wrong).place)
+            ask(World(tmp_path, wrong).lake)
         assert "not-the-one" not in str(failed.value)
 
 
@@ -196,12 +196,12 @@ def test_a_rest_catalog_that_is_away_or_another_server(
     tmp_path: Path, rest_lake: dict[str, Any], s3_server: S3Server
 ) -> None:
     for uri in (f"http://127.0.0.1:{free_port()}", s3_server.endpoint, f"{s3_server.catalog}/elsewhere"):
-        place = World(tmp_path, {**rest_lake, "catalog": {**rest_lake["catalog"], "uri": uri}}).place
+        place = World(tmp_path, {**rest_lake, "catalog": {**rest_lake["catalog"], "uri": uri}}).lake
         # Taken for a table that is not there, it would tell that nothing was delivered yet.
         with pytest.raises(ConnectionFailed, match="the catalog 'served"):
-            peek(place, "s")
+            read_state(place, "s")
         with pytest.raises(ConnectionFailed, match="the catalog 'served"):
-            tables_in(place)
+            list_tables(place)
 
 
 def test_spark_and_pyiceberg_share_a_rest_catalog_on_s3(
@@ -238,7 +238,7 @@ def merge_with_spark(world: World, spark_provider: SparkSessionProvider) -> None
     world.land(found, **keyed)
     assert {row["key"]: row["version"] for row in world.export()} == {1: 0, 2: 1, 3: 0, 4: 0}
     asked = (
-        spark_provider.session().sql(f"select key, version from {world.place.spark_table('s')} order by key").collect()
+        spark_provider.session().sql(f"select key, version from {world.lake.spark_table('s')} order by key").collect()
     )
     assert [tuple(row) for row in asked] == [(1, 0), (2, 1), (3, 0), (4, 0)]
 
@@ -255,7 +255,7 @@ def test_a_library_that_is_missing_is_named_with_its_command(
     for module in ("thrift", "thrift.protocol", "boto3"):
         monkeypatch.setitem(sys.modules, module, None)
     world = World(tmp_path, {"warehouse": "s3://any/where", "catalog": catalog})
-    for ask in (lambda: peek(world.place, "s"), lambda: tables_in(world.place)):
+    for ask in (lambda: read_state(world.lake, "s"), lambda: list_tables(world.lake)):
         with pytest.raises(InputError, match=f"a {extra} catalog needs a library that is not installed") as refused:
             ask()
         assert f"pip install 'pyiceberg[{extra}]'" in refused.value.next_step
@@ -319,7 +319,9 @@ def test_what_the_page_shows_can_be_loaded_and_its_first_lake_run(tmp_path: Path
         path.write_text(block.text)
         file = config.load(path, environment={"DATABASE_URL": database} | variables, sources=sources, sinks=sinks)
         for name, pipeline in file.pipelines.items():
-            place = Place.of(LakeOptions.model_validate(_lake(pipeline.sink)), folder=str(tmp_path), pipeline=name)
+            place = Lake.from_options(
+                LakeOptions.model_validate(_lake(pipeline.sink)), folder=str(tmp_path), pipeline=name
+            )
             assert place.spark_settings()
     walk = Walk(tmp_path, database)
     walk.sql("create table orders (id bigint primary key, updated_at timestamptz not null default now())")
@@ -327,8 +329,8 @@ def test_what_the_page_shows_can_be_loaded_and_its_first_lake_run(tmp_path: Path
     walk.sql("insert into orders select generate_series(1, 5)")
     walk.follow(shown[0])
     walk.penstock("run", "lake.yaml")
-    place = Place.of(LakeOptions(), folder=str(tmp_path), pipeline="shop")
-    table = tables.load(place, "orders")
+    place = Lake.from_options(LakeOptions(), folder=str(tmp_path), pipeline="shop")
+    table = tables.load_table(place, "orders")
     assert table is not None
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4, 5]
 

@@ -14,7 +14,7 @@ from tests.lake.lanes import At, Lane, Poller, rows
 
 from penstock.errors import CommitUnclear, StreamStopped
 from penstock.lake import merging, tables
-from penstock.lake.place import Place
+from penstock.lake.lake import Lake
 from penstock.links.spark import SparkSessionProvider
 
 # pyspark's own: `collect` leaves the socket it reads the result from to the garbage collector.
@@ -127,7 +127,7 @@ def test_dropped_and_made_again_under_a_landing_takes_nothing_of_it(lane: Lane) 
     """Its files were written for another table, whose columns may have had other ids."""
 
     def anew() -> None:
-        lane.place.catalog().drop_table(lane.place.identifier("orders"))
+        lane.lake.catalog().drop_table(lane.lake.identifier("orders"))
         lands(lane)
 
     with pytest.raises(CommitUnclear, match="dropped and made again"):
@@ -255,15 +255,15 @@ def test_rolled_back_into_the_middle_of_a_merge(keyed: Callable[[], Lane]) -> No
 def test_another_lands_right_after_a_keyed_table_got_its_first_snapshot(
     keyed: Callable[[], Lane], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lane, landed, load = keyed(), list[int](), tables.load
+    lane, landed, load = keyed(), list[int](), tables.load_table
 
-    def loading(place: Place, table: str) -> Table | None:
+    def loading(place: Lake, table: str) -> Table | None:
         if not landed:
             landed.append(0)
             landed.extend(lands(lane))
         return load(place, table)
 
-    monkeypatch.setattr(merging, "load", loading)
+    monkeypatch.setattr(merging, "load_table", loading)
     lane.deliver(rows(1, 2))
     assert landed == [0, 50, 51]
     assert [id_ for _, id_, _ in lane.seen()] == [50, 51, 1, 2]

@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.types import LongType
-from tests.sources.lake.lakes import Lake, orders
+from tests.sources.lake.lakes import LakeWorld, orders
 
 from penstock.core.content import Content
 from penstock.core.drift import follow_drift
 from penstock.core.slices import Kind
 from penstock.errors import StreamFailed, StreamRefused
-from penstock.lake.fitting import fitting
+from penstock.lake.fitting import make_fitting
 from penstock.ports import StreamInfo
 from penstock.sinks import lake as lake_sink
 from penstock.testing.contents import content
@@ -28,7 +28,7 @@ def given(*columns: tuple[str, str]) -> Content:
 
 
 def check(folder: Path, now: Content, policy: str = "evolve", **options: Any) -> None:
-    lake = Lake(folder)
+    lake = LakeWorld(folder)
     streams = {"orders": lake_sink.StreamOptions.model_validate(options)}
     sink = lake_sink.build(lake_sink.Options(namespace=lake.namespace), streams, lake.context("in"))
     sink.check(StreamInfo("orders", Kind.ROWS, ("id",)), follow_drift(BEFORE, now, policy))
@@ -55,7 +55,7 @@ def test_a_key_that_is_gone_or_has_another_type_is_refused(tmp_path: Path) -> No
 
 
 def test_a_column_that_the_table_requires_cannot_go(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.land(orders(1, 1, n=pa.array([1], pa.int32())))
     with lake.table().update_schema(allow_incompatible_changes=True) as update:
         update.update_column("note", required=True)
@@ -64,7 +64,7 @@ def test_a_column_that_the_table_requires_cannot_go(tmp_path: Path) -> None:
 
 
 def test_a_widening_that_iceberg_does_not_know_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.land(orders(1, 1, n=pa.array([1], pa.int32())))
     for type_ in ("float64", "decimal(12,0)"):
         now = given(("id", "int64"), ("note", "string"), ("n", type_))
@@ -74,13 +74,13 @@ def test_a_widening_that_iceberg_does_not_know_is_refused_with_the_way_out(tmp_p
 
 
 def test_a_column_without_values_needs_no_place(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.land(orders(1, 1))
     schema = lake.table().schema()
     incoming = pa.schema([("id", pa.int64()), ("note", pa.string()), ("gone", pa.string())])
     with pytest.raises(StreamFailed, match="a batch has a column 'gone'"):
-        fitting(incoming, schema)
-    fit = fitting(incoming, schema, empty=("gone",))
+        make_fitting(incoming, schema)
+    fit = make_fitting(incoming, schema, empty=("gone",))
     batch = pa.RecordBatch.from_arrays([pa.array([1]), pa.array(["x"]), pa.nulls(1, pa.string())], schema=incoming)
     assert names(fit(batch, 1).schema.names) == ["id", "note"]
 
@@ -91,7 +91,7 @@ def names(found: Sequence[str]) -> list[str]:
 
 def test_the_ids_of_a_column_that_came_again_are_new(tmp_path: Path) -> None:
     """So that no reader meets the old values under it."""
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.land(orders(1, 1))
     first = lake.table().schema().find_field("note").field_id
     with lake.table().update_schema() as update:

@@ -71,7 +71,7 @@ def test_rows_selected_from_another_table_of_ours(spark_provider: SparkSessionPr
     export = Export(a)
     assert export.exported() == [1, 2]
     sql = spark_provider.session().sql
-    into, from_ = a.place.spark_table(STREAM), b.place.spark_table(STREAM)
+    into, from_ = a.lake.spark_table(STREAM), b.lake.spark_table(STREAM)
     sql(f"insert into {into} select * from {from_}")
     copied = {number for number, id_, _ in a.table_rows() if id_ > 100}
     assert min(copied) <= a.standing.head, "numbers of the other table"
@@ -93,7 +93,7 @@ def test_an_insert_without_the_column_fails_in_spark(spark_provider: SparkSessio
 
     lane = Lane(folder, "c", "strict", spark=spark_provider)
     lane.deliver(rows(1))
-    into = lane.place.spark_table(STREAM)
+    into = lane.lake.spark_table(STREAM)
     with pytest.raises(PySparkException, match=names.SEQ):
         spark_provider.session().sql(f"insert into {into} (id, text) values (9, 'nine')")
     assert lane.ids() == [1]
@@ -107,7 +107,7 @@ def test_rows_with_number_0_that_were_updated_merged_or_overwritten_before_a_loo
     lane.deliver(rows(*range(1, 11)))
     export = Export(lane)
     assert export.exported() == list(range(1, 11))
-    sql, into = spark_provider.session().sql, lane.place.spark_table(STREAM)
+    sql, into = spark_provider.session().sql, lane.lake.spark_table(STREAM)
     some = "select id, concat('row ', id) as text, bigint(0) as _ingest_seq from range({}, {}) as r(id)"
     sql(f"insert into {into} {some.format(11, 61)}")
     sql(f"update {into} set text = 'changed' where id between 8 and 17")
@@ -129,7 +129,7 @@ def test_copied_numbers_that_were_updated_before_a_look(spark_provider: SparkSes
     lane.deliver(rows(*range(1, 11)))
     export = Export(lane)
     export.exported()
-    sql, into = spark_provider.session().sql, lane.place.spark_table(STREAM)
+    sql, into = spark_provider.session().sql, lane.lake.spark_table(STREAM)
     sql(f"insert into {into} select id + 100, text, _ingest_seq from {into}")
     sql(f"update {into} set text = 'changed' where id between 101 and 103")
     assert export.exported() == [*range(1, 11), *range(101, 111)]

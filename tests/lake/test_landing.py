@@ -15,7 +15,7 @@ from tests.engine.machine import MEMORY
 from tests.lake.lanes import STREAM, At, Lane, Poller, rows
 
 from penstock.errors import CommitUnclear, StreamFailed, StreamStopped
-from penstock.lake import durable, landing, space
+from penstock.lake import disk_space, landing, parquet
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_a_head_that_moved_gives_new_numbers_and_removes_the_old_files(lane: Lan
 
 
 def test_whoever_lost_two_races_has_the_next_turn(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(landing, "NAP", 0.001)
+    monkeypatch.setattr(landing, "TURN_POLL_SECONDS", 0.001)
     other = Lane(lane.folder, "other")
     lane.deliver(rows(1))
     waiting: list[threading.Thread] = []
@@ -120,8 +120,8 @@ def test_whoever_lost_two_races_has_the_next_turn(lane: Lane, monkeypatch: pytes
 
 
 def test_a_writer_that_gives_up_gives_its_turn_back(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(landing, "NAP", 0.001)
-    monkeypatch.setattr(landing, "PATIENT", 0)
+    monkeypatch.setattr(landing, "TURN_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(landing, "RACES_BEFORE_TURN", 0)
     lane.deliver(rows(1))
     slice_ = lane.next()
     sink = lane.sink(At("lake.turn_taken", lambda: [][0]))
@@ -184,9 +184,9 @@ def test_killed_before_the_commit_its_files_are_swept(world: LakeWorld, point: s
 
 def test_a_landing_does_not_wait_for_others_without_end(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn that does not end: its owner's clock is ahead, or one follows the other."""
-    monkeypatch.setattr(landing, "NAP", 0.001)
-    monkeypatch.setattr(landing, "WAIT_SECONDS", 0.1)
-    monkeypatch.setattr(landing, "SILENT_SECONDS", 0.01)
+    monkeypatch.setattr(landing, "TURN_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(landing, "MAX_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(landing, "SILENCE_SECONDS", 0.01)
     lane.deliver(rows(1))
     landing.take_turn(lane.table, lane.standing, "another", 3600, by="slice 7 of big/orders")
     with pytest.raises(StreamFailed, match="the turn is that of slice 7 of big/orders, until ") as failed:
@@ -213,7 +213,7 @@ def test_a_disk_that_is_full_under_a_commit_is_said_to_be_full(
         raise OSError(errno.ENOSPC, "No space left on device", path)
 
     with monkeypatch.context() as patched:
-        patched.setattr(durable, "sync", full)
+        patched.setattr(parquet, "sync", full)
         with pytest.raises(StreamFailed, match=f"no space left for file://{lane.folder}/lake") as failed:
             lane.deliver(rows(2))
     assert "free some space" in failed.value.next_step
@@ -231,4 +231,4 @@ def test_a_disk_that_is_full_under_a_commit_is_said_to_be_full(
     ],
 )
 def test_a_full_disk_is_known_by_what_everyone_says_of_it(error: Exception, full: bool) -> None:
-    assert space.is_full(error) == full
+    assert disk_space.is_full(error) == full

@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
-from tests.sources.lake.lakes import Lake, orders
+from tests.sources.lake.lakes import LakeWorld, orders
 
 from penstock.core.content import Column, Content, Drift
 from penstock.core.marks import Mark
 from penstock.core.slices import Kind, following
 from penstock.core.types import Plain
 from penstock.errors import StreamFailed
-from penstock.lake.landing import Landed, Landing
+from penstock.lake.landing import Landing, StagedSlice
 from penstock.lake.merging import Merging
 from penstock.lake.tables import LostRace
 from penstock.links.spark.session_provider import SparkSessionProvider
@@ -34,10 +34,10 @@ from penstock.sinks.lake import Options, StreamOptions, build
     ],
 )
 def test_a_race_that_spark_lost_is_a_lost_race(tmp_path: Path, said: str, meant: type[Exception]) -> None:
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.land(orders(1, 3))
     slice_ = following(None, pipeline="another", stream="s", upto=Mark.of({"n": 1}), content=Content(()))
-    merging = Merging(Landing(lake.place, "orders", slice_, "a1", NoProbe()), ("id",), NoSpark())
+    merging = Merging(Landing(lake.lake, "orders", slice_, "a1", NoProbe()), ("id",), NoSpark())
     table = lake.catalog().load_table("shop.orders")
     snapshot = table.current_snapshot()
     assert snapshot
@@ -62,21 +62,21 @@ def test_it_is_said_that_a_merge_writes_whole_rows(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------- on Spark
 
-Lakes = Callable[[], Lake]
+Lakes = Callable[[], LakeWorld]
 
 
 @pytest.fixture(scope="module")
 def lakes(tmp_path_factory: pytest.TempPathFactory, spark_provider: SparkSessionProvider) -> Lakes:
     """Namespaces of one lake; one Spark for all."""
     folder, numbers = tmp_path_factory.mktemp("merged"), count(1)
-    return lambda: Lake(folder, namespace=f"n{next(numbers)}", spark=spark_provider)
+    return lambda: LakeWorld(folder, namespace=f"n{next(numbers)}", spark=spark_provider)
 
 
 def noted(*ids: int, note: str, **more: Any) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "note": [f"{note} {id_}" for id_ in ids], **more})
 
 
-def notes(lake: Lake) -> list[tuple[int, str]]:
+def notes(lake: LakeWorld) -> list[tuple[int, str]]:
     """Every row of the table; a key that is there twice is listed twice."""
     found = lake.table().scan().to_arrow()
     return sorted(zip(found.column("id").to_pylist(), found.column("note").to_pylist(), strict=True))
@@ -163,7 +163,7 @@ def test_what_spark_writes_is_on_the_disk_before_main_names_it(lakes: Lakes, mon
     written: set[str] = set()
     delete_older = Merging._delete_older
 
-    def merge(merging: Merging, table: Table, landed: Landed) -> None:
+    def merge(merging: Merging, table: Table, landed: StagedSlice) -> None:
         """Everything that the branch names once Spark is done, a moment before the swap."""
         delete_older(merging, table, landed)
         table = lake.table()

@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.docs.pages import TOP, blocks
-from tests.sources.lake.lakes import Lake
+from tests.sources.lake.lakes import LakeWorld
 
 from penstock.lake.upkeep.compaction import compact
+from penstock.lake.upkeep.job import UpkeepJob
 from penstock.lake.upkeep.options import UpkeepOptions
-from penstock.lake.upkeep.work import Work
 from penstock.links.spark import SparkSessionProvider
 from penstock.ports import NoProbe
 from penstock.testing.doubles import LoopMover
@@ -55,16 +55,16 @@ CUSTOMERS = [
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory, spark_provider: SparkSessionProvider) -> Lake:
+def lake(tmp_path_factory: pytest.TempPathFactory, spark_provider: SparkSessionProvider) -> LakeWorld:
     """A log, the same partitioned, and a keyed table with deletes."""
-    made = Lake(tmp_path_factory.mktemp("lake"), spark=spark_provider)
+    made = LakeWorld(tmp_path_factory.mktemp("lake"), spark=spark_provider)
     for rows in ORDERS:
         made.land(rows)
         made.land(rows, table="parted", partition_by=("colour", "bucket(4, id)"))
     for rows in CUSTOMERS:
         made.land(rows, table="customers", changes=True, key=["id"])
     # One of them in a file that Spark has written.
-    work = Work(made.place, "customers", UpkeepOptions(), spark_provider, LoopMover, NoProbe(), datetime.now(UTC))
+    work = UpkeepJob(made.lake, "customers", UpkeepOptions(), spark_provider, LoopMover, NoProbe(), datetime.now(UTC))
     assert [done.text[:22] for done in compact(work)] == ["rewrote 4 files as 1: "]
     return made
 
@@ -93,7 +93,7 @@ def snippet(about: str) -> str:
     return found
 
 
-def run(lake: Lake, code: str) -> str:
+def run(lake: LakeWorld, code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], cwd=lake.folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -106,7 +106,7 @@ def counted() -> str:
 SAID = "\nimport json\nprint(json.dumps([orders, parted, customers], default=str))\n"
 
 
-def test_a_fresh_pyiceberg_reads_the_same_rows(lake: Lake) -> None:
+def test_a_fresh_pyiceberg_reads_the_same_rows(lake: LakeWorld) -> None:
     code = snippet("load_catalog") + (
         "parted = lake.load_table('shop.parted').scan().to_arrow().to_pylist()\n"
         "orders, customers = orders.to_pylist(), customers.to_pylist()\n"
@@ -118,13 +118,13 @@ def test_a_fresh_pyiceberg_reads_the_same_rows(lake: Lake) -> None:
     assert ordered(customers) == current()
 
 
-def test_the_lake_source_reads_the_same_rows(lake: Lake) -> None:
+def test_the_lake_source_reads_the_same_rows(lake: LakeWorld) -> None:
     assert ordered([row for rows in lake.reader().run() for row in rows.to_pylist()]) == rows_of(ORDERS)
     changes = [row for rows in lake.reader(stream="customers").run() for row in rows.to_pylist()]
     assert ordered([row for row in changes if row["_change"] == "upsert"]) == current()
 
 
-def test_plain_spark_sql_reads_the_same_rows(lake: Lake) -> None:
+def test_plain_spark_sql_reads_the_same_rows(lake: LakeWorld) -> None:
     code = snippet("SparkSession") + (
         "parted = [row.asDict() for row in spark.table('lake.shop.parted').collect()]\n"
         "orders = [row.asDict() for row in orders.collect()]\n"
@@ -137,7 +137,7 @@ def test_plain_spark_sql_reads_the_same_rows(lake: Lake) -> None:
     assert ordered(customers) == current()
 
 
-def test_others_find_the_files_of_a_few_numbers(lake: Lake) -> None:
+def test_others_find_the_files_of_a_few_numbers(lake: LakeWorld) -> None:
     """What the page says of a filter on the number."""
     table = lake.table()
     newest = lake.standing().head
@@ -145,7 +145,7 @@ def test_others_find_the_files_of_a_few_numbers(lake: Lake) -> None:
     assert len(list(table.scan(f"_ingest_seq = {newest}").plan_files())) == 1
 
 
-def test_partitions_are_theirs_too(lake: Lake) -> None:
+def test_partitions_are_theirs_too(lake: LakeWorld) -> None:
     table = lake.table("parted")
     assert len(table.spec().fields) == 2
     red = list(table.scan("colour = 'red'").plan_files())

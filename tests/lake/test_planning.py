@@ -44,18 +44,17 @@ from tests.lake.reading_tables import (
 
 from penstock.errors import StreamRefused
 from penstock.lake import names, planning
-from penstock.lake.pieces import Piece, Span
-from penstock.lake.place import Place
-from penstock.lake.planning import cut, parts, piece_of, pieces, shelf_of
+from penstock.lake.data_files import NumberRange, OpenDataFiles, ScanFile
+from penstock.lake.lake import Lake
+from penstock.lake.planning import cut_parts, find_end, find_files, make_scan_file, open_data_files
 from penstock.lake.reading import LakeReader
-from penstock.lake.shelf import Shelf
 from penstock.links.spark.session_provider import SparkSessionProvider
 
 LARGE = 1 << 40
 
 
-def shelf(io: PyArrowFileIO | None = None) -> Shelf:
-    return Shelf(io or PyArrowFileIO(), PLAIN)
+def shelf(io: PyArrowFileIO | None = None) -> OpenDataFiles:
+    return OpenDataFiles(io or PyArrowFileIO(), PLAIN)
 
 
 def append(table: Table, numbers: Any, **more: Any) -> None:
@@ -73,7 +72,7 @@ def snapshot(table: Table) -> int | None:
 
 def test_files_are_found_by_their_bounds_alone(tmp_path: Path) -> None:
     table = catalog_at(tmp_path).create_table("db.t", PLAIN)
-    assert pieces(table, snapshot(table), 0, 99) == []
+    assert find_files(table, snapshot(table), 0, 99) == []
     for first in range(1, 51, 10):
         append(table, range(first, first + 10))
     before = snapshot(table)
@@ -81,11 +80,11 @@ def test_files_are_found_by_their_bounds_alone(tmp_path: Path) -> None:
     append(table, range(51, 61))
     for data in Path(table.location().removeprefix("file://")).rglob("*.parquet"):
         data.rename(data.with_suffix(".hidden"))
-    found = pieces(table, snapshot(table), 15, 31)
+    found = find_files(table, snapshot(table), 15, 31)
     assert sorted((piece.low, piece.high, piece.rows) for piece in found) == [(11, 20, 10), (21, 30, 10), (31, 40, 10)]
-    assert pieces(table, snapshot(table), 60, 99) == pieces(table, snapshot(table), 30, 30) == []
-    assert len(pieces(table, before, 0, 99)) == 5
-    assert len(pieces(table, snapshot(table), 0, 99)) == 6
+    assert find_files(table, snapshot(table), 60, 99) == find_files(table, snapshot(table), 30, 30) == []
+    assert len(find_files(table, before, 0, 99)) == 5
+    assert len(find_files(table, snapshot(table), 0, 99)) == 6
     for data in Path(table.location().removeprefix("file://")).rglob("*.hidden"):
         data.rename(data.with_suffix(".parquet"))
     reader = LakeReader(table.io, table.schema(), ("id",))
@@ -98,15 +97,15 @@ def test_files_from_before_the_column_was_there_hold_nothing(tmp_path: Path) -> 
     table = catalog_at(tmp_path).create_table("db.t", schema)
     table.append(pa.table({"id": [1, 2]}))
     with pytest.raises(StreamRefused, match=r"db\.t has no column _ingest_seq"):
-        pieces(table, snapshot(table), 0, 9)
+        find_files(table, snapshot(table), 0, 9)
     with table.update_schema() as update:
         update.add_column("_ingest_seq", LongType())
-    found = pieces(table, snapshot(table), 0, 9)
+    found = find_files(table, snapshot(table), 0, 9)
     assert [(piece.low, piece.high) for piece in found] == [(None, None)]
     assert read(LakeReader(table.io, table.schema(), ("id",)), 0, 9, *found).num_rows == 0
-    with shelf_of(table) as looked:
-        assert cut(looked, found, 0, 9, budget=1) == 9
-        assert [span.upto for span in parts(looked, found, 0, 9, most=4)] == [9]
+    with open_data_files(table) as looked:
+        assert find_end(looked, found, 0, 9, budget=1) == 9
+        assert [span.upto for span in cut_parts(looked, found, 0, 9, most=4)] == [9]
 
 
 def test_values_of_identity_partitions_come_along(tmp_path: Path) -> None:
@@ -124,7 +123,7 @@ def test_values_of_identity_partitions_come_along(tmp_path: Path) -> None:
     table = catalog_at(tmp_path).create_table("db.t", schema, partition_spec=spec)
     row = {"day": dt.date(2024, 5, 6), "at": dt.datetime(2024, 1, 1, tzinfo=dt.UTC), "name": 'a "b"', "_ingest_seq": 1}
     table.append(pa.Table.from_pylist([row, {**row, "name": None}], schema=schema.as_arrow()))
-    found = pieces(table, snapshot(table), 0, 9)
+    found = find_files(table, snapshot(table), 0, 9)
     assert sorted(piece.constants for piece in found) == [
         ((1, '"2024-05-06"'),),
         ((1, '"2024-05-06"'), (3, '"a \\"b\\""')),
@@ -142,7 +141,7 @@ def test_files_that_are_not_parquet_are_refused_by_name(tmp_path: Path) -> None:
         content=DataFileContent.POSITION_DELETES, file_path="s3://b/d.puffin", file_format=FileFormat.PUFFIN
     )
     with pytest.raises(StreamRefused, match=r"s3://b/d\.puffin is a PUFFIN file"):
-        piece_of(table, task.file, [vector])
+        make_scan_file(table, task.file, [vector])
 
 
 class DeleteManifest(ManifestWriterV2):
@@ -190,7 +189,7 @@ def test_equality_deletes_are_refused_by_name(tmp_path: Path) -> None:
     append(table, [1])
     delete_equals(table, "s3://b/equal.parquet")
     with pytest.raises(StreamRefused, match=r"s3://b/equal\.parquet is an equality delete file") as refused:
-        pieces(table, snapshot(table), 0, 9)
+        find_files(table, snapshot(table), 0, 9)
     assert "compact" in refused.value.next_step
 
 
@@ -199,26 +198,28 @@ def test_equality_deletes_are_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_slice_ends_between_files_without_opening_one(tmp_path: Path) -> None:
     counts = CountingIO()
-    found = [Piece(f"none-{first}", 1000, 10, first, first + 9) for first in range(1, 101, 10)]
+    found = [ScanFile(f"none-{first}", 1000, 10, first, first + 9) for first in range(1, 101, 10)]
     with shelf(counts) as looked:
-        assert cut(looked, found, 0, 100, budget=3 * planning.SWELL * 1000) == 30
-        assert cut(looked, found, 30, 100, budget=3 * planning.SWELL * 1000 + 1) == 60
-        assert cut(looked, found, 0, 100, budget=35, row_bytes=1.0) == 30
-        assert cut(looked, found, 0, 45, budget=LARGE) == 45
-        assert cut(looked, found, 0, 500, budget=LARGE) == 500
+        assert find_end(looked, found, 0, 100, budget=3 * planning.ARROW_BYTES_PER_FILE_BYTE * 1000) == 30
+        assert find_end(looked, found, 30, 100, budget=3 * planning.ARROW_BYTES_PER_FILE_BYTE * 1000 + 1) == 60
+        assert find_end(looked, found, 0, 100, budget=35, row_bytes=1.0) == 30
+        assert find_end(looked, found, 0, 45, budget=LARGE) == 45
+        assert find_end(looked, found, 0, 500, budget=LARGE) == 500
         # From the middle of a file on, half of it counts.
-        assert cut(looked, found, 5, 100, budget=15, row_bytes=1.0) == 20
-        assert [span.upto for span in parts(looked, found, 0, 100, most=4)] == [100]
+        assert find_end(looked, found, 5, 100, budget=15, row_bytes=1.0) == 20
+        assert [span.upto for span in cut_parts(looked, found, 0, 100, most=4)] == [100]
     assert counts.opened == []
 
 
 def test_a_first_file_that_is_too_large_is_cut_inside(tmp_path: Path) -> None:
     piece = write(tmp_path / "a.parquet", rows_of(range(1, 1001)), group=100)
     with shelf() as looked:
-        assert cut(looked, [piece], 0, 2000, budget=250, row_bytes=1.0) == 250
-        assert cut(looked, [piece], 250, 2000, budget=250, row_bytes=1.0) == 500
-        assert cut(looked, [piece], 0, 2000, budget=0, row_bytes=1.0) == 1
-        assert cut(looked, [piece], 0, 2000, budget=piece.size * planning.SWELL // 2) in range(450, 551)
+        assert find_end(looked, [piece], 0, 2000, budget=250, row_bytes=1.0) == 250
+        assert find_end(looked, [piece], 250, 2000, budget=250, row_bytes=1.0) == 500
+        assert find_end(looked, [piece], 0, 2000, budget=0, row_bytes=1.0) == 1
+        assert find_end(looked, [piece], 0, 2000, budget=piece.size * planning.ARROW_BYTES_PER_FILE_BYTE // 2) in range(
+            450, 551
+        )
 
 
 def test_rows_are_counted_exactly(tmp_path: Path) -> None:
@@ -234,7 +235,7 @@ def test_rows_are_counted_exactly(tmp_path: Path) -> None:
     after, counted = 0, []
     with shelf() as looked:
         while after < gap + 200:
-            upto = cut(looked, found, after, gap + 200, budget=LARGE, rows=7)
+            upto = find_end(looked, found, after, gap + 200, budget=LARGE, rows=7)
             assert upto > after
             counted.append(read(reader_of(), after, upto, *found).num_rows)
             after = upto
@@ -246,58 +247,61 @@ def test_rows_are_counted_exactly(tmp_path: Path) -> None:
 def test_counted_rows_end_inside_of_a_later_file(tmp_path: Path) -> None:
     found = [write(tmp_path / f"{low}.parquet", rows_of(range(low, low + 10))) for low in range(1, 41, 10)]
     with shelf() as looked:
-        ends = [cut(looked, found, after, 40, budget=LARGE, rows=7) for after in range(0, 40, 7)]
+        ends = [find_end(looked, found, after, 40, budget=LARGE, rows=7) for after in range(0, 40, 7)]
         assert ends == [7, 14, 21, 28, 35, 40]
         # A byte less than the rest of the first two files: the slice ends between them.
-        assert cut(looked, found, 5, 40, budget=14, row_bytes=1.0) == 10
+        assert find_end(looked, found, 5, 40, budget=14, row_bytes=1.0) == 10
 
 
 def test_cutting_does_not_read_files_that_begin_later(tmp_path: Path) -> None:
     first = write(tmp_path / "a.parquet", rows_of([*range(1, 100), 5000]), group=10)
-    rest = [Piece(str(tmp_path / f"gone-{number}"), 10, 10, number, 6000) for number in (300, 400)]
+    rest = [ScanFile(str(tmp_path / f"gone-{number}"), 10, 10, number, 6000) for number in (300, 400)]
     with shelf() as looked:
-        assert cut(looked, [*rest, first], 0, 6000, budget=LARGE, rows=20) == 20
+        assert find_end(looked, [*rest, first], 0, 6000, budget=LARGE, rows=20) == 20
 
 
 def test_large_files_are_planned_by_their_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "LARGE_FILE", 1000)
+    monkeypatch.setattr(planning, "LARGE_FILE_BYTES", 1000)
     piece = write(tmp_path / "a.parquet", rows_of(range(1, 10_001)), group=1000)
     counts = CountingIO()
     with shelf(counts) as looked:
-        assert cut(looked, [piece], 0, 10_000, budget=3500, row_bytes=1.0) == 3000
+        assert find_end(looked, [piece], 0, 10_000, budget=3500, row_bytes=1.0) == 3000
     assert len(counts.opened) == 1
-    assert cut(shelf(), [piece], 0, 10_000, budget=piece.size * planning.SWELL // 2) in (4000, 5000)
+    assert find_end(shelf(), [piece], 0, 10_000, budget=piece.size * planning.ARROW_BYTES_PER_FILE_BYTE // 2) in (
+        4000,
+        5000,
+    )
 
 
 # ---------------------------------------------------------------- parts
 
 
 def test_parts_are_few_balanced_and_end_where_files_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [Piece(f"none-{first}", 1 << 20, 100, first, first + 99) for first in range(1, 1601, 100)]
+    found = [ScanFile(f"none-{first}", 1 << 20, 100, first, first + 99) for first in range(1, 1601, 100)]
     with shelf() as looked:
-        spans = parts(looked, found, 0, 2000, most=4)
+        spans = cut_parts(looked, found, 0, 2000, most=4)
         assert [(span.after, span.upto) for span in spans] == [(0, 400), (400, 800), (800, 1200), (1200, 2000)]
         assert [len(span.pieces) for span in spans] == [4, 4, 4, 4]
-        assert len(parts(looked, found[:3], 0, 2000, most=4)) == 1
-        assert len(parts(looked, found, 0, 2000, most=100)) == 8
+        assert len(cut_parts(looked, found[:3], 0, 2000, most=4)) == 1
+        assert len(cut_parts(looked, found, 0, 2000, most=100)) == 8
         # One file alone is cut by its numbers.
-        alone = Piece("none", 30 << 20, 1000, 1, 1000)
-        assert [span.upto for span in parts(looked, [alone], 0, 1000, most=4)] == [250, 500, 750, 1000]
+        alone = ScanFile("none", 30 << 20, 1000, 1, 1000)
+        assert [span.upto for span in cut_parts(looked, [alone], 0, 1000, most=4)] == [250, 500, 750, 1000]
 
 
 def test_one_heavy_row_makes_no_part_without_numbers() -> None:
     heavy, light = 30 << 20, 1 << 20
     with shelf() as looked:
-        first = [Piece("none", heavy, 1, 1, 1), Piece("none", light, 10, 2, 11)]
-        assert [span.upto for span in parts(looked, first, 0, 11, most=4)] == [1, 11]
-        last = [Piece("none", light, 10, 1, 10), Piece("none", heavy, 1, 11, 11)]
-        assert [span.upto for span in parts(looked, last, 0, 11, most=4)] == [10, 11]
+        first = [ScanFile("none", heavy, 1, 1, 1), ScanFile("none", light, 10, 2, 11)]
+        assert [span.upto for span in cut_parts(looked, first, 0, 11, most=4)] == [1, 11]
+        last = [ScanFile("none", light, 10, 1, 10), ScanFile("none", heavy, 1, 11, 11)]
+        assert [span.upto for span in cut_parts(looked, last, 0, 11, most=4)] == [10, 11]
 
 
 def test_parts_of_overlapping_files_share_their_numbers() -> None:
-    found = [Piece(f"none-{n}", 4 << 20, 1000, n, 100_000 + n) for n in range(1, 9)]
+    found = [ScanFile(f"none-{n}", 4 << 20, 1000, n, 100_000 + n) for n in range(1, 9)]
     with shelf() as looked:
-        spans = parts(looked, found, 0, 200_000, most=4)
+        spans = cut_parts(looked, found, 0, 200_000, most=4)
     assert [round(span.upto / 25_000) for span in spans[:-1]] == [1, 2, 3]
     assert all(len(span.pieces) == 8 for span in spans)
 
@@ -346,7 +350,7 @@ def test_every_row_is_read_once_and_in_order_however_it_is_cut(
     )
     with (
         tempfile.TemporaryDirectory() as folder,
-        patch.multiple(planning, LARGE_FILE=0 if large else 1 << 20, SMALL_PART=5),
+        patch.multiple(planning, LARGE_FILE_BYTES=0 if large else 1 << 20, SMALL_PART_BYTES=5),
     ):
         at = [Path(folder, f"{index}.parquet") for index in range(len(files))]
         delete = write_deletes(
@@ -360,8 +364,8 @@ def test_every_row_is_read_once_and_in_order_however_it_is_cut(
         after = 0
         while after < 500:
             with shelf() as looked:
-                upto = cut(looked, found, after, 500, budget=budget, rows=rows, row_bytes=1.0)
-                spans = parts(looked, found, after, upto, most=most, row_bytes=1.0)
+                upto = find_end(looked, found, after, 500, budget=budget, rows=rows, row_bytes=1.0)
+                spans = cut_parts(looked, found, after, upto, most=most, row_bytes=1.0)
             assert after < upto <= 500
             assert [span.after for span in spans] == [after, *(span.upto for span in spans[:-1])]
             assert spans[-1].upto == upto
@@ -374,7 +378,7 @@ def test_every_row_is_read_once_and_in_order_however_it_is_cut(
     assert seen == wanted
 
 
-def ids(span: Span) -> list[int]:
+def ids(span: NumberRange) -> list[int]:
     found: list[int] = table_of(reader_of(columns=("id",)), span.part(0)).column("id").to_pylist()
     return found
 
@@ -386,9 +390,9 @@ Ask = Callable[[str], list[tuple[Any, ...]]]
 
 
 @pytest.fixture
-def spark_lake(tmp_path: Path, spark_provider: SparkSessionProvider) -> tuple[Place, Ask]:
+def spark_lake(tmp_path: Path, spark_provider: SparkSessionProvider) -> tuple[Lake, Ask]:
     """A lake, and a way to ask Spark about it."""
-    place = Place("sqlite", "lake", f"{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse", "db")
+    place = Lake("sqlite", "lake", f"{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse", "db")
     place.catalog().create_namespace("db")
     spark_provider.require(place.spark_settings(), place.spark_packages())
     session = spark_provider.session()
@@ -397,7 +401,7 @@ def spark_lake(tmp_path: Path, spark_provider: SparkSessionProvider) -> tuple[Pl
 
 # py4j leaves the sockets it fetches results through to the garbage collector.
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-def test_what_spark_deleted_merged_and_compacted_is_read_as_spark_reads_it(spark_lake: tuple[Place, Ask]) -> None:
+def test_what_spark_deleted_merged_and_compacted_is_read_as_spark_reads_it(spark_lake: tuple[Lake, Ask]) -> None:
     place, ask = spark_lake
     catalog = place.catalog()
     modes = {f"write.{what}.mode": "merge-on-read" for what in ("merge", "delete", "update")}
@@ -409,11 +413,11 @@ def test_what_spark_deleted_merged_and_compacted_is_read_as_spark_reads_it(spark
     ask(f"merge into {name} a using (select explode(array(7, 1007)) as id) b on a.id = b.id when matched then delete")
     ask(f"insert into {name} values (5, 'spark', true, 3001), (6, null, null, 3000)")
     table = catalog.load_table("db.t")
-    found = pieces(table, snapshot(table), 0, 3001)
+    found = find_files(table, snapshot(table), 0, 3001)
     assert {bool(piece.deletes) for piece in found} == {True, False}
     reader = LakeReader(table.io, table.schema(), ("id", "note"), changes=True)
 
-    def shipped(after: int, upto: int, found: list[Piece]) -> list[tuple[Any, ...]]:
+    def shipped(after: int, upto: int, found: list[ScanFile]) -> list[tuple[Any, ...]]:
         shown = read(reader, after, upto, *found)
         return [tuple(row.values()) for row in shown.to_pylist()]
 
@@ -425,8 +429,8 @@ def test_what_spark_deleted_merged_and_compacted_is_read_as_spark_reads_it(spark
 
     for after, upto in ((0, 3001), (990, 1020), (2999, 3000)):
         assert shipped(after, upto, found) == by_spark(after, upto) != []
-    with shelf_of(table) as looked:
-        assert cut(looked, found, 0, 3001, budget=LARGE, rows=9) == 11
+    with open_data_files(table) as looked:
+        assert find_end(looked, found, 0, 3001, budget=LARGE, rows=9) == 11
 
     before = shipped(0, 3001, found)
     ask(
@@ -434,6 +438,6 @@ def test_what_spark_deleted_merged_and_compacted_is_read_as_spark_reads_it(spark
         "sort_order => '_ingest_seq', options => map('rewrite-all', 'true'))"
     )
     table = catalog.load_table("db.t")
-    compacted = pieces(table, snapshot(table), 0, 3001)
+    compacted = find_files(table, snapshot(table), 0, 3001)
     assert {piece.path for piece in compacted}.isdisjoint(piece.path for piece in found)
     assert shipped(0, 3001, compacted) == before

@@ -49,7 +49,7 @@ from tests.lake.reading_tables import (
 
 from penstock.errors import StreamFailed, StreamRefused
 from penstock.lake import names, reading
-from penstock.lake.pieces import Piece, Span
+from penstock.lake.data_files import NumberRange, ScanFile
 from penstock.lake.reading import LakeReader
 
 
@@ -80,7 +80,7 @@ def test_batches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     alone = write(tmp_path / "alone.parquet", rows_of(range(1, 1001), **wide))
     pair = [write(tmp_path / f"{first}.parquet", rows_of(range(2000 + first, 4000, 2), **wide)) for first in range(2)]
     reader = reader_of()
-    with reader.open(Span(0, 9999, (alone, *pair)).part(0)) as batches:
+    with reader.open(NumberRange(0, 9999, (alone, *pair)).part(0)) as batches:
         sizes = [(batch.num_rows, batch.nbytes) for batch in batches]
     assert sum(rows for rows, _ in sizes) == 3000
     assert max(bytes_ for _, bytes_ in sizes) < 2 * 4096
@@ -123,10 +123,12 @@ def test_the_last_rows_of_a_large_file_are_read_without_the_rest(tmp_path: Path)
     piece = write(tmp_path / "large.parquet", rows_of(range(1, count + 1)), group=10_000, compression="zstd")
     counts = CountingIO()
     reader = LakeReader(counts, PLAIN, ("id", "note"))
-    assert ids(table_of(reader, Span(count - 1000, count, (piece,)).part(0))) == list(range(count - 999, count + 1))
+    assert ids(table_of(reader, NumberRange(count - 1000, count, (piece,)).part(0))) == list(
+        range(count - 999, count + 1)
+    )
     last_group = counts.bytes
     assert 0 < last_group < piece.size / 10
-    assert ids(table_of(reader, Span(0, count, (piece,)).part(0))) == list(range(1, count + 1))
+    assert ids(table_of(reader, NumberRange(0, count, (piece,)).part(0))) == list(range(1, count + 1))
     assert counts.bytes - last_group > piece.size / 2
 
 
@@ -134,11 +136,11 @@ def test_files_outside_the_range_are_not_opened_and_all_are_closed(tmp_path: Pat
     counts = CountingIO()
     low, high = (write(tmp_path / f"{first}.parquet", rows_of(range(first, first + 10))) for first in (1, 11))
     delete = write_deletes(tmp_path / "delete.parquet", {low.path: [0]})
-    low = Piece(low.path, low.size, low.rows, low.low, low.high, (str(delete),))
+    low = ScanFile(low.path, low.size, low.rows, low.low, low.high, (str(delete),))
     reader = LakeReader(counts, PLAIN, ("id",))
-    assert ids(table_of(reader, Span(0, 10, (low, high)).part(0))) == list(range(2, 11))
+    assert ids(table_of(reader, NumberRange(0, 10, (low, high)).part(0))) == list(range(2, 11))
     assert {file.name for file in counts.opened} == {low.path, str(delete)}
-    batches = reader.open(Span(0, 20, (low, high)).part(0))
+    batches = reader.open(NumberRange(0, 20, (low, high)).part(0))
     batches.read_next_batch()
     del batches
     assert all(file.closed for file in counts.opened)
@@ -147,7 +149,9 @@ def test_files_outside_the_range_are_not_opened_and_all_are_closed(tmp_path: Pat
 def test_more_files_than_may_be_open_at_once(tmp_path: Path) -> None:
     pieces = [write(tmp_path / f"{n}.parquet", rows_of(range(n, 200, 50)), group=2) for n in range(1, 51)]
     counts = CountingIO()
-    assert ids(table_of(LakeReader(counts, PLAIN, ("id",)), Span(0, 200, tuple(pieces)).part(0))) == list(range(1, 200))
+    assert ids(table_of(LakeReader(counts, PLAIN, ("id",)), NumberRange(0, 200, tuple(pieces)).part(0))) == list(
+        range(1, 200)
+    )
     assert all(file.closed for file in counts.opened)
 
 
@@ -155,7 +159,7 @@ def test_columns_that_nobody_needs_are_not_read(tmp_path: Path) -> None:
     noise = [uuid.uuid4().hex * 20 for _ in range(20_000)]
     piece = write(tmp_path / "a.parquet", rows_of(range(1, 20_001), note=noise))
     counts = CountingIO()
-    assert table_of(LakeReader(counts, PLAIN, ("id",)), Span(0, 20_000, (piece,)).part(0)).num_rows == 20_000
+    assert table_of(LakeReader(counts, PLAIN, ("id",)), NumberRange(0, 20_000, (piece,)).part(0)).num_rows == 20_000
     assert counts.bytes < piece.size / 4
 
 
@@ -179,7 +183,7 @@ def test_deleted_places_are_left_out(tmp_path: Path) -> None:
 
 def test_a_file_that_vanished_says_to_run_again(tmp_path: Path) -> None:
     piece = write(tmp_path / "a.parquet", rows_of([1, 2]), deletes=[tmp_path / "none.parquet"])
-    for missing in (Piece(str(tmp_path / "no.parquet"), 1, 1, 1, 2), piece):
+    for missing in (ScanFile(str(tmp_path / "no.parquet"), 1, 1, 1, 2), piece):
         with pytest.raises(StreamFailed, match="not there any more") as failed:
             read(reader_of(), 0, 9, missing)
         assert failed.value.next_step.startswith("run again")
@@ -188,7 +192,7 @@ def test_a_file_that_vanished_says_to_run_again(tmp_path: Path) -> None:
 def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.parquet").write_bytes(b"not a Parquet file at all")
     with pytest.raises(StreamFailed, match=r"bad\.parquet cannot be read"):
-        read(reader_of(), 0, 9, Piece(str(tmp_path / "bad.parquet"), 25, 1, 1, 2))
+        read(reader_of(), 0, 9, ScanFile(str(tmp_path / "bad.parquet"), 25, 1, 1, 2))
 
 
 # ---------------------------------------------------------------- changes and filters
@@ -294,14 +298,14 @@ def test_a_filter_follows_the_logic_of_sql(where: str, wanted: list[int], tmp_pa
 )
 def test_a_filter_that_makes_no_sense_is_refused(where: str) -> None:
     with pytest.raises(StreamRefused, match="filter") as refused:
-        reader_of(where=where).open(Span(0, 1, ()).part(0))
+        reader_of(where=where).open(NumberRange(0, 1, ()).part(0))
     assert refused.value.next_step
 
 
 @pytest.mark.parametrize("column", ["nobody", "_ingest_seq", names.DELETED])
 def test_a_column_that_is_not_there_or_internal_is_refused(column: str) -> None:
     with pytest.raises(StreamRefused, match=column):
-        reader_of(columns=("id", column)).open(Span(0, 1, ()).part(0))
+        reader_of(columns=("id", column)).open(NumberRange(0, 1, ()).part(0))
 
 
 # ---------------------------------------------------------------- evolution
@@ -494,7 +498,7 @@ def test_every_type_travels_in_one_form(
 def test_a_type_without_an_exact_form_is_refused() -> None:
     schema = Schema(NestedField(1, "v", TimestampNanoType()), NestedField(2, "_ingest_seq", LongType()))
     with pytest.raises(StreamRefused, match="timestamp_ns"):
-        reader_of(schema, ("v",)).open(Span(0, 1, ()).part(0))
+        reader_of(schema, ("v",)).open(NumberRange(0, 1, ()).part(0))
 
 
 def test_a_value_that_does_not_fit_is_never_cut(tmp_path: Path) -> None:
@@ -513,5 +517,5 @@ def test_a_reader_is_small_and_shows_no_secret() -> None:
 
 
 def test_a_piece_survives_the_way_through_a_document(tmp_path: Path) -> None:
-    piece = Piece("a", 1, 2, None, 4, ("d", "e"), ((1, '"x"'), (2, "0.1")))
-    assert Span.of(Span(1, 2, (piece, piece)).part(3)) == Span(1, 2, (piece, piece))
+    piece = ScanFile("a", 1, 2, None, 4, ("d", "e"), ((1, '"x"'), (2, "0.1")))
+    assert NumberRange.of(NumberRange(1, 2, (piece, piece)).part(3)) == NumberRange(1, 2, (piece, piece))

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.errors import ConnectionFailed
 from penstock.lake import rest
-from penstock.lake.place import Place
+from penstock.lake.lake import Lake
 
 TABLE = "/v1/namespaces/shop/tables/orders"
 
@@ -67,14 +67,14 @@ def catalog(redirects: dict[str, str] | None = None) -> Iterator[Catalog]:
         thread.join()
 
 
-def place(server: Catalog) -> Place:
-    return Place("rest", "lake", server.address, "file:///nowhere", "shop", {"token": "secret"})
+def place(server: Catalog) -> Lake:
+    return Lake("rest", "lake", server.address, "file:///nowhere", "shop", {"token": "secret"})
 
 
 def test_a_token_does_not_follow_a_redirect_to_another_server() -> None:
     with catalog() as other, catalog({TABLE: f"{other.address}/elsewhere"}) as server:
         with pytest.raises(ConnectionFailed, match=f"redirects to another server, {other.address}") as failed:
-            rest.metadata(place(server), "orders")
+            rest.read_metadata(place(server), "orders")
         assert other.tokens == []
         assert server.tokens == ["Bearer secret", "Bearer secret"]
         assert "secret" not in str(failed.value)
@@ -82,4 +82,4 @@ def test_a_token_does_not_follow_a_redirect_to_another_server() -> None:
 
 def test_a_redirect_within_the_server_is_followed() -> None:
     with catalog({TABLE: "/elsewhere"}) as server:
-        assert rest.metadata(place(server), "orders") == {"table-uuid": "u"}
+        assert rest.read_metadata(place(server), "orders") == {"table-uuid": "u"}

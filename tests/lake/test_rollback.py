@@ -15,7 +15,7 @@ from tests.lake.compaction import compact
 from penstock.core.messages import Message, Status, StreamStatus
 from penstock.engine import Engine, Settings
 from penstock.lake import names
-from penstock.lake.tables import catalog, load
+from penstock.lake.tables import load_table, open_catalog
 from penstock.ports import NoProbe, Owner
 from penstock.testing.doubles import LoopMover, MemorySource
 
@@ -90,7 +90,7 @@ def test_rolled_back_and_put_back_as_it_was(world: LakeWorld) -> None:
     assert newest.main
     world.rolls_back(2)
     said(world)
-    table = load(world.place, "s")
+    table = load_table(world.lake, "s")
     assert table
     table.manage_snapshots().set_current_snapshot(newest.main.id).commit()
     world.now = Look()  # whoever read meanwhile has missed what came back
@@ -119,7 +119,7 @@ def test_rolled_back_twice_to_where_a_recovery_ended(world: LakeWorld) -> None:
     assert standing.main.kind == "recover"
     world.rows.arrive(7)
     world.settle(None)
-    table = load(world.place, "s")
+    table = load_table(world.lake, "s")
     assert table
     table.manage_snapshots().rollback_to_snapshot(standing.main.id).commit()
     world.meddled()
@@ -141,7 +141,7 @@ def test_rolled_back_to_before_its_first_slice(world: LakeWorld) -> None:
 
 def test_history_that_does_not_tell(world: LakeWorld) -> None:
     """A compaction whose past has expired: recover says so, and what to do."""
-    table = load(world.place, "s")
+    table = load_table(world.lake, "s")
     assert table
     compact(table)
     world.look_anew()
@@ -166,7 +166,7 @@ def test_dropped(world: LakeWorld) -> None:
         stop.reason or ""
     )
     assert "Its folder, table or database was deleted, emptied, or is another one" in (stop.reason or "")
-    assert load(world.place, "s") is None
+    assert load_table(world.lake, "s") is None
     recovered(world)
 
 
@@ -181,12 +181,12 @@ def test_dropped_and_made_again_by_another_pipeline(world: LakeWorld) -> None:
 
 def test_made_again_with_the_old_tables_properties(world: LakeWorld) -> None:
     """As a copy by hand does it: the chain says one thing, the table is another."""
-    old = load(world.place, "s")
+    old = load_table(world.lake, "s")
     assert old
     properties = {k: v for k, v in old.properties.items() if not k.startswith("commit.")}
     schema = old.schema()
     world.drops()
-    made = catalog(world.place).create_table(world.place.identifier("s"), schema, properties=properties)
+    made = open_catalog(world.lake).create_table(world.lake.identifier("s"), schema, properties=properties)
     assert json.loads(made.properties[names.chain_property("p", "s")])["number"] == 3
     world.meddled()
     stop = said(world)

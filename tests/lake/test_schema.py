@@ -35,15 +35,15 @@ from tests.lake.writing_tables import EVERYTHING, catalog, landed, read, table_f
 from penstock.core.types import Type, parse_type
 from penstock.errors import StreamFailed, StreamRefused
 from penstock.lake import schema as lake_schema
-from penstock.lake.forms import NoForm, described, fits, iceberg_type, same, widens
-from penstock.lake.partitions import partition_spec, sort_order
-from penstock.lake.schema import Changes, evolution, evolve
+from penstock.lake.iceberg_types import NoForm, describe_type, fits, iceberg_type, is_same, widens
+from penstock.lake.partitions import make_partition_spec, make_sort_order
+from penstock.lake.schema import Changes, evolve, find_changes
 from penstock.links.postgres.types import FORMS, choose_form
 from penstock.testing.contents import types_of
 
 
-def iceberg_schema(columns: pa.Schema, *, key: Sequence[str] = (), deletes: bool = False) -> Schema:
-    return lake_schema.iceberg_schema(types_of(columns), key=key, deletes=deletes)
+def make_iceberg_schema(columns: pa.Schema, *, key: Sequence[str] = (), deletes: bool = False) -> Schema:
+    return lake_schema.make_iceberg_schema(types_of(columns), key=key, deletes=deletes)
 
 
 # ---------------------------------------------------------------- forms
@@ -76,7 +76,7 @@ def test_every_type_of_a_postgres_column_has_a_form(type_: str) -> None:
     ],
 )
 def test_the_form_of_a_type(type_: str, iceberg: str) -> None:
-    assert described(iceberg_type(parse_type(type_))) == iceberg
+    assert describe_type(iceberg_type(parse_type(type_))) == iceberg
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_the_form_of_a_type(type_: str, iceberg: str) -> None:
 )
 def test_a_type_without_an_exact_form_is_refused_with_the_choice(type_: str, choice: str) -> None:
     with pytest.raises(StreamRefused, match=r"column 'x': .* has no exact form") as caught:
-        lake_schema.iceberg_schema([("x", parse_type(type_))])
+        lake_schema.make_iceberg_schema([("x", parse_type(type_))])
     assert choice in caught.value.next_step
 
 
@@ -102,15 +102,15 @@ def test_a_form_never_depends_on_ids() -> None:
         for i in (1, 50)
     )
     assert one != two
-    assert same(one, two)
-    assert not same(one, ListType(1, StringType()))
+    assert is_same(one, two)
+    assert not is_same(one, ListType(1, StringType()))
 
 
 # ---------------------------------------------------------------- new tables
 
 
 def test_a_plain_table() -> None:
-    schema = iceberg_schema(pa.schema([("id", pa.int64()), ("name", pa.string())]))
+    schema = make_iceberg_schema(pa.schema([("id", pa.int64()), ("name", pa.string())]))
     assert [(f.field_id, f.name, str(f.field_type), f.required) for f in schema.fields] == [
         (1, "id", "long", False),
         (2, "name", "string", False),
@@ -120,7 +120,7 @@ def test_a_plain_table() -> None:
 
 
 def test_a_keyed_table() -> None:
-    schema = iceberg_schema(
+    schema = make_iceberg_schema(
         pa.schema([("a", pa.int64()), ("tags", pa.list_(pa.string())), ("b", pa.string())]), key=["a", "b"]
     )
     assert [f.name for f in schema.fields] == ["a", "tags", "b", "_tombstone", "_ingest_seq"]
@@ -129,7 +129,7 @@ def test_a_keyed_table() -> None:
 
 
 def test_a_table_for_a_stream_with_deletes() -> None:
-    schema = iceberg_schema(pa.schema([("id", pa.int64())]), deletes=True)
+    schema = make_iceberg_schema(pa.schema([("id", pa.int64())]), deletes=True)
     assert [(f.name, f.required) for f in schema.fields] == [
         ("id", False),
         ("_tombstone", False),
@@ -138,11 +138,11 @@ def test_a_table_for_a_stream_with_deletes() -> None:
 
 
 def test_a_catalog_keeps_the_ids(tmp_path: Path) -> None:
-    schema = iceberg_schema(EVERYTHING.schema, key=["id"])
+    schema = make_iceberg_schema(EVERYTHING.schema, key=["id"])
     table = table_for(catalog(tmp_path), EVERYTHING.schema, key=["id"], partitions=["bucket(4, id)", "month(day)"])
     assert table.schema().fields == schema.fields
     assert table.schema().identifier_field_ids == schema.identifier_field_ids
-    assert table.spec().fields == partition_spec(["bucket(4, id)", "month(day)"], schema).fields
+    assert table.spec().fields == make_partition_spec(["bucket(4, id)", "month(day)"], schema).fields
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_catalog_keeps_the_ids(tmp_path: Path) -> None:
 )
 def test_names_that_cannot_be(columns: list[str], key: list[str], has: str) -> None:
     with pytest.raises(StreamRefused, match=has):
-        iceberg_schema(pa.schema([(name, pa.int64()) for name in columns]), key=key)
+        make_iceberg_schema(pa.schema([(name, pa.int64()) for name in columns]), key=key)
 
 
 # ---------------------------------------------------------------- growing
@@ -169,15 +169,15 @@ def columns(**types: IcebergType) -> Schema:
 
 
 def test_what_fits_changes_nothing() -> None:
-    wanted = iceberg_schema(EVERYTHING.schema)
-    assert not evolution(wanted, wanted)
-    assert not evolution(columns(a=LongType(), b=DecimalType(9, 2)), columns(a=IntegerType(), b=DecimalType(4, 2)))
+    wanted = make_iceberg_schema(EVERYTHING.schema)
+    assert not find_changes(wanted, wanted)
+    assert not find_changes(columns(a=LongType(), b=DecimalType(9, 2)), columns(a=IntegerType(), b=DecimalType(4, 2)))
 
 
 def test_new_columns_and_wider_types() -> None:
     table = columns(a=IntegerType(), b=FloatType(), c=DecimalType(9, 2), gone=StringType())
     wanted = columns(a=LongType(), b=DoubleType(), c=DecimalType(12, 2), d=BooleanType())
-    assert evolution(table, wanted) == Changes(
+    assert find_changes(table, wanted) == Changes(
         added=(("d", BooleanType()),),
         widened=(("a", LongType()), ("b", DoubleType()), ("c", DecimalType(12, 2))),
     )
@@ -198,8 +198,8 @@ def test_new_columns_and_wider_types() -> None:
 )
 def test_any_other_change_is_refused(now: IcebergType, given_: IcebergType) -> None:
     with pytest.raises(StreamRefused) as caught:
-        evolution(columns(x=now), columns(x=given_))
-    assert f"'x' is {described(now)} in the table and {described(given_)} in the stream" in str(caught.value)
+        find_changes(columns(x=now), columns(x=given_))
+    assert f"'x' is {describe_type(now)} in the table and {describe_type(given_)} in the stream" in str(caught.value)
     for choice in ("rename", "cast", "another table", "drop the column"):
         assert choice in caught.value.next_step
 
@@ -207,19 +207,19 @@ def test_any_other_change_is_refused(now: IcebergType, given_: IcebergType) -> N
 def test_a_required_column_that_the_stream_lacks_is_refused() -> None:
     table = Schema(NestedField(1, "a", LongType(), required=True), NestedField(2, "b", LongType(), required=False))
     with pytest.raises(StreamRefused, match="'a' of the table is required"):
-        evolution(table, columns(b=LongType()))
+        find_changes(table, columns(b=LongType()))
 
 
 def test_a_name_that_differs_in_case_only_is_refused() -> None:
     with pytest.raises(StreamRefused, match="has a column 'Name', the stream has 'name'"):
-        evolution(columns(Name=StringType()), columns(name=StringType()))
+        find_changes(columns(Name=StringType()), columns(name=StringType()))
 
 
 def test_an_adopted_table_gets_its_internal_columns_as_optional_ones(tmp_path: Path) -> None:
     lake = catalog(tmp_path)
     table = lake.create_table("shop.adopted", pa.schema([("id", pa.int32())]))
     table.append(pa.table({"id": pa.array([1], pa.int32())}))
-    assert evolve(table, iceberg_schema(pa.schema([("id", pa.int64()), ("new", pa.string())]), deletes=True))
+    assert evolve(table, make_iceberg_schema(pa.schema([("id", pa.int64()), ("new", pa.string())]), deletes=True))
     fields = {f.name: (str(f.field_type), f.required) for f in lake.load_table("shop.adopted").schema().fields}
     assert fields == {
         "id": ("long", False),
@@ -236,7 +236,7 @@ def test_growing_keeps_keys_and_rows(tmp_path: Path) -> None:
     table = table_for(catalog(tmp_path), rows.schema, key=["id"])
     landed(table, [written(writer_for(table), rows)])
     wider = pa.table({"id": pa.array([3], pa.int64()), "b": pa.array([[{"c": 1}]])})
-    wanted = iceberg_schema(wider.schema, key=["id"])
+    wanted = make_iceberg_schema(wider.schema, key=["id"])
     assert evolve(table, wanted)
     assert not evolve(table, wanted)
     assert table.schema().find_field("id").required
@@ -253,7 +253,7 @@ def test_growing_keeps_keys_and_rows(tmp_path: Path) -> None:
 def test_a_lost_race_is_looked_at_again(tmp_path: Path) -> None:
     lake = catalog(tmp_path)
     table = table_for(lake, pa.schema([("id", pa.int32())]))
-    wanted = iceberg_schema(pa.schema([("id", pa.int64()), ("a", pa.string()), ("b", pa.string())]))
+    wanted = make_iceberg_schema(pa.schema([("id", pa.int64()), ("a", pa.string()), ("b", pa.string())]))
     other = lake.load_table("shop.orders")
     with other.update_schema() as update:
         update.add_column(("a",), StringType())
@@ -269,8 +269,8 @@ def test_a_race_that_is_always_lost_ends(tmp_path: Path, monkeypatch: pytest.Mon
         raise CommitFailedException("someone else was first")
 
     monkeypatch.setattr(Table, "_do_commit", lost)
-    with pytest.raises(StreamFailed, match=r"shop\.orders was changed by others"):
-        evolve(table, iceberg_schema(pa.schema([("id", pa.int64())])))
+    with pytest.raises(StreamFailed, match=r"shop\.orders changed"):
+        evolve(table, make_iceberg_schema(pa.schema([("id", pa.int64())])))
 
 
 PLAIN_TYPES: list[IcebergType] = [
@@ -288,7 +288,7 @@ def test_growing_ends_where_the_stream_fits_and_loses_nothing(table: Schema, wan
     stream = {f.name: f.field_type for f in wanted.fields}
     possible = all(fits(type_, now[name]) or widens(now[name], type_) for name, type_ in stream.items() if name in now)
     try:
-        changes = evolution(table, wanted)
+        changes = find_changes(table, wanted)
     except StreamRefused:
         assert not possible
         return
@@ -296,7 +296,7 @@ def test_growing_ends_where_the_stream_fits_and_loses_nothing(table: Schema, wan
     grown = now | dict(changes.added) | dict(changes.widened)
     assert all(fits(type_, grown[name]) for name, type_ in stream.items())
     assert all(fits(type_, grown[name]) for name, type_ in now.items())
-    assert not evolution(columns(**grown), wanted)
+    assert not find_changes(columns(**grown), wanted)
 
 
 @given(st.sampled_from(PLAIN_TYPES), st.sampled_from(PLAIN_TYPES), st.sampled_from(PLAIN_TYPES))
@@ -312,14 +312,14 @@ def test_every_type_has_a_form_or_a_choice(type_: Type) -> None:
     except NoForm as none:
         choice = none.choice
     else:
-        choice = described(found)
+        choice = describe_type(found)
         assert fits(found, found)
     assert choice
 
 
 # ---------------------------------------------------------------- partitions and sort orders
 
-SHOP = iceberg_schema(
+SHOP = make_iceberg_schema(
     pa.schema(
         [
             ("id", pa.int64()),
@@ -336,7 +336,7 @@ SHOP = iceberg_schema(
 
 
 def test_partitions_as_users_write_them() -> None:
-    spec = partition_spec(["day(created_at)", " bucket( 16 , id )", "truncate(4, code)", "status", "day(s)"], SHOP)
+    spec = make_partition_spec(["day(created_at)", " bucket( 16 , id )", "truncate(4, code)", "status", "day(s)"], SHOP)
     assert [(f.source_id, f.field_id, f.name, str(f.transform)) for f in spec.fields] == [
         (4, 1000, "created_at_day", "day"),
         (1, 1001, "id_bucket_part", "bucket[16]"),  # a column has the usual name already
@@ -344,7 +344,7 @@ def test_partitions_as_users_write_them() -> None:
         (3, 1003, "status", "identity"),
         (7, 1004, "day(s)", "identity"),
     ]
-    assert partition_spec([], SHOP).is_unpartitioned()
+    assert make_partition_spec([], SHOP).is_unpartitioned()
 
 
 @pytest.mark.parametrize(
@@ -366,19 +366,19 @@ def test_partitions_as_users_write_them() -> None:
 )
 def test_partitions_that_cannot_be(texts: list[str], has: str) -> None:
     with pytest.raises(StreamRefused) as caught:
-        partition_spec(texts, SHOP)
+        make_partition_spec(texts, SHOP)
     assert has in str(caught.value)
     assert caught.value.next_step
 
 
 def test_sort_orders_as_users_write_them() -> None:
-    order = sort_order(["status", "created_at DESC", "id asc"], SHOP)
+    order = make_sort_order(["status", "created_at DESC", "id asc"], SHOP)
     assert [(f.source_id, f.direction, f.null_order) for f in order.fields] == [
         (3, SortDirection.ASC, NullOrder.NULLS_FIRST),
         (4, SortDirection.DESC, NullOrder.NULLS_LAST),
         (1, SortDirection.ASC, NullOrder.NULLS_FIRST),
     ]
-    assert sort_order([], SHOP).is_unsorted
+    assert make_sort_order([], SHOP).is_unsorted
 
 
 @pytest.mark.parametrize(
@@ -392,12 +392,12 @@ def test_sort_orders_as_users_write_them() -> None:
 )
 def test_sort_orders_that_cannot_be(text: str, has: str) -> None:
     with pytest.raises(StreamRefused) as caught:
-        sort_order([text], SHOP)
+        make_sort_order([text], SHOP)
     assert f"sort_by {text!r}: {has}" in str(caught.value)
 
 
 def test_a_table_is_made_with_both(tmp_path: Path) -> None:
     lake: SqlCatalog = catalog(tmp_path)
-    spec, order = partition_spec(["day(created_at)"], SHOP), sort_order(["id desc"], SHOP)
+    spec, order = make_partition_spec(["day(created_at)"], SHOP), make_sort_order(["id desc"], SHOP)
     made = lake.create_table("shop.both", SHOP, partition_spec=spec, sort_order=order)
     assert (made.spec().fields, made.sort_order().fields) == (spec.fields, order.fields)

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
-from tests.lake.upkeep.kept import Kept
+from tests.lake.upkeep.upkeep_tables import Kept
 
 from penstock.lake import tables
 from penstock.lake.landing import give_turn_back, take_turn
 from penstock.lake.upkeep import expiry
-from penstock.lake.upkeep.run import keep
-from penstock.lake.upkeep.work import Done
+from penstock.lake.upkeep.job import StepResult
+from penstock.lake.upkeep.run import run_upkeep
 
 NOW: dict[str, Any] = {"snapshots": {"keep_for": "0s", "keep_at_least": 1}}
 
@@ -29,17 +29,17 @@ def test_an_upkeep_beside_another_is_not_stopped_by_states_that_the_other_has_ex
     lake.land(*range(6))
     rows, soon = lake.rows_in(), datetime.now(UTC) + timedelta(minutes=1)
     look = expiry._only_theirs
-    beside: list[Done] = []
+    beside: list[StepResult] = []
     began: list[bool] = []
 
     def late(table: Table, gone: Any) -> Any:
         if not began:
             began.append(True)
-            beside.extend(keep(lake.work(now=soon, **NOW), ["expiry"]))
+            beside.extend(run_upkeep(lake.work(now=soon, **NOW), ["expiry"]))
         return look(table, gone)
 
     monkeypatch.setattr(expiry, "_only_theirs", late)
-    done = list(keep(lake.work(now=soon, **NOW), ["expiry"]))
+    done = list(run_upkeep(lake.work(now=soon, **NOW), ["expiry"]))
 
     assert [each.error for each in beside] == [None]
     assert beside[0].facts["expired"] == 2
@@ -56,18 +56,18 @@ def test_an_upkeep_beside_another_forgets_what_the_other_has_just_forgotten(
     lake.land(*range(6))
     rows, soon = lake.rows_in(), datetime.now(UTC) + timedelta(minutes=1)
     look = expiry._only_theirs
-    beside: list[Done] = []
+    beside: list[StepResult] = []
     began: list[bool] = []
 
     def late(table: Table, gone: Any) -> Any:
         found = look(table, gone)
         if not began:
             began.append(True)
-            beside.extend(keep(lake.work(now=soon, **NOW), ["expiry"]))
+            beside.extend(run_upkeep(lake.work(now=soon, **NOW), ["expiry"]))
         return found
 
     monkeypatch.setattr(expiry, "_only_theirs", late)
-    done = list(keep(lake.work(now=soon, **NOW), ["expiry"]))
+    done = list(run_upkeep(lake.work(now=soon, **NOW), ["expiry"]))
 
     assert [each.error for each in [*beside, *done]] == [None, None]
     assert len(lake.standing.snapshots) == 1
@@ -92,7 +92,7 @@ def test_a_table_is_loaded_while_others_commit_so_fast_that_its_document_is_remo
         return read(*given, **more)
 
     monkeypatch.setattr(FromInputFile, "table_metadata", late)
-    loaded = tables.load(lake.place, "s")
+    loaded = tables.load_table(lake.lake, "s")
 
     assert loaded is not None
     assert len(loaded.scan().to_arrow()) == 7

@@ -8,14 +8,14 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 from pyiceberg.transforms import IdentityTransform
-from tests.sources.lake.lakes import Lake, orders
+from tests.sources.lake.lakes import LakeWorld, orders
 
 from penstock.errors import StreamStopped
 from penstock.lake.stamping import _as_stored
 
 
 def test_files_of_an_older_partitioning_are_not_written_down_under_the_new_one(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.make(orders(1, 3))
     lake.append(orders(1, 3))
     with lake.catalog().load_table("shop.orders").update_spec() as update:

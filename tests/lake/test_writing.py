@@ -47,13 +47,12 @@ from penstock.core.slices import Part, faults_of
 from penstock.core.types import Plain
 from penstock.errors import StreamFailed
 from penstock.lake import parquet, writing
-from penstock.lake.names import of_file
-from penstock.lake.parquet import Shape
-from penstock.lake.partitions import partition_spec
-from penstock.lake.restamping import restamp
-from penstock.lake.schema import iceberg_schema
-from penstock.lake.splitting import splitter
-from penstock.lake.writing import BLOCK, LakeWriter, decode, last_number
+from penstock.lake.names import parse_file_name
+from penstock.lake.parquet import FileLayout
+from penstock.lake.partitions import make_partition_spec, make_splitter
+from penstock.lake.schema import make_iceberg_schema
+from penstock.lake.stamping import restamp
+from penstock.lake.writing import NUMBERS_PER_PART, LakeWriter, decode_files, read_last_number
 from penstock.links.arrow_types import type_of
 
 
@@ -72,7 +71,7 @@ def local(file: DataFile) -> Path:
 
 def reshaped(table: Table, **changes: Any) -> LakeWriter:
     """A writer into files of another size."""
-    return LakeWriter("shop", "orders", replace(Shape.of(table), **changes), "ps-x-1-a", "a", 1)
+    return LakeWriter("shop", "orders", replace(FileLayout.of(table), **changes), "ps-x-1-a", "a", 1)
 
 
 # ---------------------------------------------------------------- rows
@@ -85,12 +84,12 @@ def test_every_type_comes_back_as_it_went_in(lake: SqlCatalog) -> None:
     found = read(table)
     assert {name: found[name].to_pylist() for name in LANDED.column_names} == LANDED.to_pydict()
     assert found[STAMP].to_pylist() == [7, 8, 9, 10]
-    assert (receipt.read, receipt.rows, last_number(receipt)) == (4, 4, 10)
+    assert (receipt.read, receipt.rows, read_last_number(receipt)) == (4, 4, 10)
 
 
 def test_the_bounds_are_those_of_pyicebergs_own_writer(lake: SqlCatalog) -> None:
     table = table_for(lake, EVERYTHING.schema)
-    ours = decode(written(writer_for(table), EVERYTHING))
+    ours = decode_files(written(writer_for(table), EVERYTHING))
     append(table, ours)
     [theirs] = _dataframe_to_data_files(table.metadata, read(table), table.io)
     for what in (
@@ -114,9 +113,9 @@ def test_each_part_has_its_own_block_of_numbers(lake: SqlCatalog) -> None:
     landed(table, receipts)
     assert read(table).select(["id", STAMP]).to_pydict() == {
         "id": list(range(9)),
-        STAMP: [101 + part * BLOCK + i for part in range(3) for i in range(3)],
+        STAMP: [101 + part * NUMBERS_PER_PART + i for part in range(3) for i in range(3)],
     }
-    assert [last_number(receipt) for receipt in receipts] == [103 + part * BLOCK for part in range(3)]
+    assert [read_last_number(receipt) for receipt in receipts] == [103 + part * NUMBERS_PER_PART for part in range(3)]
     assert faults_of([Part(i, "{}") for i in range(3)], receipts) is None
 
 
@@ -125,7 +124,7 @@ def test_names_tell_the_stream_slice_and_attempt_and_two_attempts_differ(lake: S
     one, two = (written(writer_for(table), numbered(3)) for _ in range(2))
     names = [path.name for path in files_in(table)]
     assert len(names) == 2
-    assert {of_file(name) for name in names} == {of_file(writer_for(table).name + "-")}
+    assert {parse_file_name(name) for name in names} == {parse_file_name(writer_for(table).name + "-")}
     assert one.attempt != two.attempt
     assert one.schema == two.schema
 
@@ -133,7 +132,7 @@ def test_names_tell_the_stream_slice_and_attempt_and_two_attempts_differ(lake: S
 def test_a_part_without_rows_writes_nothing(lake: SqlCatalog) -> None:
     table = table_for(lake, numbered(0).schema)
     receipt = written(writer_for(table), numbered(0))
-    assert decode(receipt) == []
+    assert decode_files(receipt) == []
     assert parse(receipt.pieces) == {"files": [], "last": None}
     assert files_in(table) == []
 
@@ -177,7 +176,7 @@ def test_narrower_types_widen(lake: SqlCatalog) -> None:
 def test_row_groups_are_small_and_files_end_at_their_target(lake: SqlCatalog) -> None:
     table = table_for(lake, numbered(0).schema)
     receipt = written(reshaped(table, row_group=20_000, target=100_000), numbered(60_000), batch_rows=500)
-    files = decode(receipt)
+    files = decode_files(receipt)
     assert len(files) > 1
     metadata = [pq.read_metadata(local(file)) for file in files]
     groups = [m.row_group(g) for m in metadata for g in range(m.num_row_groups)]
@@ -191,7 +190,7 @@ def test_row_groups_are_small_and_files_end_at_their_target(lake: SqlCatalog) ->
 
 def test_a_large_batch_is_cut_into_row_groups_alike(lake: SqlCatalog) -> None:
     table = table_for(lake, numbered(0).schema)
-    [file] = decode(written(reshaped(table, row_group=100_000), numbered(50_000)))
+    [file] = decode_files(written(reshaped(table, row_group=100_000), numbered(50_000)))
     metadata = pq.read_metadata(local(file))
     sizes = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
     assert len(sizes) > 5
@@ -212,7 +211,7 @@ def test_numbers_keep_their_bounds_where_the_table_wants_none(lake: SqlCatalog) 
     table = table_for(lake, numbered(0).schema)
     with table.transaction() as tx:
         tx.set_properties({"write.metadata.metrics.default": "none", f"write.metadata.metrics.column.{STAMP}": "none"})
-    [file] = decode(written(writer_for(table), numbered(3)))
+    [file] = decode_files(written(writer_for(table), numbered(3)))
     assert file.lower_bounds == {table.schema().find_field(STAMP).field_id: (1).to_bytes(8, "little")}
 
 
@@ -221,7 +220,7 @@ def test_long_texts_do_not_hide_rows(lake: SqlCatalog) -> None:
     table = table_for(lake, numbered(0).schema)
     rows = pa.table({"id": [1, 2], "text": ["m", "z" * 6_000]})
     receipt = written(reshaped(table, row_group=1), rows, batch_rows=1)
-    assert pq.read_metadata(local(decode(receipt)[0])).num_row_groups == 2
+    assert pq.read_metadata(local(decode_files(receipt)[0])).num_row_groups == 2
     landed(table, [receipt])
     assert table.scan(row_filter=f"text = '{'z' * 6_000}'").to_arrow()["id"].to_pylist() == [2]
 
@@ -229,7 +228,7 @@ def test_long_texts_do_not_hide_rows(lake: SqlCatalog) -> None:
 def test_times_beyond_pythons_years_are_written(lake: SqlCatalog) -> None:
     rows = pa.table({"id": [1], "at": pa.array([10**18], pa.timestamp("us")), "day": pa.array([10**8], pa.date32())})
     table = table_for(lake, rows.schema)
-    [file] = decode(written(writer_for(table), rows))
+    [file] = decode_files(written(writer_for(table), rows))
     ids = {field.name: field.field_id for field in table.schema().fields}
     assert set(file.lower_bounds) == {ids["id"], ids[STAMP]}
     assert pq.read_table(local(file))["at"].cast(pa.int64()).to_pylist() == [10**18]
@@ -240,22 +239,22 @@ def test_files_are_on_the_disk_before_the_receipt(lake: SqlCatalog, monkeypatch:
     monkeypatch.setattr(parquet, "sync", synced.append)
     monkeypatch.setattr(writing, "sync", synced.append)
     table = table_for(lake, numbered(0).schema)
-    [file] = decode(written(writer_for(table), numbered(3)))
-    folder = Shape.of(table).location.removeprefix("file://")
+    [file] = decode_files(written(writer_for(table), numbered(3)))
+    folder = FileLayout.of(table).location.removeprefix("file://")
     assert synced[-2:] == [str(local(file)), folder]
     assert str(Path(folder).parent) in synced  # the folder itself is new
 
 
 def test_data_that_is_far_away_goes_through_its_file_io(lake: SqlCatalog, tmp_path: Path) -> None:
     table = table_for(lake, numbered(0).schema)
-    writer = replace(writer_for(table), shape=far(Shape.of(table), tmp_path / "away"))
-    [old] = decode(written(writer, numbered(3)))
-    [new] = restamp([old], writer.shape, old_start=1, new_start=11, name=writer.name)
+    writer = replace(writer_for(table), layout=far(FileLayout.of(table), tmp_path / "away"))
+    [old] = decode_files(written(writer, numbered(3)))
+    [new] = restamp([old], writer.layout, old_start=1, new_start=11, name=writer.name)
     assert old.file_path.startswith("far://data/ps-")
     found = [tmp_path / "away" / "data" / file.file_path.rpartition("/")[2] for file in (old, new)]
     assert [pq.read_table(path)[STAMP].to_pylist() for path in found] == [[1, 2, 3], [11, 12, 13]]
     assert [file.file_size_in_bytes for file in (old, new)] == [path.stat().st_size for path in found]
-    failing = replace(writer, block=2, shape=replace(writer.shape, row_group=1))
+    failing = replace(writer, block=2, layout=replace(writer.layout, row_group=1))
     with pytest.raises(StreamFailed, match="more than 2 rows"):
         written(failing, numbered(3), batch_rows=1)
     assert sorted((tmp_path / "away" / "data").iterdir()) == sorted(found)
@@ -272,17 +271,17 @@ def test_a_table_says_how_its_files_are_compressed(lake: SqlCatalog) -> None:
             }
         )
         tx.remove_properties("write.data.path")
-    shape = Shape.of(table)
-    assert (shape.compression, shape.level, shape.target) == ("none", None, 1)
-    [file] = decode(written(writer_for(table), numbered(3)))
+    layout = FileLayout.of(table)
+    assert (layout.compression, layout.level, layout.target) == ("none", None, 1)
+    [file] = decode_files(written(writer_for(table), numbered(3)))
     column = pq.read_metadata(local(file)).row_group(0).column(0)
     assert column.compression == "UNCOMPRESSED"
 
 
 def test_secrets_are_not_printed() -> None:
-    schema = iceberg_schema([("id", Plain.INT64)])
-    shape = Shape(schema, partition_spec([], schema), "s3://b/data", {"s3.secret-access-key": "hunter2"})
-    assert "hunter2" not in repr(shape)
+    schema = make_iceberg_schema([("id", Plain.INT64)])
+    layout = FileLayout(schema, make_partition_spec([], schema), "s3://b/data", {"s3.secret-access-key": "hunter2"})
+    assert "hunter2" not in repr(layout)
 
 
 # ---------------------------------------------------------------- partitions
@@ -316,17 +315,17 @@ TRANSFORMS: dict[str, Transform[Any, Any]] = {
 def test_partition_values_are_what_pyiceberg_computes_one_by_one(
     text: str, array: pa.Array, raw: list[Any] | None
 ) -> None:
-    schema = iceberg_schema([("x", type_of(array.type))])
+    schema = make_iceberg_schema([("x", type_of(array.type))])
     kind, transform = schema.fields[0].field_type, TRANSFORMS[text]
     if not transform.can_transform(kind):
         with pytest.raises(Exception, match="cannot take"):
-            partition_spec([text], schema)
+            make_partition_spec([text], schema)
         return
     apply = transform.transform(kind)
     wanted = [apply(value) for value in (raw if raw is not None else array.to_pylist())]
     batch = pa.record_batch([array, pa.array(range(len(array)))], names=["x", STAMP])
     found: dict[int, Any] = {}
-    for values, piece in splitter(partition_spec([text], schema), schema)(batch):
+    for values, piece in make_splitter(make_partition_spec([text], schema), schema)(batch):
         numbers = piece.column(1).to_pylist()
         assert numbers == sorted(numbers)
         found.update(dict.fromkeys(numbers, values[0]))
@@ -347,8 +346,8 @@ def test_partition_values_are_what_pyiceberg_computes_one_by_one(
     ],
 )
 def test_buckets_are_those_of_the_specification(value: pa.Array, hashed: int) -> None:
-    schema = iceberg_schema([("x", type_of(value.type))])
-    split = splitter(partition_spec(["bucket(1000, x)"], schema), schema)
+    schema = make_iceberg_schema([("x", type_of(value.type))])
+    split = make_splitter(make_partition_spec(["bucket(1000, x)"], schema), schema)
     [(values, _)] = split(pa.record_batch([value], names=["x"]))
     assert values == ((hashed & 0x7FFFFFFF) % 1000,)
 
@@ -363,7 +362,7 @@ def test_a_partitioned_table_has_one_file_for_each_value_and_reads_back_whole(la
     )
     table = table_for(lake, rows.schema, partitions=["day(at)", "status"])
     receipt = written(writer_for(table), rows, batch_rows=100)
-    files = decode(receipt)
+    files = decode_files(receipt)
     days = {value.as_py() for value in rows["at"].cast(pa.int64())}
     assert len(files) == len({day // 86_400_000_000 for day in days}) * 3
     assert all(file.spec_id == table.spec().spec_id for file in files)
@@ -380,7 +379,7 @@ def test_a_partitioned_table_has_one_file_for_each_value_and_reads_back_whole(la
 
 def test_pyiceberg_partitions_the_same_rows_alike(lake: SqlCatalog) -> None:
     table = table_for(lake, numbered(0).schema, partitions=["bucket(4, id)", "truncate(5, text)"])
-    files = decode(written(writer_for(table), numbered(100)))
+    files = decode_files(written(writer_for(table), numbered(100)))
     append(table, files)
     theirs = list(_dataframe_to_data_files(table.metadata, read(table), table.io))
 
@@ -391,18 +390,18 @@ def test_pyiceberg_partitions_the_same_rows_alike(lake: SqlCatalog) -> None:
 
 
 def test_many_partitions_keep_to_their_bounds(lake: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "OPEN_FILES", 3)
-    monkeypatch.setattr(writing, "GATHER", 2_000)
+    monkeypatch.setattr(writing, "MAX_OPEN_FILES", 3)
+    monkeypatch.setattr(writing, "MAX_WAITING_BYTES", 2_000)
     table = table_for(lake, numbered(0).schema, partitions=["bucket(10, id)"])
     most = 0
-    begin = writing._Aside.begin
+    begin = writing._PartFiles.begin
 
-    def watched(self: writing._Aside, values: Any) -> Any:
+    def watched(self: writing._PartFiles, values: Any) -> Any:
         nonlocal most
         most = max(most, len(self.open) + 1)
         return begin(self, values)
 
-    monkeypatch.setattr(writing._Aside, "begin", watched)
+    monkeypatch.setattr(writing._PartFiles, "begin", watched)
     landed(table, [written(writer_for(table), numbered(1000), batch_rows=50)])
     assert most == 3
     assert read(table)["id"].to_pylist() == list(range(1000))
@@ -507,14 +506,14 @@ def test_a_full_disk_is_said_to_be_full(lake: SqlCatalog, monkeypatch: pytest.Mo
         raise OSError(errno.ENOSPC, "No space left on device", path)
 
     monkeypatch.setattr(parquet, "sync", full)
-    Path(Shape.of(table).location.removeprefix("file://")).mkdir(parents=True)
+    Path(FileLayout.of(table).location.removeprefix("file://")).mkdir(parents=True)
     assert "no space left for" in str(refused(writer_for(table), numbered(3)))
     assert files_in(table) == []
 
 
 def test_a_place_that_cannot_be_written_is_named(lake: SqlCatalog) -> None:
     table = table_for(lake, numbered(0).schema)
-    folder = Path(Shape.of(table).location.removeprefix("file://"))
+    folder = Path(FileLayout.of(table).location.removeprefix("file://"))
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.write_text("not a folder")
     assert f"cannot write to file://{folder}" in str(refused(writer_for(table), numbered(3)))
@@ -526,16 +525,16 @@ def test_a_place_that_cannot_be_written_is_named(lake: SqlCatalog) -> None:
 def test_restamped_rows_keep_their_order_and_gaps(lake: SqlCatalog) -> None:
     table = table_for(lake, EVERYTHING.schema, partitions=["bucket(2, id)"])
     writer = writer_for(table, start=1)
-    old = [f for part in (0, 1) for f in decode(written(writer, EVERYTHING, part=part))]
-    new = restamp(old, writer.shape, old_start=1, new_start=1001, name=writer.name)
+    old = [f for part in (0, 1) for f in decode_files(written(writer, EVERYTHING, part=part))]
+    new = restamp(old, writer.layout, old_start=1, new_start=1001, name=writer.name)
     append(table, new)
     found = read(table)
-    assert found[STAMP].to_pylist() == [1001 + part * BLOCK + i for part in (0, 1) for i in range(4)]
+    assert found[STAMP].to_pylist() == [1001 + part * NUMBERS_PER_PART + i for part in (0, 1) for i in range(4)]
     wanted = pa.concat_tables([LANDED, LANDED]).to_pydict()
     assert {name: found[name].to_pylist() for name in EVERYTHING.column_names} == wanted
     assert {f.file_path for f in old}.isdisjoint(f.file_path for f in new)
     assert all(local(f).exists() for f in old)
-    assert {of_file(Path(f.file_path).name) for f in new} == {of_file(writer.name + "-")}
+    assert {parse_file_name(Path(f.file_path).name) for f in new} == {parse_file_name(writer.name + "-")}
     seq = table.schema().find_field(STAMP).field_id
     for before, after in zip(old, new, strict=True):
         assert (before.partition, before.spec_id) == (after.partition, after.spec_id)
@@ -552,8 +551,8 @@ def test_restamped_rows_keep_their_order_and_gaps(lake: SqlCatalog) -> None:
 def test_restamping_keeps_row_groups(lake: SqlCatalog) -> None:
     table = table_for(lake, numbered(0).schema)
     writer = reshaped(table, row_group=50_000)
-    old = decode(written(writer, numbered(10_000)))
-    [new] = restamp(old, writer.shape, old_start=1, new_start=5, name="ps-x-1-b")
+    old = decode_files(written(writer, numbered(10_000)))
+    [new] = restamp(old, writer.layout, old_start=1, new_start=5, name="ps-x-1-b")
     one, two = (pq.read_metadata(local(f)) for f in (old[0], new))
     assert one.num_row_groups == two.num_row_groups > 3
 
@@ -561,11 +560,11 @@ def test_restamping_keeps_row_groups(lake: SqlCatalog) -> None:
 def test_a_failed_restamp_leaves_the_old_files_alone(lake: SqlCatalog) -> None:
     table = table_for(lake, numbered(0).schema)
     writer = writer_for(table)
-    old = [f for part in range(3) for f in decode(written(writer, numbered(10), part=part))]
+    old = [f for part in range(3) for f in decode_files(written(writer, numbered(10), part=part))]
     broken = local(old[1])
     broken.write_bytes(b"not parquet")
     before = files_in(table)
     with pytest.raises(pa.ArrowInvalid):
-        restamp(old, writer.shape, old_start=1, new_start=2, name=writer.name)
+        restamp(old, writer.layout, old_start=1, new_start=2, name=writer.name)
     assert files_in(table) == before
-    assert restamp([], writer.shape, old_start=1, new_start=2, name=writer.name) == []
+    assert restamp([], writer.layout, old_start=1, new_start=2, name=writer.name) == []

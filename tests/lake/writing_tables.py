@@ -17,10 +17,10 @@ from pyiceberg.table import Table
 
 from penstock.core.slices import Part, Receipt
 from penstock.lake.names import file_stem
-from penstock.lake.parquet import Shape
-from penstock.lake.partitions import partition_spec
-from penstock.lake.schema import METRICS, iceberg_schema
-from penstock.lake.writing import BLOCK, LakeWriter, decode
+from penstock.lake.parquet import FileLayout
+from penstock.lake.partitions import make_partition_spec
+from penstock.lake.schema import METRICS, make_iceberg_schema
+from penstock.lake.writing import NUMBERS_PER_PART, LakeWriter, decode_files
 from penstock.testing.contents import types_of
 
 STAMP = "_ingest_seq"
@@ -77,10 +77,10 @@ class FarFileIO(FileIO):
         PyArrowFileIO({}).delete(self._near(str(location)))
 
 
-def far(shape: Shape, folder: Path) -> Shape:
+def far(layout: FileLayout, folder: Path) -> FileLayout:
     """The same table with its data far away."""
     properties = {"py-io-impl": f"{__name__}.FarFileIO", "far.folder": str(folder)}
-    return replace(shape, location="far://data", properties=properties)
+    return replace(layout, location="far://data", properties=properties)
 
 
 def catalog(folder: Path) -> SqlCatalog:
@@ -98,15 +98,15 @@ def table_for(
     deletes: bool = False,
     partitions: Sequence[str] = (),
 ) -> Table:
-    schema = iceberg_schema(types_of(arrow), key=key, deletes=deletes)
+    schema = make_iceberg_schema(types_of(arrow), key=key, deletes=deletes)
     return lake.create_table(
-        f"shop.{name}", schema, partition_spec=partition_spec(partitions, schema), properties={**METRICS}
+        f"shop.{name}", schema, partition_spec=make_partition_spec(partitions, schema), properties={**METRICS}
     )
 
 
-def writer_for(table: Table, *, start: int = 1, key: tuple[str, ...] = (), block: int = BLOCK) -> LakeWriter:
+def writer_for(table: Table, *, start: int = 1, key: tuple[str, ...] = (), block: int = NUMBERS_PER_PART) -> LakeWriter:
     stem = file_stem("shop", "orders", 1, "a1")
-    return LakeWriter("shop", "orders", Shape.of(table, key), stem, "a1", start, block)
+    return LakeWriter("shop", "orders", FileLayout.of(table, key), stem, "a1", start, block)
 
 
 def written(writer: LakeWriter, rows: pa.Table, *, part: int = 0, batch_rows: int | None = None) -> Receipt:
@@ -121,7 +121,7 @@ def append(table: Table, files: Sequence[DataFile]) -> None:
 
 
 def landed(table: Table, receipts: Sequence[Receipt]) -> None:
-    append(table, [file for receipt in receipts for file in decode(receipt)])
+    append(table, [file for receipt in receipts for file in decode_files(receipt)])
 
 
 def read(table: Table) -> pa.Table:
@@ -130,5 +130,5 @@ def read(table: Table) -> pa.Table:
 
 
 def files_in(table: Table) -> list[Path]:
-    folder = Path(Shape.of(table).location.removeprefix("file://"))
+    folder = Path(FileLayout.of(table).location.removeprefix("file://"))
     return sorted(folder.glob("*")) if folder.exists() else []

@@ -30,10 +30,10 @@ from penstock.engine import Engine
 from penstock.errors import StreamStopped
 from penstock.lake import names
 from penstock.lake.foreign import accept
-from penstock.lake.upkeep.run import STEPS, keep
+from penstock.lake.upkeep.run import STEPS, run_upkeep
 from penstock.ports import Context, NoProbe, NoSpark, Probe, Sink, Source, Spark
 from penstock.testing.doubles import LoopMover
-from tests.lake.upkeep.kept import Kept, provider_for
+from tests.lake.upkeep.upkeep_tables import Kept, provider_for
 from tests.soak.foreign_writers import Others
 
 READERS = ("whole", "bits")
@@ -158,7 +158,7 @@ class Soak:
             snapshots={"keep_for": "0s", "keep_at_least": self.chance.randint(1, 5)},
         )
         try:
-            for done in keep(work, LIGHT if isinstance(self.lake.spark, NoSpark) else STEPS):
+            for done in run_upkeep(work, LIGHT if isinstance(self.lake.spark, NoSpark) else STEPS):
                 self.counts[f"upkeep_{done.step}"] += 1
                 if done.error is not None:
                     self.counts["upkeep_undone"] += 1
@@ -172,7 +172,7 @@ class Soak:
     def _accept(self) -> None:
         """The command that the stop names; which rows it puts in doubt for whom."""
         others, self.stirring.others = self.stirring.others, None
-        lines = accept(self.lake.place, "s", LoopMover, NoProbe())
+        lines = accept(self.lake.lake, "s", LoopMover, NoProbe())
         self.stirring.others = others
         self.counts["accepted"] += 1
         ranges = [(int(found[1]), int(found[2])) for line in lines if (found := DOUBT.search(line))]

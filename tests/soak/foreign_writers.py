@@ -14,10 +14,10 @@ from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 
 from penstock.lake import names
-from penstock.lake.landing import current_files
-from penstock.lake.tables import catalog
+from penstock.lake.landing import list_current_files
+from penstock.lake.tables import open_catalog
 from tests.lake.compaction import compact
-from tests.lake.upkeep.kept import Kept
+from tests.lake.upkeep.upkeep_tables import Kept
 
 #: what other writers put into `_ingest_seq`
 NUMBERS = ("zero", "negative", "copied", "low", "above")
@@ -80,7 +80,7 @@ class Others:
         with warnings.catch_warnings(action="ignore"):
             transaction = table.transaction()
             producer = transaction.update_snapshot().overwrite()
-            for file in current_files(table):
+            for file in list_current_files(table):
                 producer.delete_data_file(file)
             rows = pa.concat_tables([rows.cast(new.schema), new])
             for file in _dataframe_to_data_files(table.metadata, rows, table.io):
@@ -216,11 +216,11 @@ class Others:
 
     def _table(self) -> Table:
         """As others load it: PyIceberg with its own retries."""
-        return catalog(self.lake.place).load_table(self.lake.place.identifier("s"))
+        return open_catalog(self.lake.lake).load_table(self.lake.lake.identifier("s"))
 
     @property
     def _name(self) -> str:
-        return self.lake.place.spark_table("s")
+        return self.lake.lake.spark_table("s")
 
     def _view(self, rows: pa.Table) -> str:
         """A query that gives these rows."""
@@ -235,5 +235,5 @@ class Others:
         self.lake.spark.session().sql(text).collect()
 
     def _call(self, procedure: str, options: str) -> None:
-        place = self.lake.place
+        place = self.lake.lake
         self._sql(f"call `{place.name}`.system.{procedure}(table => '`{place.namespace}`.`s`', {options})")

@@ -33,7 +33,7 @@ import pyarrow as pa
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from penstock.errors import StreamFailed
-from penstock.lake.readers import tell
+from penstock.lake.readers import register
 from penstock.store import open_store
 from tests.soak.lake_checks import SEQ, Findings, check_keyed, check_log, open_table
 from tests.soak.lake_feed import some_changes, some_log_rows
@@ -47,7 +47,7 @@ PRELOADED = (
     "penstock.lake.merging",
     "penstock.lake.planning",
     "penstock.lake.reading",
-    "penstock.lake.restamping",
+    "penstock.lake.stamping",
     "penstock.lake.stamping",
     "penstock.lake.upkeep.expiry",
     "penstock.lake.upkeep.orphans",
@@ -55,7 +55,7 @@ PRELOADED = (
     "penstock.lake.writing",
     "penstock.links.spark.jars",
     "penstock.sinks.files.formats",
-    "penstock.sinks.lake.making",
+    "penstock.sinks.lake.table_setup",
     "penstock.sources.lake",
     "penstock.store.opening",
     "penstock.store.sqlite",
@@ -265,7 +265,7 @@ class Poller:
 
     def _tell(self, mark: int) -> None:
         with contextlib.suppress(StreamFailed):
-            tell(place(self.folder, "log"), EVENTS, "poller", EVENTS, mark)
+            register(place(self.folder, "log"), EVENTS, "poller", EVENTS, mark)
 
 
 def soak(seed: int, seconds: float, folder: Path) -> dict[str, Any]:
@@ -322,8 +322,8 @@ def diaries(folder: Path) -> tuple[dict[str, int], list[str]]:
                 count["waits"] += 1
             if "bad" in said:
                 bad.append(f"{said['bad']}: {said.get('reason')} {said.get('said', '')}")
-            if "undone" in said:
-                count[f"undone_{said['undone']}"] += 1
+            if "is_lost_race" in said:
+                count[f"undone_{said['is_lost_race']}"] += 1
             for word in ("compacted", "expired", "removed", "purged", "orphans"):
                 if word in said:
                     count[word] += int(said[word])

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from penstock.lake.peek import peek
+from penstock.lake.metadata import read_state
+from penstock.lake.upkeep.job import StepResult, UpkeepJob
 from penstock.lake.upkeep.options import (
     RetentionOptions,
     SnapshotOptions,
@@ -15,8 +16,7 @@ from penstock.lake.upkeep.options import (
     UpkeepOptions,
 )
 from penstock.lake.upkeep.run import STEPS
-from penstock.lake.upkeep.run import keep as kept
-from penstock.lake.upkeep.work import Done, Work
+from penstock.lake.upkeep.run import run_upkeep as kept
 from penstock.ports import Probe, Spark
 from penstock.testing.doubles import LoopMover
 from tests.soak.lake_worker import EVENTS, ITEMS, place
@@ -42,24 +42,24 @@ def keep(folder: Path, steps: Sequence[str], spark: Spark, probe: Probe, note: C
     good = True
     for namespace, table in (("log", EVENTS), ("keyed", ITEMS), ("copy", EVENTS)):
         at = place(folder, namespace)
-        standing = peek(at, table)
+        standing = read_state(at, table)
         if standing is None:
             continue
         readers = {reader.pipeline for reader in standing.readers()}
         reached = AWAITED.get((namespace, table), {"nobody"}) <= readers
         chosen = [step for step in steps if reached or step not in ("retention", "tombstones")]
         spark.require(at.spark_settings(), at.spark_packages())
-        work = Work(at, table, OPTIONS, spark, LoopMover, probe, datetime.now(UTC))
+        work = UpkeepJob(at, table, OPTIONS, spark, LoopMover, probe, datetime.now(UTC))
         for done in kept(work, chosen):
             note(**_noted(done), table=f"{namespace}.{table}")
             good = good and done.error is None
     return good
 
 
-def _noted(done: Done) -> dict[str, Any]:
+def _noted(done: StepResult) -> dict[str, Any]:
     """What is worth counting."""
     if done.error is not None:
-        return {"undone": done.step, "reason": done.text}
+        return {"is_lost_race": done.step, "reason": done.text}
     facts = done.facts
     match done.step:
         case "retention":

@@ -23,9 +23,9 @@ from typing import Any
 from penstock.core.messages import Log, Message, StreamStatus
 from penstock.engine import Engine, Settings
 from penstock.errors import PipelineHeld
+from penstock.lake.lake import Lake
+from penstock.lake.metadata import read_state
 from penstock.lake.options import LakeOptions
-from penstock.lake.peek import peek
-from penstock.lake.place import Place
 from penstock.links.spark import SparkOptions, SparkSessionProvider
 from penstock.ports import Context, NoSpark, Sink, Source, Spark
 from penstock.sinks import files as files_sink
@@ -55,8 +55,8 @@ PAUSE, HEAVY_PAUSE = (0.02, 0.3), (0.2, 2.0)
 SELF = 0.008
 
 
-def place(folder: Path, namespace: str) -> Place:
-    return Place.of(LakeOptions(namespace=namespace), folder=str(folder), pipeline="soak")
+def place(folder: Path, namespace: str) -> Lake:
+    return Lake.from_options(LakeOptions(namespace=namespace), folder=str(folder), pipeline="soak")
 
 
 def feed(folder: Path, role: str) -> Feed:
@@ -162,7 +162,7 @@ class Worker:
         return self._run(self.role, source, self._lake("merger", "keyed", ITEMS, mode="merge"))
 
     def _read(self, pipeline: str, namespace: str, table: str, sink: Sink) -> bool:
-        if peek(place(self.folder, namespace), table) is None:
+        if read_state(place(self.folder, namespace), table) is None:
             return not finishing(self.folder, self.role)
         options = lake_source.Options(namespace=namespace)
         source = lake_source.build(options, {table: lake_source.StreamOptions()}, self._context(pipeline))
@@ -218,9 +218,9 @@ class Worker:
 def begin(folder: str, role: str, seed: int) -> None:
     """What a process does from its birth."""
     from penstock.lake import landing
-    from penstock.lake.upkeep import racing
+    from penstock.lake.upkeep import job
 
-    landing.TURN_SECONDS = racing.TURN_SECONDS = TURN_SECONDS
+    landing.TURN_SECONDS = job.TURN_SECONDS = TURN_SECONDS
     with open(Path(folder, f"{role}.log"), "ab", buffering=0) as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)

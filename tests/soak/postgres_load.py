@@ -20,9 +20,9 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
+from penstock.lake.lake import Lake
 from penstock.lake.options import LakeOptions
-from penstock.lake.place import Place
-from penstock.lake.tables import load as load_table
+from penstock.lake.tables import load_table as load_table
 from penstock.testing.faults import Command, Outcome
 from tests.soak.postgres_checks import compare, files
 
@@ -215,6 +215,6 @@ def load(
 
 def landed(folder: Path) -> list[pa.Table]:
     """What the lake's table holds, in the order in which it came."""
-    table = load_table(Place.of(LakeOptions(), folder=str(folder), pipeline="soak"), "items")
+    table = load_table(Lake.from_options(LakeOptions(), folder=str(folder), pipeline="soak"), "items")
     assert table is not None
     return [table.scan().to_arrow().sort_by("_ingest_seq").drop_columns(["_ingest_seq"])]

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.links.spark.session_provider import SparkSessionProvider
 from penstock.ports import NoSpark
-from tests.lake.upkeep.kept import provider_for
+from tests.lake.upkeep.upkeep_tables import provider_for
 from tests.soak.foreign import soak
 
 # pyspark's own: `collect` leaves the socket it reads the result from to the garbage collector.

@@ -29,7 +29,7 @@ from tests.sources import tables
 from tests.sources.test_postgres_keyset import WIDE, read, slices
 from tests.sources.typed_table import Column, make
 
-from penstock.lake.pieces import Piece, Span
+from penstock.lake.data_files import NumberRange, ScanFile
 from penstock.lake.reading import LakeReader
 from penstock.links.postgres.transactions import SETTINGS
 from penstock.links.postgres.types import is_known_type
@@ -131,9 +131,9 @@ def test_from_postgres_into_files_and_the_lake(typed: tuple[str, list[Column]], 
     assert differences(columns, lake_wanted, writing_tables.read(lake)) == []
 
     [task] = lake.scan().plan_files()
-    piece = Piece(task.file.file_path, task.file.file_size_in_bytes, task.file.record_count, None, None)
+    piece = ScanFile(task.file.file_path, task.file.file_size_in_bytes, task.file.record_count, None, None)
     reader = LakeReader(io=lake.io, schema=lake.schema(), columns=("id", *names))
-    again = table_of(reader, Span(0, arrived.num_rows, (piece,)).part(0))
+    again = table_of(reader, NumberRange(0, arrived.num_rows, (piece,)).part(0))
     assert differences(columns, lake_wanted, again) == []
 
 

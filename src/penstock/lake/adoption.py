@@ -9,22 +9,22 @@ from pyiceberg.types import LongType
 from penstock.core.documents import Document, canonical
 from penstock.errors import StreamRefused
 from penstock.lake import names
-from penstock.lake.place import Place
-from penstock.lake.standing import UNNUMBERED
-from penstock.lake.tables import LostRace, load, standing_of, translated
+from penstock.lake.lake import Lake
+from penstock.lake.table_state import UNNUMBERED
+from penstock.lake.tables import LostRace, extract_state, load_table, translate_commit_errors
 
-TRIES = 20
+MAX_LOST_RACES = 20
 
 
-def adopt(place: Place, table: str, *, mode: str = "append", key: Sequence[str] = ()) -> list[str]:
+def adopt(lake: Lake, table: str, *, mode: str = "append", key: Sequence[str] = ()) -> list[str]:
     """Give the table its order; rows that are there get their numbers by `foreign.stamp`. Idempotent."""
-    for _ in range(TRIES):
-        loaded = load(place, table)
-        if loaded is None or standing_of(loaded).ours:
+    for _ in range(MAX_LOST_RACES):
+        loaded = load_table(lake, table)
+        if loaded is None or extract_state(loaded).ours:
             return []
         if loaded.metadata.format_version != 2:
             raise StreamRefused(
-                f"{place.namespace}.{table} is an Iceberg table of format version {loaded.metadata.format_version}; "
+                f"{lake.namespace}.{table} is an Iceberg table of format version {loaded.metadata.format_version}; "
                 "only version 2 can be given an order",
                 next_step=f"copy it into a new table, or raise it: alter table {table} set tblproperties "
                 "('format-version' = '2')",
@@ -38,7 +38,7 @@ def adopt(place: Place, table: str, *, mode: str = "append", key: Sequence[str] 
             properties[names.KEY] = canonical(list(key))
             properties[names.MERGE_MODE] = names.ON_READ
         try:
-            with translated():
+            with translate_commit_errors():
                 transaction = loaded.transaction()
                 with transaction.update_schema(allow_incompatible_changes=True) as update:
                     if names.SEQ in loaded.schema().column_names:
@@ -49,8 +49,8 @@ def adopt(place: Place, table: str, *, mode: str = "append", key: Sequence[str] 
                 transaction.commit_transaction()
         except LostRace:
             continue
-        return [f"adopted {place.namespace}.{table}: it has the column {names.SEQ} now"]
+        return [f"adopted {lake.namespace}.{table}: it has the column {names.SEQ} now"]
     raise StreamRefused(
-        f"{place.namespace}.{table} could not be adopted: others changed it {TRIES} times meanwhile",
+        f"{lake.namespace}.{table} could not be adopted: others changed it {MAX_LOST_RACES} times meanwhile",
         next_step="run again",
     )

@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.types import NestedField
 
 from penstock.errors import StreamFailed
-from penstock.lake.forms import NO_FORM_CHOICE, NoForm, arrow_columns, described, fits, iceberg_type
+from penstock.lake.iceberg_types import NO_FORM_CHOICE, NoForm, describe_type, fits, iceberg_type, make_arrow_columns
 from penstock.lake.names import DELETED, INTERNAL, SEQ
 from penstock.links.arrow_types import NoType, type_of
 
@@ -24,7 +24,7 @@ Filler = Callable[[pa.RecordBatch], pa.Array]
 _DEFECT = "this is a defect of penstock or of the source: report it with this message"
 
 
-def file_schema(schema: Schema) -> Schema:
+def make_file_schema(schema: Schema) -> Schema:
     """The schema as data files spell it: Iceberg's writers replace what Avro does not allow in names."""
     return sanitize_column_names(schema)
 
@@ -60,7 +60,7 @@ class _WithoutDeletes(Fitting):
         return super().__call__(batch, first)
 
 
-def fitting(incoming: pa.Schema, schema: Schema, key: Sequence[str] = (), empty: Sequence[str] = ()) -> Fitting:
+def make_fitting(incoming: pa.Schema, schema: Schema, key: Sequence[str] = (), empty: Sequence[str] = ()) -> Fitting:
     """How batches come into the table; StreamFailed, before any row, if they cannot.
 
     Columns that are `empty` may be missing in the table: they are NULL in every row.
@@ -71,7 +71,7 @@ def fitting(incoming: pa.Schema, schema: Schema, key: Sequence[str] = (), empty:
             raise StreamFailed(f"the stream has two columns {name!r}", next_step="rename one at the source")
         if name in INTERNAL or (name not in names and name != CHANGE and name not in empty):
             raise StreamFailed(f"a batch has a column {name!r}, for which the table has no place", next_step=_DEFECT)
-    plain, columns = arrow_columns(schema), arrow_columns(file_schema(schema))
+    plain, columns = make_arrow_columns(schema), make_arrow_columns(make_file_schema(schema))
     fillers: list[Filler | None] = []
     change = incoming.get_field_index(CHANGE)
     for field, within, target in zip(schema.fields, plain, columns, strict=True):
@@ -129,7 +129,7 @@ def _column(incoming: pa.Schema, field: NestedField, within: pa.DataType, target
             cast = column.cast(within)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise StreamFailed(
-                f"column {field.name!r}: a value of type {given} is no {described(field.field_type)}: {error}",
+                f"column {field.name!r}: a value of type {given} is no {describe_type(field.field_type)}: {error}",
                 next_step="correct or cast the value at the source",
             ) from error
         # Arrow casts structs by their fields' names; names that files spell otherwise are put on afterwards.
@@ -149,7 +149,7 @@ def _refuse_lossy(field: NestedField, given: pa.DataType) -> None:
         raise StreamFailed(f"column {field.name!r}: {none}", next_step=NO_FORM_CHOICE) from none
     if not fits(form, field.field_type):
         raise StreamFailed(
-            f"column {field.name!r} comes as {type_of(given)} and is {described(field.field_type)} in the table; "
+            f"column {field.name!r} comes as {type_of(given)} and is {describe_type(field.field_type)} in the table; "
             "a value could be lost between them",
             next_step="cast the column at the source, or land in a new table with `into`",
         )

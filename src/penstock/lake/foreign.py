@@ -7,29 +7,30 @@ changed under their numbers, or deleted, are counted and reported, because no re
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.documents import Document, Json, canonical
 from penstock.core.slices import Part
 from penstock.errors import StreamFailed, StreamStopped
 from penstock.lake import names
-from penstock.lake.peek import peek
-from penstock.lake.place import Place
-from penstock.lake.standing import GAP, UNNUMBERED, Standing
+from penstock.lake.lake import Lake
+from penstock.lake.metadata import read_state
+from penstock.lake.table_state import GAP, UNNUMBERED, TableState
 from penstock.ports import Mover, Probe
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile, ManifestEntry
     from pyiceberg.table import FileScanTask, Table
 
-    from penstock.lake.accepting import Doubt
-    from penstock.lake.origins import Overwrite
+    from penstock.lake.foreign_rows import Overwrite
 
 #: races lost before the turn is taken, and before it is left to the next run
-PATIENT, TRIES = 2, 20
+RACES_BEFORE_TURN, MAX_LOST_RACES = 2, 20
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class _Job:
 
 
 def stamp(
-    place: Place,
+    lake: Lake,
     table: str,
     mover: Callable[[], Mover],
     probe: Probe,
@@ -54,29 +55,29 @@ def stamp(
 
     `say` prints at once how far it is.
     """
-    standing = peek(place, table)
-    if standing is None or not standing.ours or standing.orderly:
+    state = read_state(lake, table)
+    if state is None or not state.ours or state.orderly:
         return []
-    return _Stamping(place, table, mover, probe, say).run()
+    return _Stamping(lake, table, mover, probe, say).run()
 
 
-def accept(place: Place, table: str, mover: Callable[[], Mover], probe: Probe, *, dry_run: bool = False) -> list[str]:
+def accept(lake: Lake, table: str, mover: Callable[[], Mover], probe: Probe, *, dry_run: bool = False) -> list[str]:
     """On the operator's word: the same, where it can no longer be seen which rows others brought.
 
     Returns what was accepted, and which readers may miss rows by it. With `dry_run` nothing is changed.
     """
-    standing = peek(place, table)
-    if standing is None or not standing.ours or standing.orderly:
-        return [f"nothing to accept: every row of {place.namespace}.{table} has its place in the order"]
-    from penstock.lake.upkeep.expiry import must_be_whole
+    state = read_state(lake, table)
+    if state is None or not state.ours or state.orderly:
+        return [f"nothing to accept: every row of {lake.namespace}.{table} has its place in the order"]
+    from penstock.lake.upkeep.job import refuse_rolled_back
 
-    must_be_whole(f"{place.namespace}.{table}", standing)
-    return _Stamping(place, table, mover, probe, lambda _: None, accepting=True, dry_run=dry_run).run()
+    refuse_rolled_back(f"{lake.namespace}.{table}", state)
+    return _Stamping(lake, table, mover, probe, lambda _: None, accepting=True, dry_run=dry_run).run()
 
 
 @dataclass(frozen=True)
 class _Stamping:
-    place: Place
+    lake: Lake
     table: str
     mover: Callable[[], Mover]
     probe: Probe
@@ -87,79 +88,79 @@ class _Stamping:
 
     @property
     def _name(self) -> str:
-        return f"{self.place.namespace}.{self.table}"
+        return f"{self.lake.namespace}.{self.table}"
 
     def run(self) -> list[str]:
         from penstock.lake.landing import take_turn
-        from penstock.lake.tables import LostRace, load, standing_of
+        from penstock.lake.tables import LostRace, extract_state, load_table
 
         owner = uuid.uuid4().hex[:12]
-        for lost in range(TRIES):
-            loaded = load(self.place, self.table)
+        for lost in range(MAX_LOST_RACES):
+            loaded = load_table(self.lake, self.table)
             if loaded is None:
                 return []
-            standing = standing_of(loaded)
-            if standing.orderly:
+            state = extract_state(loaded)
+            if state.orderly:
                 return []
-            if standing.gap and not self.accepting:
+            if state.gap and not self.accepting:
                 raise self._untraceable(GAP)
             try:
-                if lost == PATIENT:
-                    take_turn(loaded, standing, owner, by="a reader that numbers rows of other programs")
-                    loaded = load(self.place, self.table) or loaded
-                    standing = standing_of(loaded)
-                return self._stamped(loaded, standing)
+                if lost == RACES_BEFORE_TURN:
+                    take_turn(loaded, state, owner, by="a reader that numbers rows of other programs")
+                    loaded = load_table(self.lake, self.table) or loaded
+                    state = extract_state(loaded)
+                return self._stamped(loaded, state)
             except LostRace:
                 self.probe.at("lake.stamp_lost_race")
         raise StreamFailed(
-            f"rows that others put into {self._name} could not be numbered: other writers came first {TRIES} times",
+            f"cannot number foreign rows of {self._name}: other writers committed first {MAX_LOST_RACES} times",
             next_step="run again",
         )
 
-    def _stamped(self, table: Table, standing: Standing) -> list[str]:
-        from penstock.lake.landing import inspected
-        from penstock.lake.parquet import Shape
+    def _stamped(self, table: Table, state: TableState) -> list[str]:
+        from penstock.lake.landing import format_inspected
+        from penstock.lake.parquet import FileLayout
         from penstock.lake.planning import NAME_MAPPING
         from penstock.lake.stamping import Stamper, WholeFiles, move_in_steps, remove_files, tally
-        from penstock.lake.tables import LostRace, commit
-        from penstock.lake.writing import decode
+        from penstock.lake.tables import LostRace, commit_snapshot
+        from penstock.lake.writing import decode_files
 
-        jobs, overwrites, doubt = self._jobs(table, standing)
+        jobs, overwrites, doubt = self._jobs(table, state)
         said = [_reported(overwrite) for overwrite in overwrites]
         if doubt is not None:
-            said += doubt.lines(self._name, standing)
+            said += doubt.lines(self._name, state)
         if self.dry_run:
             return said
         added = []
-        head, count = standing.head, 0
+        head, count = state.head, 0
         if jobs:
             tag = uuid.uuid4().hex[:12]
-            parts = _parts(table, jobs, standing.head)
+            parts = _parts(table, jobs, state.head)
             writer = Stamper(
                 pipeline="",
                 stream=self.table,
-                shape=Shape.of(table),
+                layout=FileLayout.of(table),
                 name=f"ps-stamp-{tag}",
                 places={i: (job.task.file.partition, job.task.file.spec_id) for i, job in enumerate(jobs)},
             )
             reader = WholeFiles(table.io, table.schema(), table.properties.get(NAME_MAPPING))
             receipts = move_in_steps(self.mover(), reader, writer, parts, self._say_progress)
-            added = [file for receipt in receipts for file in decode(receipt)]
+            added = [file for receipt in receipts for file in decode_files(receipt)]
             count, last = tally(receipts)
             head = max(head, last)
             self.probe.at("lake.stamped")
         try:
-            commit(
+            commit_snapshot(
                 table,
                 kind="accept" if self.accepting else "stamp",
                 head=head,
                 added=added,
                 removed=[job.task.file for job in jobs],
-                properties=lambda planted: {
-                    names.INSPECTED: inspected(planted),
-                    **(doubt.remembered(standing, _now()) if doubt is not None else {}),
+                properties=lambda new: {
+                    names.INSPECTED: format_inspected(new),
+                    **(doubt.remembered(state, _now()) if doubt is not None else {}),
                 },
-                unset=[name for name in (names.TURN, names.STOPPED, UNNUMBERED) if name in standing.properties],
+                unset=[name for name in (names.TURN, names.STOPPED, UNNUMBERED) if name in state.properties],
             )
         except LostRace:
             remove_files(table.io, added)
@@ -172,30 +173,30 @@ class _Stamping:
     def _say_progress(self, done: int, of: int) -> None:
         self.say(f"{self._name}: {done} of {of} files rewritten, with numbers for the rows of other programs")
 
-    def _jobs(self, table: Table, standing: Standing) -> tuple[list[_Job], Sequence[Overwrite], Doubt | None]:
+    def _jobs(self, table: Table, state: TableState) -> tuple[list[_Job], Sequence[Overwrite], UnknownOrigin | None]:
         """The files that hold rows without a place of their own; what others changed or deleted; what is accepted."""
-        from penstock.lake.accepting import doubt_about
-        from penstock.lake.origins import Origins, Untraceable, strange_ranges, trace
-        from penstock.lake.planning import piece_of, shelf_of, tasks_of
+        from penstock.lake.foreign import find_unknown_origin
+        from penstock.lake.foreign_rows import ForeignRows, Untraceable, find_foreign_ranges, find_foreign_rows
+        from penstock.lake.planning import make_scan_file, open_data_files, plan_files
 
         current, seq = table.metadata.current_snapshot_id, table.schema().find_field(names.SEQ).field_id
         since = _sequence_numbers(table)
         jobs = []
-        with shelf_of(table) as shelf:
+        with open_data_files(table) as files:
             try:
-                origins = trace(table, standing, shelf)
+                origins = find_foreign_rows(table, state, files)
             except Untraceable as error:
                 if not self.accepting:
                     raise self._untraceable(str(error)) from error
-                origins = Origins()
-            for task in tasks_of(table, current) if current is not None else ():
+                origins = ForeignRows()
+            for task in plan_files(table, current) if current is not None else ():
                 strange = origins.strange.get(task.file.file_path)
                 if strange is not None and strange.all():
                     jobs.append(_Job(task, all=True))
                 elif strange is not None and strange.any():
-                    dead = shelf.dead(piece_of(table, task.file, task.delete_files))
-                    jobs.append(_Job(task, strange_ranges(strange, dead)))
-                elif _unnumbered(task, seq) or _highest(task, seq) > standing.head:
+                    dead = files.dead(make_scan_file(table, task.file, task.delete_files))
+                    jobs.append(_Job(task, find_foreign_ranges(strange, dead)))
+                elif _unnumbered(task, seq) or _highest(task, seq) > state.head:
                     jobs.append(_Job(task))
         for job in jobs:
             if job.task.file.spec_id != table.metadata.default_spec_id:
@@ -210,14 +211,14 @@ class _Stamping:
         jobs.sort(key=lambda job: (since[job.task.file.file_path], job.task.file.file_path))
         # A file that keeps numbers proves nothing: what it was compared with may be of unknown origin itself.
         new = {path for path, strange in origins.strange.items() if strange.all()}
-        doubt = doubt_about(table, standing, new) if self.accepting else None
+        doubt = find_unknown_origin(table, state, new) if self.accepting else None
         return jobs, origins.overwrites, doubt
 
     def _untraceable(self, why: str) -> StreamStopped:
         """Said in the table too, so that those who write to it learn that nobody can read on."""
-        from penstock.lake.readers import say_stopped
+        from penstock.lake.readers import record_stop
 
-        say_stopped(self.place, self.table, why)
+        record_stop(self.lake, self.table, why)
         return self._stopped(
             why,
             f"put the table back as it was before; or go on from what is there: `penstock upkeep FILE --table "
@@ -257,11 +258,11 @@ def _highest(task: FileScanTask, seq: int) -> int:
 
 
 def _parts(table: Table, jobs: Sequence[_Job], head: int) -> list[Part]:
-    from penstock.lake.planning import piece_of
+    from penstock.lake.planning import make_scan_file
 
     parts, start = [], head + 1
     for index, job in enumerate(jobs):
-        piece = piece_of(table, job.task.file, job.task.delete_files)
+        piece = make_scan_file(table, job.task.file, job.task.delete_files)
         strange: Json = [list(each) for each in job.strange]
         terms: Document = {
             "piece": piece.document(),
@@ -286,3 +287,87 @@ def _reported(overwrite: Overwrite) -> str:
         f"removed {overwrite.removed} and wrote {overwrite.kept} of them again under their own numbers; readers do "
         "not get these changes"
     )
+
+
+#: acceptances that a table remembers
+MAX_ACCEPTANCES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownOrigin:
+    """The files of unknown origin, and the numbers of their rows."""
+
+    files: int
+    rows: int
+    #: the least and the greatest number; 0 if there is none
+    low: int
+    high: int
+
+    def lines(self, table: str, state: TableState) -> list[str]:
+        """What is accepted, and which readers may miss rows by it."""
+        if not self.files:
+            return [f"no row of {table} is in doubt: every one has its place in the order"]
+        found = [
+            f"{self.rows} rows in {self.files} files of {table} (numbers {self.low} to {self.high}) may be other "
+            "programs' or penstock's own; they keep their numbers. A new reader, or one that is reset, is given them "
+            "all"
+        ]
+        for reader in state.readers():
+            if reader.mark >= self.low:
+                upto = min(reader.mark, self.high)
+                found.append(
+                    f"{reader.pipeline}/{reader.stream} has read up to {reader.mark}: of the rows in doubt it is not "
+                    f"given those with numbers from {self.low} to {upto} that came later. To deliver all from there "
+                    "again, with its own pipeline file: "
+                    f"`penstock rewind FILE --to {self.low - 1} --stream {reader.stream}`"
+                )
+        return found
+
+    def remembered(self, state: TableState, at: str) -> dict[str, str]:
+        """The table's property with this acceptance as its last."""
+        before: list[Any] = json.loads(state.properties.get(names.ACCEPTED, "[]"))
+        said = {"at": at, "after_sequence": state.inspected, "files": self.files, "rows": self.rows}
+        last = {**said, "numbers": [self.low, self.high]}
+        return {names.ACCEPTED: json.dumps([*before, last][-MAX_ACCEPTANCES:])}
+
+
+def find_unknown_origin(table: Table, state: TableState, new: Collection[str]) -> UnknownOrigin:
+    """Files that came since the last look and that neither penstock nor a snapshot that is still there accounts for.
+
+    `new`: paths of files whose rows are all new, and get numbers.
+    """
+    from pyiceberg.manifest import ManifestContent
+
+    seq = table.schema().find_field(names.SEQ).field_id
+    current = table.metadata.current_snapshot()
+    files = [
+        entry.data_file
+        for manifest in (current.manifests(table.io) if current else ())
+        if manifest.content == ManifestContent.DATA
+        for entry in manifest.fetch_manifest_entry(table.io)
+        if entry.data_file.file_path not in new and _unaccounted(entry, state)
+    ]
+    lows = [low for file in files if (low := _bound(file.lower_bounds, seq)) is not None]
+    highs = [high for file in files if (high := _bound(file.upper_bounds, seq)) is not None]
+    rows = sum(file.record_count for file in files)
+    # A file that does not say may hold any number.
+    unknown = len(lows) < len(files)
+    low = 1 if unknown else max(1, min(lows, default=0))
+    return UnknownOrigin(len(files), rows, low if files else 0, max(highs, default=state.head if files else 0))
+
+
+def _unaccounted(entry: ManifestEntry, state: TableState) -> bool:
+    if (entry.sequence_number or 0) <= state.inspected or _is_ours(entry.data_file):
+        return False
+    maker = state.snapshots.get(entry.snapshot_id or -1)
+    return maker is None or maker.kind is None
+
+
+def _is_ours(file: DataFile) -> bool:
+    name = file.file_path.rpartition("/")[2]
+    return names.parse_file_name(name) is not None or name.startswith("ps-stamp-")
+
+
+def _bound(bounds: dict[int, bytes] | None, field: int) -> int | None:
+    raw = (bounds or {}).get(field)
+    return None if raw is None else int.from_bytes(raw, "little", signed=True)

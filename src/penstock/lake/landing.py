@@ -20,13 +20,21 @@ from penstock.core.documents import canonical
 from penstock.core.slices import Kind, Slice
 from penstock.errors import CommitUnclear, StreamFailed
 from penstock.lake import names
-from penstock.lake.chain import held
-from penstock.lake.forgetting import Rules, forget, forgettable
-from penstock.lake.place import Place
-from penstock.lake.space import is_full, no_space
-from penstock.lake.standing import Link, Standing, Turn
-from penstock.lake.tables import LostRace, Planted, Unclear, commit, fixed, load, standing_of, translated
-from penstock.lake.times import TIMES, noted
+from penstock.lake.disk_space import is_full, make_no_space
+from penstock.lake.head_times import HEAD_TIMES, format_times
+from penstock.lake.lake import Lake
+from penstock.lake.pruning import SnapshotLimits, find_prunable, prune
+from penstock.lake.table_state import Link, TableState, Turn, find_link
+from penstock.lake.tables import (
+    LostRace,
+    NewSnapshot,
+    OutcomeUnknown,
+    commit_snapshot,
+    extract_state,
+    fixed,
+    load_table,
+    translate_commit_errors,
+)
 from penstock.ports import Probe
 
 if TYPE_CHECKING:
@@ -34,20 +42,20 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 #: races a writer loses before it announces its turn
-PATIENT = 2
+RACES_BEFORE_TURN = 2
 #: how long a turn holds others back, and how often it is given up before the slice is left open
 TURN_SECONDS = 60.0
-TRIES = 40
+MAX_LOST_RACES = 40
 #: how long one who waits for another's turn sleeps
-NAP = 0.05
+TURN_POLL_SECONDS = 0.05
 #: how long a landing waits for the turns of others in all
-WAIT_SECONDS = 600.0
+MAX_WAIT_SECONDS = 600.0
 #: how long it waits before it says so
-SILENT_SECONDS = 2.0
+SILENCE_SECONDS = 2.0
 
 
 @dataclass
-class Landed:
+class StagedSlice:
     """What a slice brings: its files, stamped from `start`, and how to stamp them anew."""
 
     files: Sequence[DataFile]
@@ -73,7 +81,7 @@ class Landed:
 class Landing:
     """One slice's way into one table."""
 
-    place: Place
+    lake: Lake
     table: str
     slice: Slice
     attempt: str
@@ -81,24 +89,26 @@ class Landing:
     #: prints a line at once
     say: Callable[[str], None] = lambda _: None
     #: which earlier states stay
-    states: Rules = field(default_factory=Rules)
+    states: SnapshotLimits = field(default_factory=SnapshotLimits)
 
-    def land(self, landed: Landed, put: Callable[[Table, Standing, Landed], Planted] | None = None) -> None:
+    def land(
+        self, staged: StagedSlice, put: Callable[[Table, TableState, StagedSlice], NewSnapshot] | None = None
+    ) -> None:
         """Commit the slice after the one before it. CommitUnclear: it was not this attempt, or nobody knows yet.
 
         `put` is how a keyed table takes it; a log just appends.
         """
         lost = 0
         try:
-            while lost < TRIES:
-                before = self._once(landed, put or self._append, hurry=lost >= PATIENT)
+            while lost < MAX_LOST_RACES:
+                before = self._once(staged, put or self._append, hurry=lost >= RACES_BEFORE_TURN)
                 if before is not None:
                     self.probe.at("lake.landed", number=self.slice.number)
                     self._forget_states(before)
                     return
                 lost += 1
                 self.probe.at("lake.lost_race", number=self.slice.number)
-                time.sleep(random.uniform(0, NAP * min(lost, 4)))
+                time.sleep(random.uniform(0, TURN_POLL_SECONDS * min(lost, 4)))
         except BaseException:
             self._give_turn_back()
             raise
@@ -106,150 +116,150 @@ class Landing:
         raise self._unclear(f"other writers of the table came first {lost} times")
 
     def _once(
-        self, landed: Landed, put: Callable[[Table, Standing, Landed], Planted], *, hurry: bool
-    ) -> Standing | None:
+        self, staged: StagedSlice, put: Callable[[Table, TableState, StagedSlice], NewSnapshot], *, hurry: bool
+    ) -> TableState | None:
         """One try; how the table stood before; None: someone else was first, and nothing happened."""
         try:
-            table, standing = self._ready(hurry and bool(landed.files))
-            self._must_fit(table, landed)
-            if landed.files and landed.start <= standing.head:
-                landed.begin_at(standing.head + 1)
+            table, state = self._ready(hurry and bool(staged.files))
+            self._must_fit(table, staged)
+            if staged.files and staged.start <= state.head:
+                staged.begin_at(state.head + 1)
                 self.probe.at("lake.restamped", number=self.slice.number)
             self.probe.at("lake.prepared", number=self.slice.number)
-            put(table, standing, landed)
+            put(table, state, staged)
         except LostRace:
             return None
-        except Unclear as error:
+        except OutcomeUnknown as error:
             if is_full(error):
                 raise self._no_space() from error
             raise self._unclear(f"the catalog's answer was lost ({error})") from error
-        return standing
+        return state
 
-    def _ready(self, hurry: bool) -> tuple[Table, Standing]:
+    def _ready(self, hurry: bool) -> tuple[Table, TableState]:
         """The table, once it holds the slice before and nobody else has the turn; one in a hurry takes the turn."""
         began, said = time.monotonic(), ""
         while True:
-            table, standing = self._loaded()
-            self.must_follow(standing)
-            if other := self._others_turn(standing):
+            table, state = self._loaded()
+            self.must_follow(state)
+            if other := self._others_turn(state):
                 waited = time.monotonic() - began
-                if waited > WAIT_SECONDS:
+                if waited > MAX_WAIT_SECONDS:
                     raise self._waited(other)
-                if waited > SILENT_SECONDS and said != other.owner:
+                if waited > SILENCE_SECONDS and said != other.owner:
                     said = other.owner
                     self.say(f"slice {self.slice.number} waits for {other.by}, which writes the table {self._name}")
-                time.sleep(NAP)
-            elif hurry and not self._mine(standing):
+                time.sleep(TURN_POLL_SECONDS)
+            elif hurry and not self._mine(state):
                 by = f"slice {self.slice.number} of {self.slice.pipeline}/{self.slice.stream}"
-                take_turn(table, standing, self.attempt, by=by)
+                take_turn(table, state, self.attempt, by=by)
                 self.probe.at("lake.turn_taken", number=self.slice.number)
             else:
-                return table, standing
+                return table, state
 
-    def _append(self, table: Table, standing: Standing, landed: Landed) -> Planted:
-        removed = current_files(table) if self.slice.kind is Kind.REFRESH else ()
-        return commit(
+    def _append(self, table: Table, state: TableState, staged: StagedSlice) -> NewSnapshot:
+        removed = list_current_files(table) if self.slice.kind is Kind.REFRESH else ()
+        return commit_snapshot(
             table,
             kind="landing",
-            head=max(standing.head, landed.last),
-            added=landed.files,
+            head=max(state.head, staged.last),
+            added=staged.files,
             removed=removed,
-            properties=lambda planted: self.properties(standing, landed, planted),
-            summary=lambda planted: self.summary(standing, landed, planted),
-            unset=[names.TURN] if names.TURN in standing.properties else (),
+            properties=lambda new: self.properties(state, staged, new),
+            summary=lambda new: self.summary(state, staged, new),
+            unset=[names.TURN] if names.TURN in state.properties else (),
         )
 
-    def _forget_states(self, before: Standing) -> None:
+    def _forget_states(self, before: TableState) -> None:
         """Keep the table's document small. Left to the next landing if someone else commits first."""
-        if forgettable(before, self.states) is None:
+        if find_prunable(before, self.states) is None:
             return
-        with contextlib.suppress(LostRace, Unclear):
-            table = load(self.place, self.table)
-            standing = standing_of(table) if table is not None else before
-            forgetting = forgettable(standing, self.states)
+        with contextlib.suppress(LostRace, OutcomeUnknown):
+            table = load_table(self.lake, self.table)
+            state = extract_state(table) if table is not None else before
+            forgetting = find_prunable(state, self.states)
             if table is not None and forgetting is not None:
-                forget(table, standing, forgetting, {TIMES: noted(standing)})
+                prune(table, state, forgetting, {HEAD_TIMES: format_times(state)})
                 self.probe.at("lake.forgotten", number=self.slice.number)
 
-    def link(self, standing: Standing, landed: Landed, planted: Planted) -> Link:
+    def link(self, state: TableState, staged: StagedSlice, new: NewSnapshot) -> Link:
         return Link(
             position=self.slice.position,
             kind=self.slice.kind.value,
-            rows=landed.rows,
-            bytes=landed.bytes,
-            uuid=standing.uuid,
-            snapshot=planted.snapshot,
-            sequence=planted.sequence,
+            rows=staged.rows,
+            bytes=staged.bytes,
+            uuid=state.uuid,
+            snapshot=new.snapshot,
+            sequence=new.sequence,
         )
 
-    def properties(self, standing: Standing, landed: Landed, planted: Planted) -> dict[str, str]:
+    def properties(self, state: TableState, staged: StagedSlice, new: NewSnapshot) -> dict[str, str]:
         """What the table remembers of this landing beside its data."""
-        document = {**self.link(standing, landed, planted).document(), "attempt": self.attempt}
+        document = {**self.link(state, staged, new).document(), "attempt": self.attempt}
         found = {
             names.chain_property(self.slice.pipeline, self.slice.stream): canonical(document),
             names.content_property(self.slice.content): self.slice.content,
         }
-        if not standing.foreign() and not standing.gap:
-            found[names.INSPECTED] = inspected(planted)
+        if not state.foreign() and not state.gap:
+            found[names.INSPECTED] = format_inspected(new)
         return found
 
-    def summary(self, standing: Standing, landed: Landed, planted: Planted) -> dict[str, str]:
+    def summary(self, state: TableState, staged: StagedSlice, new: NewSnapshot) -> dict[str, str]:
         """What the snapshot tells of this landing, for those who find it after a rollback."""
         about = {"pipeline": self.slice.pipeline, "stream": self.slice.stream, "attempt": self.attempt}
-        return {names.CHAIN: canonical({**self.link(standing, landed, planted).document(), **about})}
+        return {names.CHAIN: canonical({**self.link(state, staged, new).document(), **about})}
 
     # ------------------------------------------------------------ before a commit
 
-    def _loaded(self) -> tuple[Table, Standing]:
-        table = load(self.place, self.table)
+    def _loaded(self) -> tuple[Table, TableState]:
+        table = load_table(self.lake, self.table)
         if table is None:
             raise self._unclear("the table is not there any more")
-        return table, standing_of(table)
+        return table, extract_state(table)
 
-    def must_follow(self, standing: Standing) -> None:
+    def must_follow(self, state: TableState) -> None:
         """The table must hold exactly the slice before; the gate decides what anything else means."""
-        link = held(standing, self.slice.pipeline, self.slice.stream, self.table)
+        link = find_link(state, self.slice.pipeline, self.slice.stream, self.table)
         if (link.position.id if link else "") != self.slice.previous:
             raise self._unclear("the table does not hold the slice before it")
 
-    def _must_fit(self, table: Table, landed: Landed) -> None:
+    def _must_fit(self, table: Table, staged: StagedSlice) -> None:
         """Files belong to the table and the partitioning they were written for; the slice is put aside anew if not."""
-        if landed.uuid not in (None, str(table.metadata.table_uuid)):
+        if staged.uuid not in (None, str(table.metadata.table_uuid)):
             raise self._unclear("the table was dropped and made again since its rows were put aside")
         # PyIceberg would enter them under the partitioning that the table has now.
-        if any(file.spec_id != table.metadata.default_spec_id for file in landed.files):
+        if any(file.spec_id != table.metadata.default_spec_id for file in staged.files):
             raise self._unclear("the table's partitioning was changed since its rows were put aside")
 
-    def _others_turn(self, standing: Standing) -> Turn | None:
-        turn = standing.turn()
+    def _others_turn(self, state: TableState) -> Turn | None:
+        turn = state.turn()
         theirs = turn is not None and turn.owner != self.attempt and turn.until > datetime.now(UTC)
         return turn if theirs else None
 
-    def _mine(self, standing: Standing) -> bool:
-        turn = standing.turn()
+    def _mine(self, state: TableState) -> bool:
+        turn = state.turn()
         return turn is not None and turn.owner == self.attempt
 
     def _give_turn_back(self) -> None:
         """So that nobody waits for one that has given up; who is killed gives it back by its expiry."""
-        table = load(self.place, self.table)
-        if table is not None and self._mine(standing_of(table)):
+        table = load_table(self.lake, self.table)
+        if table is not None and self._mine(extract_state(table)):
             give_turn_back(table)
 
     @property
     def _name(self) -> str:
-        return f"{self.place.namespace}.{self.table}"
+        return f"{self.lake.namespace}.{self.table}"
 
     def _waited(self, other: Turn) -> StreamFailed:
         return StreamFailed(
-            f"slice {self.slice.number} waited {WAIT_SECONDS:.0f} seconds for other writers of {self._name}; the turn "
-            f"is that of {other.by}, until {other.until:%H:%M:%S} UTC",
+            f"slice {self.slice.number} waited {MAX_WAIT_SECONDS:.0f} seconds for other writers of {self._name}; the "
+            f"turn is that of {other.by}, until {other.until:%H:%M:%S} UTC",
             next_step="see whether that writer still runs, and run again; the slice is still open",
             pipeline=self.slice.pipeline,
             stream=self.slice.stream,
         )
 
     def _no_space(self) -> StreamFailed:
-        return no_space(self.place.warehouse, pipeline=self.slice.pipeline, stream=self.slice.stream)
+        return make_no_space(self.lake.warehouse, pipeline=self.slice.pipeline, stream=self.slice.stream)
 
     def _unclear(self, why: str) -> CommitUnclear:
         return CommitUnclear(
@@ -261,31 +271,31 @@ class Landing:
 
 
 def take_turn(
-    table: Table, standing: Standing, owner: str, seconds: float | None = None, *, by: str = "another writer"
+    table: Table, state: TableState, owner: str, seconds: float | None = None, *, by: str = "another writer"
 ) -> None:
     """Announce that the next commit is ours; an empty snapshot, so that every other writer looks again.
 
     `by` says who we are, for the messages of those that wait.
     """
     until = (datetime.now(UTC) + timedelta(seconds=TURN_SECONDS if seconds is None else seconds)).isoformat()
-    commit(
+    commit_snapshot(
         table,
         kind="turn",
-        head=standing.head,
+        head=state.head,
         properties=fixed({names.TURN: json.dumps({"owner": owner, "until": until, "by": by})}),
     )
 
 
 def give_turn_back(table: Table) -> None:
     """Let others go on; a lost race leaves it to the turn's expiry."""
-    with contextlib.suppress(LostRace, Unclear), translated():
+    with contextlib.suppress(LostRace, OutcomeUnknown), translate_commit_errors():
         table.transaction().remove_properties(names.TURN).commit_transaction()
 
 
-def inspected(planted: Planted) -> str:
-    return json.dumps({"snapshot": str(planted.snapshot), "sequence": planted.sequence})
+def format_inspected(new: NewSnapshot) -> str:
+    return json.dumps({"snapshot": str(new.snapshot), "sequence": new.sequence})
 
 
-def current_files(table: Table) -> list[DataFile]:
+def list_current_files(table: Table) -> list[DataFile]:
     """Every data file that main shows."""
     return [task.file for task in table.scan().plan_files()]

@@ -41,13 +41,13 @@ _BRANCH = re.compile(r"penstock_(?P<stream>[0-9a-f]{12})_(?P<number>\d+)_(?P<att
 _FILE = re.compile(r"ps-(?P<stream>[0-9a-f]{12})-(?P<number>\d+)-(?P<attempt>[0-9a-zA-Z]+)-")
 
 
-def encoded(name: str) -> str:
+def encode(name: str) -> str:
     """A name without dots, so that names can be joined by them."""
     return quote(name, safe="").replace(".", "%2E")
 
 
 def chain_property(pipeline: str, stream: str) -> str:
-    return f"{CHAIN}.{encoded(pipeline)}.{encoded(stream)}"
+    return f"{CHAIN}.{encode(pipeline)}.{encode(stream)}"
 
 
 def content_property(content: str) -> str:
@@ -55,10 +55,10 @@ def content_property(content: str) -> str:
 
 
 def reader_property(pipeline: str, stream: str) -> str:
-    return f"{READER}.{encoded(pipeline)}.{encoded(stream)}"
+    return f"{READER}.{encode(pipeline)}.{encode(stream)}"
 
 
-def named(property_: str, prefix: str) -> tuple[str, str] | None:
+def parse_property(property_: str, prefix: str) -> tuple[str, str] | None:
     """The pipeline and stream that a property of this kind is about; None: it is not of this kind."""
     beginning, _, rest = property_.partition(f"{prefix}.")
     pipeline, dot, stream = rest.partition(".")
@@ -80,13 +80,13 @@ def file_stem(pipeline: str, stream: str, number: int, attempt: str) -> str:
     return f"ps-{stream_tag(pipeline, stream)}-{number}-{attempt}"
 
 
-def of_branch(name: str) -> tuple[str, int, str] | None:
+def parse_branch(name: str) -> tuple[str, int, str] | None:
     """The stream's tag, slice number and attempt that a branch of ours is for."""
     found = _BRANCH.fullmatch(name)
     return (found["stream"], int(found["number"]), found["attempt"]) if found else None
 
 
-def of_file(name: str) -> tuple[str, int, str] | None:
+def parse_file_name(name: str) -> tuple[str, int, str] | None:
     """The stream's tag, slice number and attempt that a data file of ours was written by."""
     found = _FILE.match(name)
     return (found["stream"], int(found["number"]), found["attempt"]) if found else None

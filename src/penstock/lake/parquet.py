@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO, OutputStream, load_file_io
 from pyiceberg.io.pyarrow import (
     DataFileStatistics,
     MetricModeTypes,
     MetricsMode,
+    PyArrowFile,
+    PyArrowFileIO,
     StatisticsCollector,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -27,23 +29,27 @@ from pyiceberg.table import Table, TableProperties
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
-from penstock.lake.fitting import file_schema
-from penstock.lake.forms import arrow_columns
+from penstock.lake.fitting import make_file_schema
+from penstock.lake.iceberg_types import make_arrow_columns
 from penstock.lake.names import SEQ
 from penstock.lake.schema import METRICS
 
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
 #: Arrow bytes of a row group: small enough that a reader of a few numbers skips nearly everything
-ROW_GROUP = 12 << 20
+ROW_GROUP_BYTES = 12 << 20
 #: bytes of a finished data file
-TARGET = 128 << 20
+TARGET_FILE_BYTES = 128 << 20
 #: a dictionary beyond this is given up: columns of mostly different values are 1.3 times faster without, and smaller
-DICTIONARY = 64 << 10
+MAX_DICTIONARY_BYTES = 64 << 10
 _METRICS = "write.metadata.metrics."
 _TIMES = (DateType, TimestampType, TimestamptzType)
 
 
 @dataclass(frozen=True)
-class Shape:
+class FileLayout:
     """How a table's data files look. Picklable."""
 
     schema: Schema
@@ -59,12 +65,12 @@ class Shape:
     compression: str = "zstd"
     level: int | None = 1
     #: Arrow bytes of a row group
-    row_group: int = ROW_GROUP
+    row_group: int = ROW_GROUP_BYTES
     #: file bytes after which the next file is begun
-    target: int = TARGET
+    target: int = TARGET_FILE_BYTES
 
     @classmethod
-    def of(cls, table: Table, key: tuple[str, ...] = ()) -> Shape:
+    def of(cls, table: Table, key: tuple[str, ...] = ()) -> FileLayout:
         """The shape of a table as it stands, by its own write properties where it has any."""
         properties = table.metadata.properties
         codec = properties.get(TableProperties.PARQUET_COMPRESSION, "zstd")
@@ -78,7 +84,7 @@ class Shape:
             metrics={name: value for name, value in properties.items() if name.startswith(_METRICS)},
             compression="none" if codec == "uncompressed" else codec,
             level=int(level) if level is not None else None,
-            target=int(properties.get(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, TARGET)),
+            target=int(properties.get(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, TARGET_FILE_BYTES)),
         )
 
     def file_io(self) -> FileIO:
@@ -111,35 +117,35 @@ def sync(path: str) -> None:
         os.close(descriptor)
 
 
-class OpenFile:
+class DataFileWriter:
     """A data file that is being written."""
 
     def __init__(
-        self, shape: Shape, io: FileIO, name: str, partition: Record, spec_id: int, columns: pa.Schema
+        self, layout: FileLayout, io: FileIO, name: str, partition: Record, spec_id: int, columns: pa.Schema
     ) -> None:
-        self.shape, self.io = shape, io
-        self.uri = f"{shape.location.rstrip('/')}/{name}"
+        self.layout, self.io = layout, io
+        self.uri = f"{layout.location.rstrip('/')}/{name}"
         self.partition, self.spec_id = partition, spec_id
         self.path = local_path(self.uri)
         # Names are random, so there is nothing to overwrite, and no need to ask.
         self.stream: Any = (
             pa.OSFile(self.path, "wb") if self.path is not None else io.new_output(self.uri).create(overwrite=True)
         )
-        paths = parquet_path_to_id_mapping(file_schema(shape.schema))
+        paths = parquet_path_to_id_mapping(make_file_schema(layout.schema))
         self.writer: Any = pq.ParquetWriter(
             self.stream,
             columns,
-            compression=shape.compression,
-            compression_level=shape.level,
+            compression=layout.compression,
+            compression_level=layout.level,
             # Numbers never repeat: a dictionary of them would be three times as large as they are.
             use_dictionary=[path for path in paths if path != SEQ],
-            dictionary_pagesize_limit=DICTIONARY,
+            dictionary_pagesize_limit=MAX_DICTIONARY_BYTES,
             store_decimal_as_integer=True,
         )
 
     def write(self, table: pa.Table) -> None:
         """Write a table in row groups of about the wanted size, all alike."""
-        groups = max(1, round(table.nbytes / self.shape.row_group))
+        groups = max(1, round(table.nbytes / self.layout.row_group))
         self.writer.write_table(table, row_group_size=max(1, -(-table.num_rows // groups)))
 
     def size(self) -> int:
@@ -161,7 +167,7 @@ class OpenFile:
             sort_order_id=None,
             equality_ids=None,
             key_metadata=None,
-            **statistics(self.writer.writer.metadata, self.shape).to_serialized_dict(),
+            **collect_statistics(self.writer.writer.metadata, self.layout).to_serialized_dict(),
         )
         made.spec_id = self.spec_id  # not a field of its record, so `from_args` would drop it
         return made
@@ -184,11 +190,11 @@ def remove(uri: str, io: FileIO) -> None:
             io.delete(uri)
 
 
-def statistics(metadata: pq.FileMetaData, shape: Shape) -> DataFileStatistics:
+def collect_statistics(metadata: pq.FileMetaData, layout: FileLayout) -> DataFileStatistics:
     """What the manifest says of a file: counts, sizes, bounds."""
-    schema = file_schema(shape.schema)
+    schema = make_file_schema(layout.schema)
     ids = parquet_path_to_id_mapping(schema)
-    plan = compute_statistics_plan(schema, {**shape.metrics, **METRICS})
+    plan = compute_statistics_plan(schema, {**layout.metrics, **METRICS})
     try:
         found = data_file_statistics_from_parquet_metadata(metadata, plan, ids)
     except OverflowError:
@@ -214,6 +220,73 @@ def _unbounded(metadata: pq.FileMetaData, place: int) -> bool:
     return any(each is None or (each.num_values > 0 and not each.has_min_max) for each in found)
 
 
-def columns_of(shape: Shape) -> pa.Schema:
+def make_arrow_schema(layout: FileLayout) -> pa.Schema:
     """The Arrow schema of new data files."""
-    return arrow_columns(file_schema(shape.schema))
+    return make_arrow_columns(make_file_schema(layout.schema))
+
+
+class DurableFileIO(PyArrowFileIO):
+    """Local files are synced when they are closed, and so is the folder that has their name."""
+
+    def new_output(self, location: str) -> PyArrowFile:
+        made = super().new_output(location)
+        scheme, _, path = self.parse_location(location, self.properties)
+        if scheme != "file":
+            return made
+        return _DurableFile(location, path, made._filesystem, made._buffer_size)
+
+
+class _DurableFile(PyArrowFile):
+    def create(self, overwrite: bool = False) -> OutputStream:
+        return _Synced(super().create(overwrite), self._path)
+
+
+class _Synced:
+    """A stream that is on the disk once it is closed."""
+
+    def __init__(self, stream: Any, path: str) -> None:
+        self._stream = stream
+        self._path = path
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, b: bytes) -> int:
+        written: int = self._stream.write(b)
+        return written
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._stream.closed)
+
+    def close(self) -> None:
+        if self._stream.closed:
+            return
+        self._stream.close()
+        sync(self._path)
+        sync(os.path.dirname(self._path))
+
+    def __enter__(self) -> _Synced:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def sync_metadata(table: Table, snapshot: Snapshot) -> None:
+    """Sync everything that another program wrote for a snapshot: metadata, manifests, data and delete files."""
+    local = [path for uri in _written(table, snapshot) if (path := local_path(uri)) is not None]
+    for path in (*local, *sorted({os.path.dirname(path) for path in local})):
+        sync(path)
+
+
+def _written(table: Table, snapshot: Snapshot) -> Iterator[str]:
+    yield table.metadata_location
+    yield snapshot.manifest_list
+    for manifest in snapshot.manifests(table.io):
+        if manifest.added_snapshot_id != snapshot.snapshot_id:
+            continue
+        yield manifest.manifest_path
+        for entry in manifest.fetch_manifest_entry(table.io):
+            if entry.snapshot_id == snapshot.snapshot_id:
+                yield entry.data_file.file_path

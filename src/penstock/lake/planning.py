@@ -20,38 +20,45 @@ from pyiceberg.types import PrimitiveType
 
 from penstock.errors import StreamRefused
 from penstock.lake import names
-from penstock.lake.pieces import Piece, Span, grouped, overlapping
-from penstock.lake.projection import names_of
-from penstock.lake.shelf import Int64s, Shelf, refuse_without_numbers
+from penstock.lake.data_files import (
+    Int64s,
+    NumberRange,
+    OpenDataFiles,
+    ScanFile,
+    group_overlapping,
+    group_scan_files,
+    refuse_without_numbers,
+)
+from penstock.lake.projection import parse_name_mapping
 
 #: a table property: what files without field ids call their columns
 NAME_MAPPING = "schema.name-mapping.default"
 #: larger files are planned by their row groups
-LARGE_FILE = 32 << 20
+LARGE_FILE_BYTES = 32 << 20
 #: a part should have at least this many bytes of Arrow data
-SMALL_PART = 8 << 20
+SMALL_PART_BYTES = 8 << 20
 #: bytes of Arrow data for each byte of a file, while the rows' size is not known; 4.2 was measured on orders in zstd
-SWELL = 4
+ARROW_BYTES_PER_FILE_BYTE = 4
 
 
-def shelf_of(table: Table) -> Shelf:
+def open_data_files(table: Table) -> OpenDataFiles:
     """The table's files, to look into; to be closed."""
-    return Shelf(table.io, table.schema(), names_of(table.properties.get(NAME_MAPPING)))
+    return OpenDataFiles(table.io, table.schema(), parse_name_mapping(table.properties.get(NAME_MAPPING)))
 
 
 # ---------------------------------------------------------------- which files
 
 
-def pieces(table: Table, snapshot: int | None, after: int, upto: int) -> list[Piece]:
+def find_files(table: Table, snapshot: int | None, after: int, upto: int) -> list[ScanFile]:
     """The files of a snapshot that may hold numbers in (after, upto]; None: the table has no snapshot yet."""
     refuse_without_numbers(table.schema(), ".".join(table.name()))
     if snapshot is None or after >= upto:
         return []
     chosen = f"{names.SEQ} > {after} and {names.SEQ} <= {upto}"
-    return [piece_of(table, task.file, task.delete_files) for task in tasks_of(table, snapshot, chosen)]
+    return [make_scan_file(table, task.file, task.delete_files) for task in plan_files(table, snapshot, chosen)]
 
 
-def tasks_of(table: Table, snapshot: int, chosen: str | None = None) -> list[FileScanTask]:
+def plan_files(table: Table, snapshot: int, chosen: str | None = None) -> list[FileScanTask]:
     """The files of a snapshot, or those that may hold chosen rows; StreamRefused if it has equality deletes."""
     try:
         return list(table.scan(row_filter=chosen or ALWAYS_TRUE, snapshot_id=snapshot).plan_files())
@@ -61,7 +68,7 @@ def tasks_of(table: Table, snapshot: int, chosen: str | None = None) -> list[Fil
         raise
 
 
-def piece_of(table: Table, file: DataFile, deletes: Iterable[DataFile]) -> Piece:
+def make_scan_file(table: Table, file: DataFile, deletes: Iterable[DataFile]) -> ScanFile:
     """A data file as workers know it; StreamRefused if it, or one of its deletes, cannot be read."""
     paths = []
     for each in (file, *deletes):
@@ -72,7 +79,7 @@ def piece_of(table: Table, file: DataFile, deletes: Iterable[DataFile]) -> Piece
             )
         paths.append(each.file_path)
     seq = table.schema().find_field(names.SEQ).field_id
-    return Piece(
+    return ScanFile(
         file.file_path,
         file.file_size_in_bytes,
         file.record_count,
@@ -83,8 +90,8 @@ def piece_of(table: Table, file: DataFile, deletes: Iterable[DataFile]) -> Piece
     )
 
 
-def _bound(bounds: dict[int, bytes] | None, field: int) -> int | None:
-    raw = (bounds or {}).get(field)
+def _bound(find_part_ends: dict[int, bytes] | None, field: int) -> int | None:
+    raw = (find_part_ends or {}).get(field)
     # Four bytes where the column was an int when the file was written.
     return None if raw is None else int.from_bytes(raw, "little", signed=True)
 
@@ -122,7 +129,7 @@ def _refuse_equality_deletes(table: Table, snapshot: int) -> None:
 class _Load:
     """A file, or a row group of a large one: how much of a range it is thought to hold."""
 
-    piece: Piece
+    piece: ScanFile
     #: its numbers, within the range
     low: int
     high: int
@@ -135,9 +142,9 @@ class _Load:
         return self.low, self.high
 
 
-def cut(
-    shelf: Shelf,
-    pieces: Iterable[Piece],
+def find_end(
+    files: OpenDataFiles,
+    find_files: Iterable[ScanFile],
     after: int,
     upto: int,
     *,
@@ -152,7 +159,7 @@ def cut(
     counted. There is always progress.
     """
     bytes_left, rows_left, end = float(budget), rows, after
-    for group in _groups(shelf, pieces, after, upto, row_bytes):
+    for group in _groups(files, find_files, after, upto, row_bytes):
         bytes_, count = sum(load.bytes for load in group), sum(load.rows for load in group)
         if bytes_ <= bytes_left and (rows_left is None or count <= rows_left):
             bytes_left -= bytes_
@@ -160,41 +167,41 @@ def cut(
             end = max(load.high for load in group)
             continue
         if end == after or rows is not None:
-            return _inside(shelf, group, end, bytes_left, rows_left, first=end == after, row_bytes=row_bytes)
+            return _inside(files, group, end, bytes_left, rows_left, first=end == after, row_bytes=row_bytes)
         return end
     return upto
 
 
 def _groups(
-    shelf: Shelf, pieces: Iterable[Piece], after: int, upto: int, row_bytes: float | None
+    files: OpenDataFiles, find_files: Iterable[ScanFile], after: int, upto: int, row_bytes: float | None
 ) -> Iterator[Sequence[_Load]]:
     """What a range holds, in overlapping groups, in order. Footers are read as they are come to."""
-    for together in grouped(pieces, after, upto):
-        loads = [load for piece in together for load in _loads(shelf, piece, after, upto, row_bytes)]
-        yield from overlapping(loads, lambda load: load.bounds)
+    for together in group_scan_files(find_files, after, upto):
+        loads = [load for piece in together for load in _loads(files, piece, after, upto, row_bytes)]
+        yield from group_overlapping(loads, lambda load: load.bounds)
 
 
-def _loads(shelf: Shelf, piece: Piece, after: int, upto: int, row_bytes: float | None) -> Iterator[_Load]:
-    if piece.size <= LARGE_FILE and piece.low is not None and piece.high is not None:
+def _loads(files: OpenDataFiles, piece: ScanFile, after: int, upto: int, row_bytes: float | None) -> Iterator[_Load]:
+    if piece.size <= LARGE_FILE_BYTES and piece.low is not None and piece.high is not None:
         yield _load(piece, piece.low, piece.high, piece.rows, piece.size, after, upto, row_bytes)
         return
-    for unit in shelf.units(piece, after, upto):
+    for unit in files.units(piece, after, upto):
         yield _load(piece, unit.low, unit.high, unit.rows, unit.size, after, upto, row_bytes)
 
 
 def _load(
-    piece: Piece, low: int, high: int, rows: int, size: int, after: int, upto: int, row_bytes: float | None
+    piece: ScanFile, low: int, high: int, rows: int, size: int, after: int, upto: int, row_bytes: float | None
 ) -> _Load:
     inside = (max(low, after + 1), min(high, upto))
     share = (inside[1] - inside[0] + 1) / (high - low + 1)
     # Rows are never thought fewer than they may be; bytes are a matter of taste, so numbers are taken to lie evenly.
     numbers = inside[1] - inside[0] + 1
-    bytes_ = share * (rows * row_bytes if row_bytes is not None else size * SWELL)
+    bytes_ = share * (rows * row_bytes if row_bytes is not None else size * ARROW_BYTES_PER_FILE_BYTE)
     return _Load(piece, *inside, min(rows, numbers), bytes_)
 
 
 def _inside(
-    shelf: Shelf,
+    files: OpenDataFiles,
     group: Sequence[_Load],
     after: int,
     bytes_left: float,
@@ -211,11 +218,11 @@ def _inside(
     numbers, weights = np.empty(0, np.int64), np.empty(0, np.float64)
     # The group is in the order of its least numbers.
     for piece in dict.fromkeys(load.piece for load in group):
-        for unit in shelf.units(piece, after, upto) if piece.within(after, upto) else ():
+        for unit in files.units(piece, after, upto) if piece.within(after, upto) else ():
             if unit.low > upto:
                 continue
-            found, mask = shelf.selected(unit, after, upto)
-            weight = row_bytes if row_bytes is not None else unit.size * SWELL / unit.rows
+            found, mask = files.selected(unit, after, upto)
+            weight = row_bytes if row_bytes is not None else unit.size * ARROW_BYTES_PER_FILE_BYTE / unit.rows
             numbers = np.concatenate((numbers, found[mask]))
             weights = np.concatenate((weights, np.full(int(mask.sum()), weight)))
             order = np.argsort(numbers, kind="stable")
@@ -232,17 +239,23 @@ def _inside(
 # ---------------------------------------------------------------- parts
 
 
-def bounds(
-    shelf: Shelf, pieces: Iterable[Piece], after: int, upto: int, *, most: int, row_bytes: float | None = None
+def find_part_ends(
+    files: OpenDataFiles,
+    find_files: Iterable[ScanFile],
+    after: int,
+    upto: int,
+    *,
+    most: int,
+    row_bytes: float | None = None,
 ) -> list[int]:
     """Where the parts of a slice end: at most `most`, of about the same size, the last at `upto`.
 
     A part ends between files or row groups where one ends near by, so that few are opened twice.
     """
-    groups = list(_groups(shelf, pieces, after, upto, row_bytes))
+    groups = list(_groups(files, find_files, after, upto, row_bytes))
     loads = [load for group in groups for load in group]
     total = sum(load.bytes for load in loads)
-    count = min(most, int(total // SMALL_PART))
+    count = min(most, int(total // SMALL_PART_BYTES))
     if count <= 1:
         return [upto]
     points, filled = _filling(loads)
@@ -274,17 +287,25 @@ def _filling(loads: Sequence[_Load]) -> tuple[Int64s, np.ndarray[tuple[int], np.
     return points, np.concatenate(([0.0], np.cumsum(grown)))
 
 
-def spans(pieces: Sequence[Piece], after: int, bounds: Sequence[int]) -> list[Span]:
+def make_ranges(find_files: Sequence[ScanFile], after: int, find_part_ends: Sequence[int]) -> list[NumberRange]:
     """A slice's parts in order, each with the files that may hold its rows."""
-    begins = [after, *bounds[:-1]]
+    begins = [after, *find_part_ends[:-1]]
     return [
-        Span(begin, end, tuple(piece for piece in pieces if piece.within(begin, end)))
-        for begin, end in zip(begins, bounds, strict=True)
+        NumberRange(begin, end, tuple(piece for piece in find_files if piece.within(begin, end)))
+        for begin, end in zip(begins, find_part_ends, strict=True)
     ]
 
 
-def parts(
-    shelf: Shelf, pieces: Sequence[Piece], after: int, upto: int, *, most: int, row_bytes: float | None = None
-) -> list[Span]:
+def cut_parts(
+    files: OpenDataFiles,
+    find_files: Sequence[ScanFile],
+    after: int,
+    upto: int,
+    *,
+    most: int,
+    row_bytes: float | None = None,
+) -> list[NumberRange]:
     """A slice's parts: `bounds` and `spans` in one."""
-    return spans(pieces, after, bounds(shelf, pieces, after, upto, most=most, row_bytes=row_bytes))
+    return make_ranges(
+        find_files, after, find_part_ends(files, find_files, after, upto, most=most, row_bytes=row_bytes)
+    )

@@ -29,7 +29,7 @@ from pyiceberg.types import (
 )
 
 from penstock.errors import StreamFailed, StreamRefused
-from penstock.lake.types import Unreadable, type_of
+from penstock.lake.metadata_types import Unreadable, parse_type
 from penstock.links import arrow_types
 
 _FIELD_ID = b"PARQUET:field_id"
@@ -41,7 +41,7 @@ Names = Mapping[int, frozenset[str]]
 def arrow_type(type_: IcebergType) -> pa.DataType:
     """What a column of a type travels as; StreamRefused for a type that has no exact form here."""
     try:
-        return arrow_types.arrow_type(type_of(_spelling(type_)))
+        return arrow_types.arrow_type(parse_type(_spelling(type_)))
     except Unreadable as unreadable:
         raise StreamRefused(str(unreadable), next_step="list the other columns in `columns`") from None
 
@@ -51,7 +51,7 @@ def _spelling(type_: IcebergType) -> Any:
     return str(type_) if isinstance(type_, PrimitiveType) else type_.model_dump()
 
 
-def names_of(mapping: str | None) -> Names | None:
+def parse_name_mapping(mapping: str | None) -> Names | None:
     """The table property `schema.name-mapping.default`, flat; None: there is none."""
 
     def flat(entries: Iterable[Mapping[str, Any]]) -> Iterable[tuple[int, frozenset[str]]]:
@@ -68,7 +68,7 @@ def field_id(field: pa.Field) -> int | None:
     return None if text is None else int(text)
 
 
-def found(wanted: NestedField, among: Sequence[pa.Field], names: Names | None) -> int | None:
+def find_column(wanted: NestedField, among: Sequence[pa.Field], names: Names | None) -> int | None:
     """Where in a file's schema, or in a struct of it, a field of the table is; None: the file does not have it.
 
     By field id; where the file has none, by the table's name mapping, or else by name.
@@ -101,7 +101,7 @@ class Projection:
         constants: Iterable[tuple[int, str]],
         path: str,
     ) -> Projection:
-        at = [found(field, list(file), names) for field in fields]
+        at = [find_column(field, list(file), names) for field in fields]
         columns = tuple(None if index is None else file.field(index).name for index in at)
         return cls(tuple(fields), columns, names, dict(constants), path)
 
@@ -119,7 +119,7 @@ class Projection:
 
     def _converted(self, field: NestedField, array: pa.Array) -> pa.Array:
         try:
-            return converted(array, field.field_type, self.names)
+            return convert(array, field.field_type, self.names)
         except pa.ArrowException as error:
             raise StreamFailed(
                 f"{field.name} in {self.path} is {array.type}, which does not fit the table's {field.field_type}",
@@ -129,22 +129,22 @@ class Projection:
     def _missing(self, field: NestedField, rows: int) -> pa.Array:
         """A partition's value, the field's default, or NULL."""
         if (text := self.constants.get(field.field_id)) is not None and isinstance(field.field_type, PrimitiveType):
-            return repeated(from_json(field.field_type, json.loads(text)), field.field_type, rows)
+            return repeat_value(from_json(field.field_type, json.loads(text)), field.field_type, rows)
         if field.required and field.initial_default is None:
             raise StreamFailed(
                 f"{self.path} does not have column {field.name}, which the table requires",
                 next_step="compact the table with its writer, or make the column optional",
             )
-        return repeated(field.initial_default, field.field_type, rows)
+        return repeat_value(field.initial_default, field.field_type, rows)
 
 
-def repeated(value: Any, type_: IcebergType, rows: int) -> pa.Array:
+def repeat_value(value: Any, type_: IcebergType, rows: int) -> pa.Array:
     if value is None:
         return pa.nulls(rows, arrow_type(type_))
     return pa.repeat(pa.scalar(str(value) if isinstance(type_, UUIDType) else value, arrow_type(type_)), rows)
 
 
-def converted(array: pa.Array, type_: IcebergType, names: Names | None) -> pa.Array:
+def convert(array: pa.Array, type_: IcebergType, names: Names | None) -> pa.Array:
     """An array of a file as what the table's current type travels as; ArrowInvalid if a value would be lost."""
     wanted = arrow_type(type_)
     if isinstance(type_, UUIDType):
@@ -154,12 +154,12 @@ def converted(array: pa.Array, type_: IcebergType, names: Names | None) -> pa.Ar
     if isinstance(type_, ListType):
         array = array.cast(pa.list_(array.type.value_field)) if not isinstance(array, pa.ListArray) else array
         offsets, start, count = _rebased(array)
-        values = converted(array.values.slice(start, count), type_.element_type, names)
+        values = convert(array.values.slice(start, count), type_.element_type, names)
         return pa.ListArray.from_arrays(offsets, values, type=wanted, mask=array.is_null())
     if isinstance(type_, MapType):
         offsets, start, count = _rebased(array)
-        keys = converted(array.keys.slice(start, count), type_.key_type, names)
-        items = converted(array.items.slice(start, count), type_.value_type, names)
+        keys = convert(array.keys.slice(start, count), type_.key_type, names)
+        items = convert(array.items.slice(start, count), type_.value_type, names)
         return pa.MapArray.from_arrays(offsets, keys, items, type=wanted, mask=array.is_null())
     if array.type == wanted:
         return array
@@ -174,11 +174,11 @@ def _struct(array: pa.Array, type_: StructType, names: Names | None) -> pa.Array
     children = [array.type.field(index) for index in range(array.type.num_fields)]
     arrays = []
     for field in type_.fields:
-        at = found(field, children, names)
+        at = find_column(field, children, names)
         arrays.append(
-            repeated(field.initial_default, field.field_type, len(array))
+            repeat_value(field.initial_default, field.field_type, len(array))
             if at is None
-            else converted(array.field(at), field.field_type, names)
+            else convert(array.field(at), field.field_type, names)
         )
     fields = list(arrow_type(type_))
     return pa.StructArray.from_arrays(arrays, fields=fields, mask=array.is_null())

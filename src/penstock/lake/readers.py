@@ -14,35 +14,44 @@ from datetime import UTC, datetime
 from penstock.core.documents import canonical
 from penstock.errors import InputError, StreamFailed
 from penstock.lake import names
-from penstock.lake.landing import inspected
-from penstock.lake.place import Place
-from penstock.lake.standing import ReaderMark, Standing
-from penstock.lake.tables import Additions, LostRace, Unclear, commit, fixed, load, standing_of, translated
+from penstock.lake.lake import Lake
+from penstock.lake.landing import format_inspected
+from penstock.lake.table_state import ReaderMark, TableState
+from penstock.lake.tables import (
+    Additions,
+    LostRace,
+    OutcomeUnknown,
+    commit_snapshot,
+    extract_state,
+    fixed,
+    load_table,
+    translate_commit_errors,
+)
 
-TRIES = 40
+MAX_LOST_RACES = 40
 
 
-def must_tell(standing: Standing, pipeline: str, stream: str, mark: int) -> bool:
+def needs_registration(state: TableState, pipeline: str, stream: str, mark: int) -> bool:
     """Whether the table does not know yet how far a reader is."""
-    known = standing.reader(pipeline, stream)
+    known = state.reader(pipeline, stream)
     return known is None or known.abandoned or known.mark != mark or known.lost is not None
 
 
-def is_late(standing: Standing, pipeline: str, stream: str, number: int) -> bool:
+def is_late(state: TableState, pipeline: str, stream: str, number: int) -> bool:
     """Whether the table knows a later slice of the reader: a process that was frozen raises no mark any more."""
-    known = standing.reader(pipeline, stream)
+    known = state.reader(pipeline, stream)
     return known is not None and known.number > number
 
 
-def tell(
-    place: Place, table: str, pipeline: str, stream: str, mark: int, *, number: int = 0, follows: bool = False
+def register(
+    lake: Lake, table: str, pipeline: str, stream: str, mark: int, *, number: int = 0, follows: bool = False
 ) -> str | None:
     """Say in the table how far a reader is; what a user should know, if anything.
 
     `follows`: ignored if the table knows a later slice than `number`.
     """
-    for _ in range(TRIES):
-        loaded = load(place, table)
+    for _ in range(MAX_LOST_RACES):
+        loaded = load_table(lake, table)
         if loaded is None:
             raise StreamFailed(
                 f"the table {table} is not there any more",
@@ -50,9 +59,11 @@ def tell(
                 pipeline=pipeline,
                 stream=stream,
             )
-        standing = standing_of(loaded)
-        known = standing.reader(pipeline, stream)
-        if not must_tell(standing, pipeline, stream, mark) or (follows and is_late(standing, pipeline, stream, number)):
+        state = extract_state(loaded)
+        known = state.reader(pipeline, stream)
+        if not needs_registration(state, pipeline, stream, mark) or (
+            follows and is_late(state, pipeline, stream, number)
+        ):
             return None
         now = datetime.now(UTC).isoformat(timespec="seconds")
         said = ReaderMark(pipeline, stream, mark, now, number=number)
@@ -60,35 +71,35 @@ def tell(
         higher = known is not None and not known.abandoned and known.mark < mark
         try:
             if higher:
-                with translated():
+                with translate_commit_errors():
                     loaded.transaction().set_properties(properties).commit_transaction()
             else:
-                commit(loaded, kind="reader", head=standing.head, properties=_seen(standing, properties))
+                commit_snapshot(loaded, kind="reader", head=state.head, properties=_seen(state, properties))
         except LostRace:
             continue
         return None if known and not known.abandoned else f"registered as a reader of {table} at number {mark}"
     raise StreamFailed(
-        f"could not register as a reader of {table}: other writers came first {TRIES} times",
+        f"could not register as a reader of {table}: other writers came first {MAX_LOST_RACES} times",
         next_step="run again",
         pipeline=pipeline,
         stream=stream,
     )
 
 
-def _seen(standing: Standing, properties: Mapping[str, str]) -> Additions:
+def _seen(state: TableState, properties: Mapping[str, str]) -> Additions:
     """With the note that everything up to here is in order, if it is: whoever expires snapshots takes no clue away."""
-    if not standing.orderly:
+    if not state.orderly:
         return fixed(properties)
-    return lambda planted: {**properties, names.INSPECTED: inspected(planted)}
+    return lambda new: {**properties, names.INSPECTED: format_inspected(new)}
 
 
-def abandon(place: Place, table: str, pipeline: str, stream: str) -> str:
+def abandon(lake: Lake, table: str, pipeline: str, stream: str) -> str:
     """On the operator's word: a reader no longer holds retention back."""
-    for _ in range(TRIES):
-        loaded = load(place, table)
-        known = standing_of(loaded).reader(pipeline, stream) if loaded else None
+    for _ in range(MAX_LOST_RACES):
+        loaded = load_table(lake, table)
+        known = extract_state(loaded).reader(pipeline, stream) if loaded else None
         if loaded is None or known is None:
-            readers = standing_of(loaded).readers() if loaded else ()
+            readers = extract_state(loaded).readers() if loaded else ()
             have = ", ".join(f"{r.pipeline}/{r.stream}" for r in readers)
             raise InputError(
                 f"the table {table} has no reader {pipeline}/{stream}",
@@ -99,18 +110,18 @@ def abandon(place: Place, table: str, pipeline: str, stream: str) -> str:
         said = {**known.document(), "abandoned": True}
         properties = {names.reader_property(pipeline, stream): json.dumps(said)}
         try:
-            with translated():
+            with translate_commit_errors():
                 loaded.transaction().set_properties(properties).commit_transaction()
         except LostRace:
             continue
         return f"{pipeline}/{stream} (at {known.mark}) no longer holds back the retention of {table}"
-    raise InputError(f"other writers of {table} came first {TRIES} times", next_step="try again")
+    raise InputError(f"other writers of {table} came first {MAX_LOST_RACES} times", next_step="try again")
 
 
-def say_stopped(place: Place, table: str, why: str) -> None:
+def record_stop(lake: Lake, table: str, why: str) -> None:
     """Write into the table why its readers stop; one that cannot, because others commit, leaves it to the next."""
-    loaded = load(place, table)
-    if loaded is None or standing_of(loaded).properties.get(names.STOPPED) == why:
+    loaded = load_table(lake, table)
+    if loaded is None or extract_state(loaded).properties.get(names.STOPPED) == why:
         return
-    with contextlib.suppress(LostRace, Unclear), translated():
+    with contextlib.suppress(LostRace, OutcomeUnknown), translate_commit_errors():
         loaded.transaction().set_properties({names.STOPPED: why}).commit_transaction()

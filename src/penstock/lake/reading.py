@@ -25,10 +25,20 @@ from pyiceberg.types import NestedField
 from penstock.core.slices import Part
 from penstock.errors import StreamRefused
 from penstock.lake import names
+from penstock.lake.data_files import (
+    Int64s,
+    Mask,
+    NumberRange,
+    OpenDataFiles,
+    RowGroup,
+    ScanFile,
+    explain_read_errors,
+    group_overlapping,
+    group_scan_files,
+    in_order,
+)
 from penstock.lake.filtering import Filter, read_filter
-from penstock.lake.pieces import Piece, Span, grouped, overlapping
-from penstock.lake.projection import Projection, arrow_type, names_of
-from penstock.lake.shelf import Int64s, Mask, Shelf, Unit, in_order, reading
+from penstock.lake.projection import Projection, arrow_type, parse_name_mapping
 
 #: bytes and rows of a batch, at most; bytes about
 BATCH_BYTES = 16 << 20
@@ -60,7 +70,7 @@ class LakeReader:
     def open(self, part: Part) -> pa.RecordBatchReader:
         """The part's rows. Its files are closed when the rows end, fail, or the reader is let go of."""
         plan = _Plan(self)
-        return pa.RecordBatchReader.from_batches(plan.schema, plan.batches(Span.of(part)))
+        return pa.RecordBatchReader.from_batches(plan.schema, plan.batches(NumberRange.of(part)))
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -73,7 +83,7 @@ class _Plan:
 
     def __init__(self, reader: LakeReader) -> None:
         self._reader = reader
-        self._known = names_of(reader.name_mapping)
+        self._known = parse_name_mapping(reader.name_mapping)
         self._filter: Filter | None = read_filter(reader.where, reader.schema) if reader.where is not None else None
         self._shipped = [self._field(name) for name in reader.columns]
         fields = [pa.field(column.name, arrow_type(column.field_type)) for column in self._shipped]
@@ -98,34 +108,34 @@ class _Plan:
         rest = [each for each in self._reader.schema.fields if each.name in also - chosen]
         return [*self._shipped, *rest]
 
-    def batches(self, span: Span) -> Iterator[pa.RecordBatch]:
-        for pieces in grouped(span.pieces, span.after, span.upto):
+    def batches(self, span: NumberRange) -> Iterator[pa.RecordBatch]:
+        for pieces in group_scan_files(span.pieces, span.after, span.upto):
             # A shelf for each group: nothing of it is needed again.
-            with Shelf(self._reader.io, self._reader.schema, self._known) as shelf:
-                units = [unit for piece in pieces for unit in shelf.units(piece, span.after, span.upto)]
-                for group in overlapping(units, lambda unit: unit.bounds(span.after, span.upto)):
-                    for batch in self._group(shelf, group, span):
-                        yield from bounded(self._outgoing(batch))
+            with OpenDataFiles(self._reader.io, self._reader.schema, self._known) as files:
+                units = [unit for piece in pieces for unit in files.units(piece, span.after, span.upto)]
+                for group in group_overlapping(units, lambda unit: unit.bounds(span.after, span.upto)):
+                    for batch in self._group(files, group, span):
+                        yield from split_batch(self._outgoing(batch))
 
-    def _group(self, shelf: Shelf, units: Sequence[Unit], span: Span) -> Iterator[pa.RecordBatch]:
+    def _group(self, files: OpenDataFiles, units: Sequence[RowGroup], span: NumberRange) -> Iterator[pa.RecordBatch]:
         """The rows of units that overlap, in order: streamed if there is one and it is in order, else sorted."""
         if len(units) == 1:
-            numbers, mask = shelf.selected(units[0], span.after, span.upto)
-            rows = self._rows(shelf, units[0], numbers, mask)
-            yield from rows if in_order(numbers[mask]) else merged(list(rows))
+            numbers, mask = files.selected(units[0], span.after, span.upto)
+            rows = self._rows(files, units[0], numbers, mask)
+            yield from rows if in_order(numbers[mask]) else merge_batches(list(rows))
             return
         loaded: list[pa.RecordBatch] = []
         for unit in units:
-            loaded += self._rows(shelf, unit, *shelf.selected(unit, span.after, span.upto))
-        yield from merged(loaded)
+            loaded += self._rows(files, unit, *files.selected(unit, span.after, span.upto))
+        yield from merge_batches(loaded)
 
-    def _rows(self, shelf: Shelf, unit: Unit, numbers: Int64s, mask: Mask) -> Iterator[pa.RecordBatch]:
+    def _rows(self, files: OpenDataFiles, unit: RowGroup, numbers: Int64s, mask: Mask) -> Iterator[pa.RecordBatch]:
         """A unit's rows that are chosen and let through, with their numbers as the last column."""
         if not mask.any():
             return
         at = 0
-        projection = self._projection(shelf, unit.piece)
-        for batch in self._raw(shelf, unit, projection):
+        projection = self._projection(files, unit.piece)
+        for batch in self._raw(files, unit, projection):
             here = slice(at, at + batch.num_rows)
             at = here.stop
             if not mask[here].any():
@@ -135,10 +145,10 @@ class _Plan:
             if kept.num_rows:
                 yield kept
 
-    def _raw(self, shelf: Shelf, unit: Unit, projection: Projection) -> Iterator[pa.RecordBatch]:
+    def _raw(self, files: OpenDataFiles, unit: RowGroup, projection: Projection) -> Iterator[pa.RecordBatch]:
         """A unit's rows as they are in the file."""
-        file = shelf.file(unit.piece.path)
-        numbers = shelf.column(unit.piece.path)
+        file = files.file(unit.piece.path)
+        numbers = files.column(unit.piece.path)
         assert numbers is not None, "a unit has numbers"
         # Without any column Arrow would give no rows.
         columns = projection.read or [numbers]
@@ -148,16 +158,16 @@ class _Plan:
         rows = max(1, min(BATCH_ROWS, BATCH_BYTES * unit.rows // max(bytes_, 1)))
         batches = file.iter_batches(batch_size=rows, row_groups=[unit.group], columns=columns)
         while True:
-            with reading(unit.piece.path):
+            with explain_read_errors(unit.piece.path):
                 batch = next(batches, None)
             if batch is None:
                 return
             yield batch
 
-    def _projection(self, shelf: Shelf, piece: Piece) -> Projection:
+    def _projection(self, files: OpenDataFiles, piece: ScanFile) -> Projection:
         return Projection.onto(
             self._needed,
-            shelf.file(piece.path).schema_arrow,
+            files.file(piece.path).schema_arrow,
             names=self._known,
             constants=piece.constants,
             path=piece.path,
@@ -193,17 +203,17 @@ class _Plan:
     def _outgoing(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [rows.column(column.name) for column in self._shipped]
         if self._reader.changes:
-            arrays.append(changes_of(rows))
+            arrays.append(read_changes(rows))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def changes_of(rows: pa.RecordBatch) -> pa.Array:
+def read_changes(rows: pa.RecordBatch) -> pa.Array:
     if names.DELETED not in rows.schema.names:
         return pa.repeat(pa.scalar(UPSERT), rows.num_rows)
     return pc.if_else(pc.fill_null(rows.column(names.DELETED), False), DELETE, UPSERT)
 
 
-def merged(loaded: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def merge_batches(loaded: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Batches with numbers as one ordered run, in windows of bounded size: no column is ever put together whole."""
     if not loaded:
         return
@@ -229,7 +239,7 @@ def _gathered(loaded: Sequence[pa.RecordBatch], starts: Int64s, places: Int64s) 
     return pa.concat_batches(taken).take(pa.array(back))
 
 
-def bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """A batch in pieces of about the size that the seam allows; nothing of an empty one."""
     rows = max(1, min(BATCH_ROWS, BATCH_BYTES * batch.num_rows // max(batch.nbytes, 1)))
     for begin in range(0, batch.num_rows, rows):

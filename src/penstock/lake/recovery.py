@@ -8,23 +8,23 @@ from collections.abc import Sequence
 from penstock.core.documents import canonical
 from penstock.errors import StreamStopped
 from penstock.lake import names
-from penstock.lake.place import Place
-from penstock.lake.standing import Link, Standing
-from penstock.lake.tables import LostRace, Planted, commit, load, standing_of
+from penstock.lake.lake import Lake
+from penstock.lake.table_state import Link, TableState
+from penstock.lake.tables import LostRace, NewSnapshot, commit_snapshot, extract_state, load_table
 
-TRIES = 20
+MAX_LOST_RACES = 20
 
 
-def recover(place: Place, table: str, pipeline: str, stream: str) -> Sequence[str]:
+def recover(lake: Lake, table: str, pipeline: str, stream: str) -> Sequence[str]:
     """Make the chain fit what main shows, with an empty snapshot; what was withdrawn, in words."""
-    for _ in range(TRIES):
-        loaded = load(place, table)
-        standing = standing_of(loaded) if loaded else None
-        link = standing.link(pipeline, stream) if standing else None
-        if loaded is None or standing is None or link is None or standing.stale(link) is None:
+    for _ in range(MAX_LOST_RACES):
+        loaded = load_table(lake, table)
+        state = extract_state(loaded) if loaded else None
+        link = state.link(pipeline, stream) if state else None
+        if loaded is None or state is None or link is None or state.stale(link) is None:
             return ()
-        shown = last_shown(standing, pipeline, stream)
-        if shown is None and not _complete(standing):
+        shown = last_shown(state, pipeline, stream)
+        if shown is None and not _complete(state):
             raise StreamStopped(
                 f"the table {table} was rolled back, and its history no longer tells which slice of this stream it "
                 "still holds",
@@ -37,19 +37,19 @@ def recover(place: Place, table: str, pipeline: str, stream: str) -> Sequence[st
         name = names.chain_property(pipeline, stream)
 
         def properties(
-            planted: Planted, shown: Link | None = shown, standing: Standing = standing, name: str = name
+            new: NewSnapshot, shown: Link | None = shown, state: TableState = state, name: str = name
         ) -> dict[str, str]:
-            return {name: canonical(_moved(shown, standing, planted).document())} if shown else {}
+            return {name: canonical(_moved(shown, state, new).document())} if shown else {}
 
-        def summary(planted: Planted, shown: Link | None = shown, standing: Standing = standing) -> dict[str, str]:
-            document = _moved(shown, standing, planted).document() if shown else {"number": 0}
+        def summary(new: NewSnapshot, shown: Link | None = shown, state: TableState = state) -> dict[str, str]:
+            document = _moved(shown, state, new).document() if shown else {"number": 0}
             return {names.CHAIN: canonical({**document, "pipeline": pipeline, "stream": stream})}
 
         try:
-            commit(
+            commit_snapshot(
                 loaded,
                 kind="recover",
-                head=standing.head,
+                head=state.head,
                 properties=properties,
                 summary=summary,
                 unset=() if shown else (name,),
@@ -59,41 +59,41 @@ def recover(place: Place, table: str, pipeline: str, stream: str) -> Sequence[st
         now = f"slice {shown.position.number}" if shown else "nothing"
         return (f"the table {table} held slice {link.position.number} before it was rolled back; it holds {now} now",)
     raise StreamStopped(
-        f"other writers of {table} came first {TRIES} times",
+        f"other writers of {table} came first {MAX_LOST_RACES} times",
         next_step="recover again when fewer pipelines write to it",
         pipeline=pipeline,
         stream=stream,
     )
 
 
-def last_shown(standing: Standing, pipeline: str, stream: str) -> Link | None:
+def last_shown(state: TableState, pipeline: str, stream: str) -> Link | None:
     """The newest slice of a stream whose landing main's own history still shows."""
-    for snapshot in standing.line():
+    for snapshot in state.line():
         text = snapshot.summary.get(names.CHAIN)
         document = json.loads(text) if text else None
         if document is not None and (document["pipeline"], document["stream"]) == (pipeline, stream):
             # An earlier recovery that found no slice says number 0.
-            return Link.read(document, standing.properties) if document["number"] else None
+            return Link.read(document, state.properties) if document["number"] else None
     return None
 
 
-def _complete(standing: Standing) -> bool:
+def _complete(state: TableState) -> bool:
     """Whether main's history goes back to the table's beginning.
 
     A parent that is not named proves nothing: PyIceberg takes the name away when it expires the parent. The first
     snapshot of a table is the one with the first sequence number.
     """
-    line = list(standing.line())
+    line = list(state.line())
     return not line or (line[-1].parent is None and line[-1].sequence <= 1)
 
 
-def _moved(link: Link, standing: Standing, planted: Planted) -> Link:
+def _moved(link: Link, state: TableState, new: NewSnapshot) -> Link:
     return Link(
         position=link.position,
         kind=link.kind,
         rows=link.rows,
         bytes=link.bytes,
-        uuid=standing.uuid,
-        snapshot=planted.snapshot,
-        sequence=planted.sequence,
+        uuid=state.uuid,
+        snapshot=new.snapshot,
+        sequence=new.sequence,
     )

@@ -12,53 +12,53 @@ from http.client import HTTPMessage
 from typing import IO, Any
 
 from penstock.errors import ConnectionFailed
-from penstock.lake.place import Place
+from penstock.lake.lake import Lake
 
 #: beginnings of properties by which PyIceberg is asked to sign or to trust in a way of its own
 _SPECIAL = ("auth", "ssl", "rest.")
 #: a catalog's words for a table that is not there
 _MISSING = ("NoSuchTableException", "NoSuchNamespaceException")
-_SECONDS = 30
+_TIMEOUT_SECONDS = 30
 #: seconds before its end at which a token is no longer used
-_MARGIN = 60
+_TOKEN_MARGIN_SECONDS = 60
 #: of each catalog: what comes before its paths, and the header that lets us in with the time until which it does
 _known: dict[Any, tuple[str, Mapping[str, str], float]] = {}
 
 
-def plain(place: Place) -> bool:
+def is_supported(lake: Lake) -> bool:
     """Whether the catalog can be asked without PyIceberg."""
-    return not any(key.startswith(_SPECIAL) for key in place.properties)
+    return not any(key.startswith(_SPECIAL) for key in lake.properties)
 
 
-def metadata(place: Place, table: str) -> dict[str, Any] | None:
+def read_metadata(lake: Lake, table: str) -> dict[str, Any] | None:
     """A table's metadata document; None: there is no such table. ConnectionFailed if the catalog does not answer."""
-    namespace, name = (urllib.parse.quote(part, safe="") for part in (place.namespace, table))
+    namespace, name = (urllib.parse.quote(part, safe="") for part in (lake.namespace, table))
     path = f"namespaces/{namespace}/tables/{name}"
     try:
         try:
-            answer = _get(place, path)
+            answer = _get(lake, path)
         except urllib.error.HTTPError as error:
             if error.code != 401:
                 raise
             error.close()
             # A token may end before its time.
-            _known.pop(_key(place), None)
-            answer = _get(place, path)
+            _known.pop(_key(lake), None)
+            answer = _get(lake, path)
     except urllib.error.HTTPError as error:
         with error:
             # Any other 404 is that of a wrong address: taken for an answer, it would tell that nothing was delivered.
             if error.code == 404 and _kind(error) in _MISSING:
                 return None
-        raise _unreachable(place, f"HTTP {error.code} {error.reason}") from error
+        raise _unreachable(lake, f"HTTP {error.code} {error.reason}") from error
     except (OSError, ValueError, KeyError) as error:
-        raise _unreachable(place, str(getattr(error, "reason", error))) from error
+        raise _unreachable(lake, str(getattr(error, "reason", error))) from error
     found: dict[str, Any] = answer["metadata"]
     return found
 
 
-def _get(place: Place, path: str) -> dict[str, Any]:
-    prefix, headers = _session(place)
-    return _ask(place, f"v1/{prefix}{path}", headers)
+def _get(lake: Lake, path: str) -> dict[str, Any]:
+    prefix, headers = _session(lake)
+    return _ask(lake, f"v1/{prefix}{path}", headers)
 
 
 def _kind(error: urllib.error.HTTPError) -> str:
@@ -69,32 +69,32 @@ def _kind(error: urllib.error.HTTPError) -> str:
         return ""
 
 
-def _key(place: Place) -> Any:
-    return (place.uri, place.warehouse, tuple(sorted(place.properties.items())))
+def _key(lake: Lake) -> Any:
+    return (lake.uri, lake.warehouse, tuple(sorted(lake.properties.items())))
 
 
-def _session(place: Place) -> tuple[str, Mapping[str, str]]:
+def _session(lake: Lake) -> tuple[str, Mapping[str, str]]:
     """What comes before the catalog's paths, and the headers that let us in."""
-    known = _known.get(_key(place))
+    known = _known.get(_key(lake))
     if known and known[2] > time.monotonic():
         return known[0], known[1]
-    token, until = _token(place)
+    token, until = _token(lake)
     headers = {
-        key.removeprefix("header."): value for key, value in place.properties.items() if key.startswith("header.")
+        key.removeprefix("header."): value for key, value in lake.properties.items() if key.startswith("header.")
     }
     if token:
         headers["Authorization"] = f"Bearer {token}"
-    query = urllib.parse.urlencode({"warehouse": place.catalog_warehouse})
-    config = _ask(place, f"v1/config?{query}", headers)
-    given = {**config.get("defaults", {}), **place.properties, **config.get("overrides", {})}
+    query = urllib.parse.urlencode({"warehouse": lake.catalog_warehouse})
+    config = _ask(lake, f"v1/config?{query}", headers)
+    given = {**config.get("defaults", {}), **lake.properties, **config.get("overrides", {})}
     prefix = f"{given['prefix']}/" if given.get("prefix") else ""
-    _known[_key(place)] = (prefix, headers, until)
+    _known[_key(lake)] = (prefix, headers, until)
     return prefix, headers
 
 
-def _token(place: Place) -> tuple[str | None, float]:
+def _token(lake: Lake) -> tuple[str | None, float]:
     """A bearer token, and until when it is good: given, or fetched with the client's credential."""
-    given = place.properties.get
+    given = lake.properties.get
     credential = given("credential")
     if given("token") or not credential:
         return given("token"), float("inf")
@@ -102,15 +102,15 @@ def _token(place: Place) -> tuple[str | None, float]:
     form = {"grant_type": "client_credentials", "client_secret": secret, "scope": given("scope", "catalog")}
     form |= {"client_id": client} if client else {}
     form |= {name: value for name in ("audience", "resource") if (value := given(name))}
-    answer = _ask(place, given("oauth2-server-uri", "v1/oauth/tokens"), {}, urllib.parse.urlencode(form).encode())
+    answer = _ask(lake, given("oauth2-server-uri", "v1/oauth/tokens"), {}, urllib.parse.urlencode(form).encode())
     lasts = float(answer.get("expires_in") or 3600)
-    return answer["access_token"], time.monotonic() + max(0.0, lasts - _MARGIN)
+    return answer["access_token"], time.monotonic() + max(0.0, lasts - _TOKEN_MARGIN_SECONDS)
 
 
-def _ask(place: Place, path: str, headers: Mapping[str, str], form: bytes | None = None) -> dict[str, Any]:
-    address = path if path.startswith(("http://", "https://")) else f"{place.uri.rstrip('/')}/{path}"
+def _ask(lake: Lake, path: str, headers: Mapping[str, str], form: bytes | None = None) -> dict[str, Any]:
+    address = path if path.startswith(("http://", "https://")) else f"{lake.uri.rstrip('/')}/{path}"
     request = urllib.request.Request(address, form, {"Accept": "application/json", **headers})
-    with urllib.request.build_opener(_SameServer).open(request, timeout=_SECONDS) as answer:
+    with urllib.request.build_opener(_SameServer).open(request, timeout=_TIMEOUT_SECONDS) as answer:
         document: dict[str, Any] = json.load(answer)
         return document
 
@@ -142,9 +142,9 @@ def _server(address: str) -> tuple[str, str | None, int | None]:
     return at.scheme, at.hostname, at.port or {"http": 80, "https": 443}.get(at.scheme)
 
 
-def _unreachable(place: Place, why: str) -> ConnectionFailed:
+def _unreachable(lake: Lake, why: str) -> ConnectionFailed:
     return ConnectionFailed(
-        f"the catalog {place.name!r} ({place.shown}) cannot be read: {place.discreet(why)}",
+        f"the catalog {lake.name!r} ({lake.shown}) cannot be read: {lake.discreet(why)}",
         next_step="see that the catalog runs and that its address, `warehouse` and credentials are right, "
         "then run again",
     )

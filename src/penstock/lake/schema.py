@@ -18,7 +18,7 @@ from pyiceberg.types import BooleanType, IcebergType, LongType, NestedField
 
 from penstock.core.types import Type
 from penstock.errors import StreamFailed, StreamRefused
-from penstock.lake.forms import NoForm, described, fits, iceberg_type, widens
+from penstock.lake.iceberg_types import NoForm, describe_type, fits, iceberg_type, widens
 from penstock.lake.names import DELETED, INTERNAL, SEQ
 
 if TYPE_CHECKING:
@@ -29,10 +29,12 @@ METRICS = {f"write.metadata.metrics.column.{SEQ}": "full"}
 #: names that a stream's columns cannot have: ours, the one in which batches carry changes, and Iceberg's own in Spark
 RESERVED = (*INTERNAL, "_change", "_file", "_pos", "_deleted", "_spec_id", "_partition")
 #: how often a schema change that lost a race is looked at again
-TRIES = 10
+MAX_LOST_RACES = 10
 
 
-def iceberg_schema(columns: Sequence[tuple[str, Type]], *, key: Sequence[str] = (), deletes: bool = False) -> Schema:
+def make_iceberg_schema(
+    columns: Sequence[tuple[str, Type]], *, key: Sequence[str] = (), deletes: bool = False
+) -> Schema:
     """The table for a stream's columns, with fresh ids. `key`: it is keyed; `deletes`: the stream carries them."""
     names = [name for name, _ in columns]
     _refuse_names(names)
@@ -89,7 +91,7 @@ class Changes:
         return bool(self.added or self.widened)
 
 
-def evolution(table: Schema, wanted: Schema) -> Changes:
+def find_changes(table: Schema, wanted: Schema) -> Changes:
     """What a table lacks for a stream; StreamRefused where no change without loss leads there.
 
     A column that the stream no longer has stays, and is NULL in new rows.
@@ -110,7 +112,7 @@ def evolution(table: Schema, wanted: Schema) -> Changes:
     for field in table.fields:
         if field.required and field.name not in names and field.name not in INTERNAL:
             raise StreamRefused(
-                f"column {field.name!r} of the table is required ({described(field.field_type)}), "
+                f"column {field.name!r} of the table is required ({describe_type(field.field_type)}), "
                 "and the stream has no such column",
                 next_step="ship the column, or make it optional: ALTER TABLE … ALTER COLUMN … DROP NOT NULL",
             )
@@ -127,7 +129,7 @@ def _refuse_twin(name: str, twin: str | None) -> None:
 
 def _misfit(name: str, now: IcebergType, given: IcebergType) -> StreamRefused:
     return StreamRefused(
-        f"column {name!r} is {described(now)} in the table and {described(given)} in the stream; "
+        f"column {name!r} is {describe_type(now)} in the table and {describe_type(given)} in the stream; "
         "a value could be lost between them",
         next_step="cast the column (`shape: {cast: …}`) or give it another name (`shape: {rename: …}`), land in "
         "another table with `into`, or drop the column from the table once its values are not needed",
@@ -139,8 +141,8 @@ def evolve(table: Table, wanted: Schema) -> bool:
 
     Another writer may grow it at the same time: after a lost race it is looked at again.
     """
-    for _ in range(TRIES):
-        changes = evolution(table.schema(), wanted)
+    for _ in range(MAX_LOST_RACES):
+        changes = find_changes(table.schema(), wanted)
         if not changes:
             return False
         try:
@@ -154,6 +156,6 @@ def evolve(table: Table, wanted: Schema) -> bool:
         else:
             return True
     raise StreamFailed(
-        f"the schema of {'.'.join(table.name())} was changed by others {TRIES} times while it was to be changed here",
+        f"the schema of {'.'.join(table.name())} changed {MAX_LOST_RACES} times while penstock tried to change it",
         next_step="run again",
     )

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
@@ -21,11 +23,11 @@ from pyiceberg.typedef import Record
 from penstock.core.documents import canonical, parse
 from penstock.core.slices import Part, Receipt
 from penstock.lake import names
-from penstock.lake.parquet import OpenFile, Shape, columns_of, local_path, make_folder, remove, sync
-from penstock.lake.pieces import Piece
-from penstock.lake.projection import Projection, arrow_type, names_of
-from penstock.lake.shelf import Shelf, reading
-from penstock.lake.writing import packed, writing
+from penstock.lake.data_files import OpenDataFiles, ScanFile, explain_read_errors
+from penstock.lake.names import SEQ
+from penstock.lake.parquet import DataFileWriter, FileLayout, local_path, make_arrow_schema, make_folder, remove, sync
+from penstock.lake.projection import Projection, arrow_type, parse_name_mapping
+from penstock.lake.writing import encode_file, explain_write_errors
 from penstock.ports import Mover, Reader, Writer
 
 #: how often it is said how far a rewrite is
@@ -41,24 +43,24 @@ class WholeFiles:
     name_mapping: str | None = None
 
     def open(self, part: Part) -> pa.RecordBatchReader:
-        piece = Piece.of(parse(part.terms)["piece"])
+        piece = ScanFile.of(parse(part.terms)["piece"])
         schema = pa.schema([pa.field(each.name, arrow_type(each.field_type)) for each in self.schema.fields])
         return pa.RecordBatchReader.from_batches(schema, self._batches(piece))
 
-    def _batches(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        known = names_of(self.name_mapping)
-        with Shelf(self.io, self.schema, known) as shelf:
-            file = shelf.file(piece.path)
+    def _batches(self, piece: ScanFile) -> Iterator[pa.RecordBatch]:
+        known = parse_name_mapping(self.name_mapping)
+        with OpenDataFiles(self.io, self.schema, known) as files:
+            file = files.file(piece.path)
             projection = Projection.onto(
                 self.schema.fields, file.schema_arrow, names=known, constants=piece.constants, path=piece.path
             )
-            dead, at = shelf.dead(piece), 0
+            dead, at = files.dead(piece), 0
             for batch in file.iter_batches(columns=projection.read):
                 begin, end = np.searchsorted(dead, (at, at + batch.num_rows))
                 alive = np.ones(batch.num_rows, np.bool_)
                 alive[dead[begin:end] - at] = False
                 at += batch.num_rows
-                with reading(piece.path):
+                with explain_read_errors(piece.path):
                     kept = batch.filter(pa.array(alive))
                 yield projection.applied(kept)
 
@@ -69,7 +71,7 @@ class Stamper:
 
     pipeline: str
     stream: str
-    shape: Shape
+    layout: FileLayout
     name: str
     #: by part: partition values and spec of the file that is replaced
     places: Mapping[int, tuple[Record, int]]
@@ -77,15 +79,15 @@ class Stamper:
     def write(self, batches: pa.RecordBatchReader, part: Part) -> Receipt:
         terms = parse(part.terms)
         own = uuid.uuid4().hex[:8]
-        columns = columns_of(self.shape)
+        columns = make_arrow_schema(self.layout)
         partition, spec = self.places[part.index]
-        io, rows, used = self.shape.file_io(), 0, 0
-        folder = local_path(self.shape.location)
+        io, rows, used = self.layout.file_io(), 0, 0
+        folder = local_path(self.layout.location)
         if folder is not None:
             make_folder(folder)
         name = f"{self.name}-{part.index}-{own}.parquet"
-        with writing(self.pipeline, self.stream, self.shape):
-            file = OpenFile(self.shape, io, name, partition, spec, columns)
+        with explain_write_errors(self.pipeline, self.stream, self.layout):
+            file = DataFileWriter(self.layout, io, name, partition, spec, columns)
             try:
                 for batch in batches:
                     stamped, count = _stamped(batch, terms, terms["start"] + used, at=rows)
@@ -102,7 +104,7 @@ class Stamper:
         if not rows:
             remove(file.uri, io)
         last = terms["start"] + used - 1 if used else None
-        pieces = canonical({"files": [packed(made)] if rows else [], "last": last, "stamped": used})
+        pieces = canonical({"files": [encode_file(made)] if rows else [], "last": last, "stamped": used})
         return Receipt(part.index, own, rows, rows, 0, "", pieces)
 
 
@@ -169,3 +171,54 @@ def remove_files(io: FileIO, files: Sequence[DataFile]) -> None:
     """Remove data files of our own that no table names."""
     for file in files:
         remove(file.file_path, io)
+
+
+#: files that are rewritten at the same time
+THREADS = 4
+
+
+def restamp(
+    files: Sequence[DataFile], layout: FileLayout, *, old_start: int, new_start: int, name: str, threads: int = THREADS
+) -> list[DataFile]:
+    """The same rows in new files, each number shifted from `old_start` to `new_start`; order and gaps stay.
+
+    `shape` is the one that the files were written with, `name` the beginning of the new files' names. The old files
+    stay: only the caller learns whether they are needed. On a failure the new ones are removed.
+    """
+    io, own = layout.file_io(), uuid.uuid4().hex[:8]
+    names = [f"{name}-r{k}-{own}.parquet" for k in range(len(files))]
+    with ThreadPoolExecutor(max(1, min(threads, len(files)))) as pool:
+        futures = [
+            pool.submit(_rewritten, file, layout, io, new, new_start - old_start)
+            for file, new in zip(files, names, strict=True)
+        ]
+        try:
+            done = [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            for new in names:
+                remove(f"{layout.location.rstrip('/')}/{new}", io)
+            raise
+    folder = local_path(layout.location)
+    if folder is not None and files:
+        sync(folder)
+    return done
+
+
+def _rewritten(old: DataFile, layout: FileLayout, io: FileIO, name: str, shift: int) -> DataFile:
+    path = local_path(old.file_path)
+    with pa.OSFile(path) if path is not None else io.new_input(old.file_path).open() as stream:
+        source = pq.ParquetFile(stream)
+        # The file's own columns and field ids: the table may have grown since.
+        columns = source.schema_arrow
+        place = columns.get_field_index(SEQ)
+        new = DataFileWriter(layout, io, name, old.partition, old.spec_id, columns)
+        try:
+            for group in range(source.num_row_groups):
+                rows = source.read_row_group(group)
+                numbers = pc.add_checked(rows.column(place), shift)
+                new.write(rows.set_column(place, columns.field(place), numbers))
+            return new.close()
+        except BaseException:
+            new.abandon()
+            raise

@@ -30,10 +30,11 @@ from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEnt
 from pyiceberg.table.sorting import SortOrder
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
+from penstock.errors import StreamRefused
 from penstock.lake import names
 from penstock.lake.bucket import is_occupied
-from penstock.lake.place import Place
-from penstock.lake.standing import Standing
+from penstock.lake.lake import Lake
+from penstock.lake.table_state import TableState
 
 #: how a table of ours is written by anyone
 DEFAULTS = {
@@ -78,7 +79,7 @@ for _frozen in (Snapshot, SnapshotLogEntry, MetadataLogEntry):
 _UNDONE = ("conflicted with another concurrent", "CommitFailedException", "ValidationException")
 
 
-def undone(said: str) -> bool:
+def is_lost_race(said: str) -> bool:
     """Whether a failure of Spark's is a race that it lost: nothing of ours happened."""
     return any(sign in said for sign in _UNDONE)
 
@@ -87,63 +88,63 @@ class LostRace(Exception):
     """Someone else committed first: nothing of ours happened."""
 
 
-class Unclear(Exception):
+class OutcomeUnknown(Exception):
     """The answer to a commit was lost: only the table can tell."""
 
 
-def catalog(place: Place) -> Catalog:
+def open_catalog(lake: Lake) -> Catalog:
     """This process's one catalog of a place."""
-    key = _key(place)
+    key = _key(lake)
     if key not in _catalogs:
-        _catalogs[key] = place.catalog()
+        _catalogs[key] = lake.catalog()
     return _catalogs[key]
 
 
-def _key(place: Place) -> Any:
-    return (place.type, place.name, place.uri, place.warehouse, tuple(sorted(place.properties.items())))
+def _key(lake: Lake) -> Any:
+    return (lake.type, lake.name, lake.uri, lake.warehouse, tuple(sorted(lake.properties.items())))
 
 
-def load(place: Place, table: str) -> Table | None:
+def load_table(lake: Lake, table: str) -> Table | None:
     """A table as it is now; None: there is none. PyIceberg does not try a conflicting commit on it again."""
-    if place.is_new:
+    if lake.is_new:
         return None
     for look in range(_LOOKS):
         try:
-            loaded = catalog(place).load_table(place.identifier(table))
+            loaded = open_catalog(lake).load_table(lake.identifier(table))
             break
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
         except FileNotFoundError as error:
             # Those who commit meanwhile remove old documents; one that stays away is lost.
             if look == _LOOKS - 1:
-                raise place.unreachable(error) from error
+                raise lake.unreachable(error) from error
         except (SQLAlchemyError, RESTError, OSError) as error:
-            raise place.unreachable(error) from error
+            raise lake.unreachable(error) from error
     # PyIceberg would put a conflicting append on top of what came first, and so defeat the assertion. On this handle
     # alone: as a property of the table it would break compaction.
     loaded.metadata.properties["commit.retry.num-retries"] = "0"
     return loaded
 
 
-def names_in(place: Place) -> list[str]:
+def list_through_pyiceberg(lake: Lake) -> list[str]:
     """The tables of the place's namespace."""
-    if place.is_new:
+    if lake.is_new:
         return []
     try:
-        return sorted(identifier[-1] for identifier in catalog(place).list_tables(place.namespace))
+        return sorted(identifier[-1] for identifier in open_catalog(lake).list_tables(lake.namespace))
     except NoSuchNamespaceError:
         return []
     except (SQLAlchemyError, RESTError, OSError) as error:
-        raise place.unreachable(error) from error
+        raise lake.unreachable(error) from error
 
 
-def standing_of(table: Table) -> Standing:
+def extract_state(table: Table) -> TableState:
     """The same view as `peek` gives, of a table that is loaded."""
-    return Standing(json.loads(table.metadata.model_dump_json(by_alias=True)))
+    return TableState(json.loads(table.metadata.model_dump_json(by_alias=True)))
 
 
-def create(
-    place: Place,
+def create_table(
+    lake: Lake,
     table: str,
     schema: Schema,
     *,
@@ -156,15 +157,15 @@ def create(
     It never shares a folder with another table (one that was renamed, say): the sweep of leftovers and orphans would
     take that one's files for its own.
     """
-    at = catalog(place)
-    location = f"{place.warehouse}/{place.namespace}/{table}"
-    if is_occupied(place, location):
+    at = open_catalog(lake)
+    location = f"{lake.warehouse}/{lake.namespace}/{table}"
+    if is_occupied(lake, location):
         location += f"-{uuid.uuid4().hex[:8]}"
     with contextlib.suppress(IntegrityError):  # another process made it meanwhile
-        at.create_namespace_if_not_exists(place.namespace)
+        at.create_namespace_if_not_exists(lake.namespace)
     try:
         at.create_table(
-            place.identifier(table),
+            lake.identifier(table),
             schema=schema,
             partition_spec=spec,
             sort_order=order,
@@ -176,7 +177,7 @@ def create(
 
 
 @dataclass(frozen=True)
-class Planted:
+class NewSnapshot:
     """The snapshot that a commit is about to make."""
 
     snapshot: int
@@ -184,13 +185,13 @@ class Planted:
 
 
 #: what a commit adds to properties or summary, once it knows its snapshot
-Additions = Callable[[Planted], Mapping[str, str]]
+Additions = Callable[[NewSnapshot], Mapping[str, str]]
 
 
 def fixed(additions: Mapping[str, str]) -> Additions:
     """Additions that do not depend on the snapshot."""
 
-    def same(_: Planted) -> Mapping[str, str]:
+    def same(_: NewSnapshot) -> Mapping[str, str]:
         return additions
 
     return same
@@ -199,7 +200,7 @@ def fixed(additions: Mapping[str, str]) -> Additions:
 NOTHING = fixed({})
 
 
-def commit(
+def commit_snapshot(
     table: Table,
     *,
     kind: str,
@@ -209,38 +210,40 @@ def commit(
     added: Sequence[DataFile] = (),
     removed: Sequence[DataFile] = (),
     unset: Sequence[str] = (),
-) -> Planted:
+) -> NewSnapshot:
     """One snapshot on main with files, summary and properties, only if main is still what `table` was loaded with.
 
     LostRace if it is not. Also with no file at all: Iceberg can assert snapshots, not properties.
     """
-    with translated():
+    with translate_commit_errors():
         transaction = table.transaction()
         update = transaction.update_snapshot()
         producer = update.overwrite() if removed else update.merge_append()
-        planted = Planted(producer.snapshot_id, table.metadata.next_sequence_number())
-        producer.snapshot_properties = {names.KIND: kind, names.HEAD: str(head), **summary(planted)}
+        new = NewSnapshot(producer.snapshot_id, table.metadata.next_sequence_number())
+        producer.snapshot_properties = {names.KIND: kind, names.HEAD: str(head), **summary(new)}
         for file in added:
             producer.append_data_file(file)
         for file in removed:
             producer.delete_data_file(file)
         producer.commit()
-        transaction.set_properties({names.HEAD: str(head), **properties(planted)})
+        transaction.set_properties({names.HEAD: str(head), **properties(new)})
         if unset:
             transaction.remove_properties(*unset)
         transaction.commit_transaction()
-    return planted
+    return new
 
 
-class translated:
+class translate_commit_errors:
     """What PyIceberg raises around a commit, as LostRace or Unclear."""
 
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, find_foreign_rows: object
+    ) -> None:
         if isinstance(error, CommitStateUnknownException):
-            raise Unclear(_line(error)) from error
+            raise OutcomeUnknown(_line(error)) from error
         # After a rollback the format's own sequence numbers refuse a stale commit, with a ValueError; so does PyIceberg
         # if a snapshot that a branch is to begin at, or that is to be expired, has expired meanwhile.
         if isinstance(error, CommitFailedException) or (
@@ -252,8 +255,40 @@ class translated:
         if isinstance(error, KeyError) and error.args == (names.TURN,):
             raise LostRace(f"{names.TURN} was given back meanwhile") from error
         if isinstance(error, SQLAlchemyError | RESTError | OSError):
-            raise Unclear(f"{type(error).__name__}: {_line(error)}") from error
+            raise OutcomeUnknown(f"{type(error).__name__}: {_line(error)}") from error
 
 
 def _line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def archive_table(lake: Lake, table: str, pipeline: str, stream: str, label: str) -> Sequence[str]:
+    """Rename the table, in one step of the catalog; says its new name and which readers stop."""
+    loaded = load_table(lake, table)
+    if loaded is None:
+        return []
+    state = extract_state(loaded)
+    links = state.links()
+    others = sorted(f"{about[0]}/{about[1]}" for about in links if about != (pipeline, stream))
+    if (pipeline, stream) not in links or others:
+        why = f"{others[0]} lands in it too" if others else "this stream has never landed in it"
+        raise StreamRefused(
+            f"the table {lake.namespace}.{table} cannot be renamed: {why}",
+            next_step="name another table for this stream with `into`",
+            pipeline=pipeline,
+            stream=stream,
+        )
+    new = f"{table}_before_{label.lower()}"
+    try:
+        open_catalog(lake).rename_table(lake.identifier(table), lake.identifier(new))
+    except NoSuchTableError:
+        return []  # someone has dropped or renamed it meanwhile
+    except (SQLAlchemyError, RESTError, OSError) as error:
+        raise lake.unreachable(error) from error
+    lines = [f"the table {lake.namespace}.{table} is {lake.namespace}.{new} now, with all its rows and snapshots"]
+    for reader in state.readers():
+        lines.append(
+            f"pipeline {reader.pipeline} reads that table as {reader.stream}: it stops at the new one; to let it read "
+            f"that from its beginning, reset it: penstock state reset FILE --stream {reader.stream}, with its own file"
+        )
+    return lines

@@ -20,18 +20,18 @@ from pyiceberg.typedef import Record
 from penstock.core.documents import canonical, digest, parse
 from penstock.core.slices import Part, Receipt
 from penstock.errors import PenstockError, StreamFailed
-from penstock.lake.fitting import fitting
-from penstock.lake.parquet import OpenFile, Shape, columns_of, local_path, make_folder, remove, sync
-from penstock.lake.space import is_full, no_space
-from penstock.lake.splitting import Values, splitter
+from penstock.lake.disk_space import is_full, make_no_space
+from penstock.lake.fitting import make_fitting
+from penstock.lake.parquet import DataFileWriter, FileLayout, local_path, make_arrow_schema, make_folder, remove, sync
+from penstock.lake.partitions import Values, make_splitter
 from penstock.ports import NoProbe, Probe
 
 #: numbers that each part of a slice has for its rows
-BLOCK = 1 << 26
+NUMBERS_PER_PART = 1 << 26
 #: Arrow bytes that wait for their files, over all partitions of a part
-GATHER = 64 << 20
+MAX_WAITING_BYTES = 64 << 20
 #: files of one part that are open at the same time; partitions beyond it close the one that waited longest
-OPEN_FILES = 64
+MAX_OPEN_FILES = 64
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class LakeWriter:
 
     pipeline: str
     stream: str
-    shape: Shape
+    layout: FileLayout
     #: beginning of every file's name: stream, slice number, attempt
     name: str
     attempt: str
     #: the first number of the slice: one above the head that it was prepared from
     start: int
-    block: int = BLOCK
+    block: int = NUMBERS_PER_PART
     #: columns that are NULL in every row: the table need not have a place for them
     empty: tuple[str, ...] = ()
     probe: Probe = field(default_factory=NoProbe)
@@ -55,37 +55,36 @@ class LakeWriter:
         # Another try at this part, even one that still runs, has another name.
         own = uuid.uuid4().hex[:8]
         first = self.start + part.index * self.block
-        aside = _Aside(self.shape, lambda k: f"{self.name}-{part.index}-{k}-{own}.parquet")
+        files = _PartFiles(self.layout, lambda k: f"{self.name}-{part.index}-{k}-{own}.parquet")
         rows = size = 0
         try:
-            with writing(self.pipeline, self.stream, self.shape):
-                fit = fitting(batches.schema, self.shape.schema, self.shape.key, self.empty)
-            for batch in batches:  # outside `writing`: what the source cannot give is not what the lake refuses
+            with explain_write_errors(self.pipeline, self.stream, self.layout):
+                fit = make_fitting(batches.schema, self.layout.schema, self.layout.key, self.empty)
+            for (
+                batch
+            ) in batches:  # outside `explain_write_errors`: what the source cannot give is not what the lake refuses
                 if not batch.num_rows:
                     continue
-                with writing(self.pipeline, self.stream, self.shape):
+                with explain_write_errors(self.pipeline, self.stream, self.layout):
                     self._refuse_many(rows + batch.num_rows)
-                    aside.add(fit(batch, first + rows))
+                    files.add(fit(batch, first + rows))
                 rows += batch.num_rows
                 size += batch.nbytes
-            with writing(self.pipeline, self.stream, self.shape):
-                files = aside.finish()
+            with explain_write_errors(self.pipeline, self.stream, self.layout):
+                written = files.finish()
         except BaseException:
-            aside.discard()  # under a name of its own, in no receipt: nobody can miss it
+            files.discard()  # under a name of its own, in no receipt: nobody can miss it
             raise
         self.probe.at("lake.part_written", part=part.index)
         return Receipt(
             part=part.index,
             attempt=f"{self.attempt}{own}",
             read=rows,
-            rows=sum(file.record_count for file in files),
+            rows=sum(file.record_count for file in written),
             bytes=size,
             schema=digest(batches.schema.remove_metadata().to_string()),
             pieces=canonical(
-                {
-                    "files": [packed(file) for file in files],
-                    "last": first + rows - 1 if rows else None,
-                }
+                {"files": [encode_file(file) for file in written], "last": first + rows - 1 if rows else None}
             ),
         )
 
@@ -97,23 +96,23 @@ class LakeWriter:
             )
 
 
-def packed(file: DataFile) -> str:
+def encode_file(file: DataFile) -> str:
     return base64.b64encode(pickle.dumps(file)).decode()
 
 
-def decode(receipt: Receipt) -> list[DataFile]:
+def decode_files(receipt: Receipt) -> list[DataFile]:
     """The data files that a receipt of this module names."""
     return [pickle.loads(base64.b64decode(text)) for text in parse(receipt.pieces)["files"]]
 
 
-def last_number(receipt: Receipt) -> int | None:
+def read_last_number(receipt: Receipt) -> int | None:
     """The highest number that a part has used; None: it had no rows."""
     last: int | None = parse(receipt.pieces)["last"]
     return last
 
 
 @contextlib.contextmanager
-def writing(pipeline: str, stream: str, shape: Shape) -> Iterator[None]:
+def explain_write_errors(pipeline: str, stream: str, layout: FileLayout) -> Iterator[None]:
     """What goes wrong while files are written, in words that name the stream."""
     try:
         yield
@@ -122,9 +121,9 @@ def writing(pipeline: str, stream: str, shape: Shape) -> Iterator[None]:
         raise
     except OSError as error:
         if is_full(error):
-            raise no_space(shape.location, pipeline=pipeline, stream=stream) from error
+            raise make_no_space(layout.location, pipeline=pipeline, stream=stream) from error
         raise StreamFailed(
-            f"cannot write to {shape.location}: {error}",
+            f"cannot write to {layout.location}: {error}",
             next_step="check that the warehouse can be reached and written, then run again",
             pipeline=pipeline,
             stream=stream,
@@ -139,19 +138,19 @@ def writing(pipeline: str, stream: str, shape: Shape) -> Iterator[None]:
         ) from error
 
 
-class _Aside:
+class _PartFiles:
     """The files of one part that are being written."""
 
-    def __init__(self, shape: Shape, name: Callable[[int], str]) -> None:
-        self.shape = shape
+    def __init__(self, layout: FileLayout, name: Callable[[int], str]) -> None:
+        self.layout = layout
         self.name = name
-        self.io = shape.file_io()
-        self.columns = columns_of(shape)
-        self.split = None if shape.spec.is_unpartitioned() else splitter(shape.spec, shape.schema)
+        self.io = layout.file_io()
+        self.columns = make_arrow_schema(layout)
+        self.split = None if layout.spec.is_unpartitioned() else make_splitter(layout.spec, layout.schema)
         self.waiting: dict[Values, list[pa.RecordBatch]] = {}
         self.bytes: dict[Values, int] = {}
         self.total = 0
-        self.open: dict[Values, OpenFile] = {}
+        self.open: dict[Values, DataFileWriter] = {}
         self.made: list[str] = []
         self.done: list[DataFile] = []
 
@@ -160,9 +159,9 @@ class _Aside:
             self.waiting.setdefault(values, []).append(piece)
             self.bytes[values] = self.bytes.get(values, 0) + piece.nbytes
             self.total += piece.nbytes
-            if self.bytes[values] >= self.shape.row_group:
+            if self.bytes[values] >= self.layout.row_group:
                 self.flush(values)
-        while self.total >= GATHER:
+        while self.total >= MAX_WAITING_BYTES:
             self.flush(max(self.bytes, key=lambda each: self.bytes[each]))
 
     def flush(self, values: Values) -> None:
@@ -170,20 +169,20 @@ class _Aside:
         batches = self.waiting.pop(values)
         self.total -= self.bytes.pop(values)
         if values not in self.open:
-            if len(self.open) >= OPEN_FILES:
+            if len(self.open) >= MAX_OPEN_FILES:
                 self.close(next(iter(self.open)))
             self.open[values] = self.begin(values)
         self.open[values].write(pa.Table.from_batches(batches, self.columns))
-        if self.open[values].size() >= self.shape.target:
+        if self.open[values].size() >= self.layout.target:
             self.close(values)
 
-    def begin(self, values: Values) -> OpenFile:
-        folder = local_path(self.shape.location)
+    def begin(self, values: Values) -> DataFileWriter:
+        folder = local_path(self.layout.location)
         if folder is not None and not self.made:
             make_folder(folder)
         name = self.name(len(self.made))
-        self.made.append(f"{self.shape.location.rstrip('/')}/{name}")
-        return OpenFile(self.shape, self.io, name, Record(*values), self.shape.spec.spec_id, self.columns)
+        self.made.append(f"{self.layout.location.rstrip('/')}/{name}")
+        return DataFileWriter(self.layout, self.io, name, Record(*values), self.layout.spec.spec_id, self.columns)
 
     def close(self, values: Values) -> None:
         self.done.append(self.open[values].close())
@@ -194,7 +193,7 @@ class _Aside:
             self.flush(values)
         for values in list(self.open):
             self.close(values)
-        folder = local_path(self.shape.location)
+        folder = local_path(self.layout.location)
         if folder is not None and self.made:
             sync(folder)
         return self.done

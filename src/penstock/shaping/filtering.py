@@ -14,7 +14,7 @@ from pyiceberg.types import NestedField
 from penstock.core.content import Column
 from penstock.core.types import Plain
 from penstock.lake.filtering import Filter, read_filter
-from penstock.lake.forms import NoForm, iceberg_type
+from penstock.lake.iceberg_types import NoForm, iceberg_type
 from penstock.lake.projection import arrow_type as travelling
 from penstock.shaping.text_form import decode, to_text
 

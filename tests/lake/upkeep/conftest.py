@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lake.upkeep.kept import Kept, provider_for
+from tests.lake.upkeep.upkeep_tables import Kept, provider_for
 
 from penstock.links.spark.session_provider import SparkSessionProvider
 

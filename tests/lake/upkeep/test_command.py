@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lake.upkeep.kept import Changes
+from tests.lake.upkeep.upkeep_tables import Changes
 from typer.testing import CliRunner, Result
 
 from penstock import wiring
 from penstock.cli import app
 from penstock.lake import readers
+from penstock.lake.lake import Lake
+from penstock.lake.metadata import read_state
 from penstock.lake.options import LakeOptions
-from penstock.lake.peek import peek
-from penstock.lake.place import Place
-from penstock.lake.tables import load
+from penstock.lake.tables import load_table
 from penstock.testing.doubles import LoopMover, Rows
 
 # Spark's Python leaves its sockets to the garbage collector.
@@ -60,16 +60,16 @@ def penstock(*words: str) -> Result:
     return CliRunner().invoke(app, words, prog_name="penstock")
 
 
-def place() -> Place:
-    return Place.of(LakeOptions(), folder=str(Path.cwd()), pipeline="shop")
+def place() -> Lake:
+    return Lake.from_options(LakeOptions(), folder=str(Path.cwd()), pipeline="shop")
 
 
 def standing() -> Any:
-    return peek(place(), "s")
+    return read_state(place(), "s")
 
 
 def count() -> int:
-    table = load(place(), "s")
+    table = load_table(place(), "s")
     assert table is not None
     return int(table.scan().to_arrow().num_rows)
 
@@ -79,7 +79,7 @@ def steps(done: Result) -> list[str]:
 
 
 def test_every_step_has_its_line(shop: Rows) -> None:
-    readers.tell(place(), "s", "slow", "s", 0)
+    readers.register(place(), "s", "slow", "s", 0)
     done = penstock("upkeep", "shop.yaml")
     assert (done.exit_code, done.stderr) == (0, "")
     assert all(line.startswith("shop.s: ") for line in done.stdout.splitlines())
@@ -114,7 +114,7 @@ def test_json_ends_with_an_eof(shop: Rows) -> None:
 
 
 def test_force_asks_and_says_who_loses_what(shop: Rows) -> None:
-    readers.tell(place(), "s", "slow", "s", 0)
+    readers.register(place(), "s", "slow", "s", 0)
     words = ("upkeep", "shop.yaml", "--force", "--only", "retention")
     asked = penstock(*words)
     assert asked.exit_code == 2
@@ -129,7 +129,7 @@ def test_force_asks_and_says_who_loses_what(shop: Rows) -> None:
 
 
 def test_abandon(shop: Rows) -> None:
-    readers.tell(place(), "s", "slow", "s", 0)
+    readers.register(place(), "s", "slow", "s", 0)
     wrong = penstock("upkeep", "shop.yaml", "--abandon", "slw/s")
     assert wrong.exit_code == 2
     assert "did you mean 'slow/s'?" in wrong.stderr
@@ -157,7 +157,7 @@ def test_bad_input(shop: Rows, words: Sequence[str], said: str) -> None:
 
 
 def test_a_rolled_back_table_stops_with_the_next_step(shop: Rows) -> None:
-    table = load(place(), "s")
+    table = load_table(place(), "s")
     assert table is not None
     table.manage_snapshots().rollback_to_snapshot(standing().main.parent).commit()
     done = penstock("upkeep", "shop.yaml", "--json")
@@ -180,7 +180,7 @@ pipelines:
 def test_accept_foreign_asks_and_lets_a_reader_go_on(shop: Rows) -> None:
     """With the reader's own pipeline file, which does not keep the table."""
     Path("reader.yaml").write_text(READER)
-    table = load(place(), "s")
+    table = load_table(place(), "s")
     assert table is not None
     rows = table.scan().to_arrow()
     with warnings.catch_warnings(action="ignore"):

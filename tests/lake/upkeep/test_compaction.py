@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
-from tests.lake.upkeep.kept import GONE, Kept
+from tests.lake.upkeep.upkeep_tables import GONE, Kept
 
 from penstock.errors import StreamFailed
 from penstock.lake import landing, names, tables
-from penstock.lake.landing import current_files
-from penstock.lake.upkeep import compaction, procedures, racing
-from penstock.lake.upkeep.census import taken
+from penstock.lake.landing import list_current_files
+from penstock.lake.upkeep import compaction, job
 from penstock.lake.upkeep.compaction import compact
-from penstock.lake.upkeep.run import keep
+from penstock.lake.upkeep.inventory import take_inventory
+from penstock.lake.upkeep.run import run_upkeep
 from penstock.ports import NoSpark
 from penstock.sinks.lake import StreamOptions
 
@@ -31,7 +31,7 @@ MERGE = StreamOptions(mode="merge", key=("key",))
 
 def overlaps(lake: Kept) -> int:
     """Pairs of neighbouring files that overlap in the order."""
-    bounds = sorted(entry.bounds for entry in taken(lake.table).entries)
+    bounds = sorted(entry.bounds for entry in take_inventory(lake.table).entries)
     return sum(1 for one, two in zip(bounds, bounds[1:], strict=False) if two[0] <= one[1])
 
 
@@ -39,13 +39,13 @@ def test_fewer_files_apart_in_the_order_with_the_same_rows(kept: Make, spark: An
     lake = kept(spark=spark)
     lake.land(*range(20))
     rows, before = lake.rows_in(), dict(lake.standing.properties)
-    assert len(taken(lake.table).entries) == 20
+    assert len(take_inventory(lake.table).entries) == 20
 
     (done,) = compact(lake.work())
 
     assert lake.rows_in() == rows
     assert done.facts["files_before"] == 20
-    assert done.facts["files_after"] == len(taken(lake.table).entries) == 1
+    assert done.facts["files_after"] == len(take_inventory(lake.table).entries) == 1
     assert overlaps(lake) == 0
     main = lake.standing.main
     assert main is not None
@@ -65,14 +65,14 @@ def test_large_files_are_left_alone_and_outputs_lie_apart(kept: Make, spark: Any
     lake.land(*range(8))
     lake.land(*range(100, 3000), most=2900)
     lake.land(*range(8))
-    monkeypatch.setattr(compaction, "rules_of", _rules(compaction.rules_of, target=8 << 10))
-    large = [entry.path for entry in taken(lake.table).entries if entry.bytes > 6 << 10]
+    monkeypatch.setattr(compaction, "make_policy", _rules(compaction.make_policy, target=8 << 10))
+    large = [entry.path for entry in take_inventory(lake.table).entries if entry.bytes > 6 << 10]
     rows = lake.rows_in()
     compact(lake.work())
     assert lake.rows_in() == rows
     assert overlaps(lake) == 0
-    assert set(large) <= {entry.path for entry in taken(lake.table).entries}
-    assert len(taken(lake.table).entries) < 16
+    assert set(large) <= {entry.path for entry in take_inventory(lake.table).entries}
+    assert len(take_inventory(lake.table).entries) < 16
 
 
 def _rules(original: Any, **changed: Any) -> Any:
@@ -94,7 +94,7 @@ def test_a_reader_in_the_middle_sees_every_row_once(kept: Make, spark: Any) -> N
     assert lake.read("out", most=4).exit_code == 0
     assert len(lake.seen("out")) == 4
     soon = datetime.now(UTC) + timedelta(minutes=1)
-    for done in keep(
+    for done in run_upkeep(
         lake.work(now=soon, snapshots={"keep_for": "0s", "keep_at_least": 1}, orphans={"older_than": "0s"})
     ):
         assert done.error is None, done
@@ -107,15 +107,15 @@ def test_a_reader_in_the_middle_sees_every_row_once(kept: Make, spark: Any) -> N
 
 
 def test_a_users_own_sort_holds_inside_windows(kept: Make, spark: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("penstock.lake.upkeep.windows.WINDOW", 1)
+    monkeypatch.setattr("penstock.lake.upkeep.compaction.WINDOW", 1)
     lake = kept(spark=spark, stream=StreamOptions(sort_by=("key desc",)))
     lake.land(*range(24))
     rows = lake.rows_in()
-    size = taken(lake.table).entries[0].bytes
-    monkeypatch.setattr(compaction, "rules_of", _rules(compaction.rules_of, target=size * 8))
+    size = take_inventory(lake.table).entries[0].bytes
+    monkeypatch.setattr(compaction, "make_policy", _rules(compaction.make_policy, target=size * 8))
     compact(lake.work())
     assert lake.rows_in() == rows
-    files = taken(lake.table).entries
+    files = take_inventory(lake.table).entries
     assert len(files) == 3
     assert overlaps(lake) == 0
     import pyarrow.parquet as pq
@@ -131,7 +131,7 @@ def test_a_keyed_table_beside_landings(kept: Make, spark: Any, monkeypatch: Any)
     lake.land(*range(12))
     for _ in range(2):
         lake.land(*range(6), version=1)
-    assert sum(entry.deletes for entry in taken(lake.table).entries) > 0
+    assert sum(entry.deletes for entry in take_inventory(lake.table).entries) > 0
     stop, codes = threading.Event(), []
     takes = []
     original = landing.take_turn
@@ -140,7 +140,7 @@ def test_a_keyed_table_beside_landings(kept: Make, spark: Any, monkeypatch: Any)
         takes.append(1)
         original(*args, **kwargs)
 
-    monkeypatch.setattr(racing, "take_turn", taken_turn)
+    monkeypatch.setattr(job, "take_turn", taken_turn)
 
     def write() -> None:
         version = 2
@@ -182,7 +182,7 @@ def test_deletes_are_gone_after_a_keyed_compaction(kept: Make, spark: Any) -> No
     lake.land(1, version=GONE)
     rows = lake.rows_in()
     compact(lake.work())
-    after = taken(lake.table)
+    after = take_inventory(lake.table)
     assert (len(after.entries), after.deletes) == (1, 0)
     assert lake.rows_in() == rows
 
@@ -200,7 +200,7 @@ def test_files_that_overlap_are_put_in_order_again(kept: Make, spark: Any) -> No
             for begin in (0, 1)
             for file in _dataframe_to_data_files(table.metadata, content.take(list(range(begin, 6, 2))), table.io)
         ]
-    tables.commit(table, kind="stamp", head=lake.standing.head, added=added, removed=current_files(table))
+    tables.commit_snapshot(table, kind="stamp", head=lake.standing.head, added=added, removed=list_current_files(table))
     assert overlaps(lake) == 1
     compact(lake.work())
     assert overlaps(lake) == 0
@@ -211,13 +211,13 @@ def test_nothing_rewritten_where_there_was_work_is_a_failure(kept: Make, spark: 
     lake = kept(spark=spark)
     lake.land(*range(8))
     nothing = {"rewritten_data_files_count": 0, "added_data_files_count": 0, "failed_data_files_count": 0}
-    monkeypatch.setattr(compaction, "ask", lambda *_: nothing)
+    monkeypatch.setattr(compaction, "run_procedure", lambda *_: nothing)
     with pytest.raises(StreamFailed, match="rewrote nothing, although 8 files with numbers from 1"):
         compact(lake.work())
-    monkeypatch.setattr(compaction, "ask", lambda *_: {**nothing, "failed_data_files_count": 3})
+    monkeypatch.setattr(compaction, "run_procedure", lambda *_: {**nothing, "failed_data_files_count": 3})
     with pytest.raises(StreamFailed, match="could not rewrite 3 of 8 files"):
         compact(lake.work())
-    (failed,) = [done for done in keep(lake.work(), ("compaction",)) if done.error]
+    (failed,) = [done for done in run_upkeep(lake.work(), ("compaction",)) if done.error]
     assert failed.step == "compaction"
 
 
@@ -230,14 +230,14 @@ def test_a_conflict_is_tried_again_with_the_turn(kept: Make, spark: Any, monkeyp
         turns.append(lake.standing.turn())
         asked.append(sql)
         if len(asked) < 4:
-            raise procedures.Conflict("CommitFailedException: someone")
+            raise job.Conflict("CommitFailedException: someone")
         return original(work, sql)
 
-    original = procedures.ask
-    monkeypatch.setattr(compaction, "ask", ask)
+    original = job.run_procedure
+    monkeypatch.setattr(compaction, "run_procedure", ask)
     compact(lake.work())
     assert [turn is not None for turn in turns] == [False, False, True, True]
-    assert len(taken(lake.table).entries) == 1
+    assert len(take_inventory(lake.table).entries) == 1
     assert lake.standing.turn() is None
 
 

@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.lake.upkeep.kept import Kept
+from tests.lake.upkeep.upkeep_tables import Kept
 
 from penstock.errors import StreamStopped
 from penstock.lake import names
 from penstock.lake.landing import take_turn
-from penstock.lake.tables import load
-from penstock.lake.upkeep.expiry import expirable, expire, over
-from penstock.lake.upkeep.run import keep
+from penstock.lake.tables import load_table
+from penstock.lake.upkeep.expiry import expire, find_expirable, find_finished_branches
+from penstock.lake.upkeep.run import run_upkeep
 
 Make = Callable[..., Kept]
 NOW: dict[str, Any] = {"snapshots": {"keep_for": "0s", "keep_at_least": 1}}
@@ -68,9 +68,9 @@ def test_a_state_is_as_old_as_its_replacement(kept: Make) -> None:
     standing = lake.standing
     assert standing.main is not None
     replaced = standing.main.at_ms
-    assert expirable(standing, replaced, 1) == []
-    assert expirable(standing, replaced + 1, 1) == [first.id]
-    assert expirable(standing, replaced + 1, 2) == []
+    assert find_expirable(standing, replaced, 1) == []
+    assert find_expirable(standing, replaced + 1, 1) == [first.id]
+    assert find_expirable(standing, replaced + 1, 2) == []
 
 
 def test_defaults_keep_ten(kept: Make) -> None:
@@ -103,14 +103,14 @@ def test_a_rolled_back_table_stops_it_and_nothing_is_expired(kept: Make) -> None
     lake.table.manage_snapshots().rollback_to_snapshot(main.parent).commit()
     files = lake.paths()
     with pytest.raises(StreamStopped, match="rolled back") as caught:
-        list(keep(lake.work(now=soon(), **NOW, orphans={"older_than": "0s"}, force=True)))
+        list(run_upkeep(lake.work(now=soon(), **NOW, orphans={"older_than": "0s"}, force=True)))
     assert "state recover" in caught.value.next_step
     assert set(lake.standing.snapshots) >= {main.id, main.parent}
     assert set(files) <= set(lake.paths())
     with pytest.raises(StreamStopped):
         expire(lake.work(now=soon(), **NOW))
     with pytest.raises(StreamStopped):
-        list(keep(lake.work(now=soon()), ("compaction",)))
+        list(run_upkeep(lake.work(now=soon()), ("compaction",)))
 
 
 def test_branches_of_attempts_that_are_over_go(kept: Make) -> None:
@@ -123,8 +123,8 @@ def test_branches_of_attempts_that_are_over_go(kept: Make) -> None:
     stray = names.branch_name("other", "s", 1, "a3")
     for branch in (held, coming, stray, "mine"):
         lake.table.manage_snapshots().create_branch(at, branch).commit()
-    assert over(lake.standing, 0) == [held]
-    assert over(lake.standing, int(soon().timestamp() * 1000)) == sorted([held, stray])
+    assert find_finished_branches(lake.standing, 0) == [held]
+    assert find_finished_branches(lake.standing, int(soon().timestamp() * 1000)) == sorted([held, stray])
     expire(lake.work(now=soon() + timedelta(days=2), **NOW))
     assert set(lake.standing.branches) == {"main", coming, "mine"}
 
@@ -164,7 +164,7 @@ def test_a_dry_run_changes_nothing(kept: Make) -> None:
     lake = kept()
     lake.land(1, 2, 3, 4)
     files, properties = lake.paths(), dict(lake.standing.properties)
-    said = [done.text for done in keep(lake.work(now=soon(), dry_run=True, **NOW))]
+    said = [done.text for done in run_upkeep(lake.work(now=soon(), dry_run=True, **NOW))]
     assert any(text.startswith("would expire 1 snapshot") for text in said)
     assert lake.paths() == files
     assert dict(lake.standing.properties) == properties
@@ -191,7 +191,7 @@ def test_two_at_once(kept: Make) -> None:
 def test_rows_that_others_put_in_get_their_place_first(kept: Make) -> None:
     lake = kept()
     lake.land(1, 2)
-    table = load(lake.place, "s")
+    table = load_table(lake.lake, "s")
     assert table is not None
     copy = table.scan().to_arrow()
     import warnings
@@ -200,7 +200,7 @@ def test_rows_that_others_put_in_get_their_place_first(kept: Make) -> None:
         warnings.simplefilter("ignore")  # PyIceberg's own writer does not know an option that we set
         table.append(copy)
     lake.land(3)
-    said = [done for done in keep(lake.work(now=soon(), **NOW)) if done.step == "order"]
+    said = [done for done in run_upkeep(lake.work(now=soon(), **NOW)) if done.step == "order"]
     assert [done.text for done in said] == [
         f"gave 2 rows that others had put into {lake.name}.s their place in the order"
     ]

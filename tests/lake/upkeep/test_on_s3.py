@@ -9,11 +9,11 @@ from typing import Any
 from tests.lake.lake_runs import World, rows
 
 from penstock.lake import names
-from penstock.lake.tables import load
+from penstock.lake.tables import load_table
+from penstock.lake.upkeep.job import UpkeepJob
 from penstock.lake.upkeep.options import UpkeepOptions
 from penstock.lake.upkeep.orphans import _listed
-from penstock.lake.upkeep.run import keep
-from penstock.lake.upkeep.work import Work
+from penstock.lake.upkeep.run import run_upkeep
 from penstock.ports import NoProbe, NoSpark
 from penstock.testing.doubles import LoopMover
 from penstock.testing.s3 import S3Server
@@ -26,8 +26,8 @@ def test_states_rows_and_orphans_go(s3_server: S3Server, tmp_path: Path) -> None
     world.land(found)
     found.arrive(3)
     world.land(found)
-    place = world.place
-    table = load(place, "s")
+    place = world.lake
+    table = load_table(place, "s")
     assert table is not None
     pipeline, stream = next(iter(_standing(world).links()))
     folder = f"{table.location()}/data"
@@ -37,8 +37,8 @@ def test_states_rows_and_orphans_go(s3_server: S3Server, tmp_path: Path) -> None
         with table.io.new_output(path).create() as file:
             file.write(b"x")
     options: dict[str, Any] = {"snapshots": {"keep_for": "0s", "keep_at_least": 1}, "retention": {"size": 1}}
-    work = Work(
-        place=place,
+    work = UpkeepJob(
+        lake=place,
         table="s",
         options=UpkeepOptions.model_validate(options),
         spark=NoSpark(),
@@ -49,7 +49,7 @@ def test_states_rows_and_orphans_go(s3_server: S3Server, tmp_path: Path) -> None
     before = {each.path for each in _listed(work, table.location())}
     assert {left, coming} <= before
 
-    done = {each.step: each for each in keep(work, ("retention", "expiry", "orphans"))}
+    done = {each.step: each for each in run_upkeep(work, ("retention", "expiry", "orphans"))}
 
     assert all(each.error is None for each in done.values())
     assert done["retention"].facts["rows"] == 3
@@ -62,6 +62,6 @@ def test_states_rows_and_orphans_go(s3_server: S3Server, tmp_path: Path) -> None
 
 
 def _standing(world: World) -> Any:
-    from penstock.lake.peek import peek
+    from penstock.lake.metadata import read_state
 
-    return peek(world.place, "s")
+    return read_state(world.lake, "s")

@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.lake.upkeep.kept import Kept
+from tests.lake.upkeep.upkeep_tables import Kept
 
 from penstock.errors import StreamFailed
 from penstock.lake import names
 from penstock.lake.upkeep import orphans
-from penstock.lake.upkeep.orphans import sweep
+from penstock.lake.upkeep.orphans import remove_orphans
 from penstock.sinks.lake import LakeSink
 
 Make = Callable[..., Kept]
@@ -47,10 +47,10 @@ def test_what_goes_and_what_stays(kept: Make) -> None:
     old = put(folder, "00000-2-someone.parquet", days=4)
     metadata = put(folder.parent / "metadata", "old-m0.avro", days=4)
 
-    (told,) = sweep(lake.work(dry_run=True))
+    (told,) = remove_orphans(lake.work(dry_run=True))
     assert told.text.startswith("would remove 3 files (30 B)")
     assert left.exists()
-    (done,) = sweep(lake.work())
+    (done,) = remove_orphans(lake.work())
 
     assert not any(path.exists() for path in (left, old, metadata))
     assert all(path.exists() for path in (coming, unknown, young))
@@ -64,9 +64,9 @@ def test_a_day_is_the_least_unless_forced(kept: Make) -> None:
     lake = kept()
     lake.land(1)
     young = put(data(lake), "00000-1-someone.parquet", days=0.5)
-    sweep(lake.work(orphans={"older_than": "0s"}))
+    remove_orphans(lake.work(orphans={"older_than": "0s"}))
     assert young.exists()
-    sweep(lake.work(orphans={"older_than": "0s"}, force=True))
+    remove_orphans(lake.work(orphans={"older_than": "0s"}, force=True))
     assert not young.exists()
 
 
@@ -79,7 +79,7 @@ def test_a_landing_in_progress_keeps_its_files(kept: Make) -> None:
     class Meanwhile:
         def at(self, point: str, **about: object) -> None:
             swept.append(point)
-            sweep(lake.work(orphans={"older_than": "0s"}))
+            remove_orphans(lake.work(orphans={"older_than": "0s"}))
 
     assert lake.land(3, 4, probe=Meanwhile()).exit_code == 0
     assert "lake.prepared" in swept
@@ -105,10 +105,10 @@ def test_leftovers_of_a_lost_attempt_go_once_its_slice_is_held(kept: Make, monke
         lake.land(2, probe=Kill())
     left = [path for path in set(lake.paths()) - before if path.suffix == ".parquet"]
     assert left
-    sweep(lake.work(orphans={"older_than": "0s"}))
+    remove_orphans(lake.work(orphans={"older_than": "0s"}))
     assert all(path.exists() for path in left)
     lake.land()
-    (done,) = sweep(lake.work())
+    (done,) = remove_orphans(lake.work())
     assert not any(path.exists() for path in left)
     assert done.facts["files"] >= 1
     assert [row[1] for row in lake.rows_in()] == [1, 2]
@@ -121,7 +121,7 @@ def test_files_of_earlier_states_stay(kept: Make) -> None:
     first = lake.table.metadata.current_snapshot_id
     assert first is not None
     lake.table.delete("key = 1")
-    sweep(lake.work(orphans={"older_than": "0s"}, force=True))
+    remove_orphans(lake.work(orphans={"older_than": "0s"}, force=True))
     assert lake.table.scan(snapshot_id=first).to_arrow().num_rows == 1
 
 
@@ -131,4 +131,4 @@ def test_a_folder_where_nothing_is_the_tables_is_left_alone(kept: Make, monkeypa
     moved = [orphans.Found(f"/elsewhere{path}", 1, datetime(2020, 1, 1, tzinfo=UTC)) for path in lake.paths()]
     monkeypatch.setattr(orphans, "_listed", lambda *_: iter(moved))
     with pytest.raises(StreamFailed, match="is named by the table"):
-        sweep(lake.work())
+        remove_orphans(lake.work())

@@ -9,17 +9,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.lake.upkeep.kept import Kept
+from tests.lake.upkeep.upkeep_tables import Kept
 
 from penstock.core.messages import StreamStatus
 from penstock.errors import InputError, StreamFailed
-from penstock.lake import durable, readers, tables, times
+from penstock.lake import head_times, parquet, readers, tables
 from penstock.lake.tables import LostRace
 from penstock.lake.upkeep import retention
-from penstock.lake.upkeep.census import taken
+from penstock.lake.upkeep.inventory import take_inventory
 from penstock.lake.upkeep.retention import retain
-from penstock.lake.upkeep.run import keep
-from penstock.lake.upkeep.times import record
+from penstock.lake.upkeep.run import record, run_upkeep
 from penstock.sinks.lake import StreamOptions
 
 Make = Callable[..., Kept]
@@ -72,10 +71,10 @@ def test_a_full_disk_is_said_to_be_full(kept: Make, monkeypatch: pytest.MonkeyPa
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    for module, name in ((durable, "sync"), (retention, "planned")):
+    for module, name in ((parquet, "sync"), (retention, "plan_retention")):
         with monkeypatch.context() as patched:
             patched.setattr(module, name, full)
-            done = list(keep(lake.work(now=soon(), **ALL), ("retention",)))[-1]
+            done = list(run_upkeep(lake.work(now=soon(), **ALL), ("retention",)))[-1]
         assert "s: no space left for file://" in done.text
         assert isinstance(done.error, StreamFailed)
         assert done.error.next_step == "free some space and run the upkeep again"
@@ -90,7 +89,7 @@ def test_the_age_is_known_beyond_expired_snapshots(kept: Make) -> None:
     between = datetime.now(UTC)
     lake.land(3, 4)
     options: dict[str, Any] = {"snapshots": {"keep_for": "0s", "keep_at_least": 1}}
-    list(keep(lake.work(now=soon(), **options), ("expiry",)))
+    list(run_upkeep(lake.work(now=soon(), **options), ("expiry",)))
     assert len(lake.standing.snapshots) == 1
     retain(lake.work(now=between + timedelta(days=7), retention={"age": "7d"}))
     assert keys(lake) == [3, 4]
@@ -99,7 +98,7 @@ def test_the_age_is_known_beyond_expired_snapshots(kept: Make) -> None:
 def test_size(kept: Make) -> None:
     lake = kept()
     lake.land(*range(6))
-    sizes = [entry.bytes for entry in sorted(taken(lake.table).entries, key=lambda entry: entry.bounds)]
+    sizes = [entry.bytes for entry in sorted(take_inventory(lake.table).entries, key=lambda entry: entry.bounds)]
     (done,) = retain(lake.work(retention={"size": sum(sizes[-2:])}))
     assert keys(lake) == [4, 5]
     assert done.facts["files"] == 4
@@ -153,7 +152,7 @@ def test_force_counts_what_each_reader_loses_and_the_reader_stops(kept: Make) ->
 def test_losses_are_exact_inside_of_a_file(kept: Make) -> None:
     lake = kept()
     lake.land(*range(30), most=30)
-    assert len(taken(lake.table).entries) == 1
+    assert len(take_inventory(lake.table).entries) == 1
     lake.read("slow", most=11)
     (done,) = retain(lake.work(now=soon(), force=True, **ALL))
     assert done.facts["losses"] == {"slow/s": 19}
@@ -165,9 +164,9 @@ def test_an_abandoned_reader_holds_nothing_back(kept: Make) -> None:
     lake.read("gone", most=1)
     lake.read("gone", most=1)
     with pytest.raises(InputError, match="has no reader"):
-        readers.abandon(lake.place, "s", "other", "s")
+        readers.abandon(lake.lake, "s", "other", "s")
     assert retain(lake.work(now=soon(), **ALL))[0].facts["held_by"] == "gone/s"
-    readers.abandon(lake.place, "s", "gone", "s")
+    readers.abandon(lake.lake, "s", "gone", "s")
     (done,) = retain(lake.work(now=soon(), **ALL))
     assert keys(lake) == []
     assert done.facts["held_by"] is None
@@ -196,12 +195,12 @@ def test_a_reader_that_registers_meanwhile_is_not_passed(kept: Make) -> None:
         plan = original(*args)
         if not tried:
             tried.append(plan.floor)
-            readers.tell(lake.place, "s", "new", "s", 0)
+            readers.register(lake.lake, "s", "new", "s", 0)
         return plan
 
-    original = retention.planned
+    original = retention.plan_retention
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(retention, "planned", planned)
+        patch.setattr(retention, "plan_retention", planned)
         retain(lake.work(now=soon(), **ALL))
     assert tried[0] > 0
     assert len(keys(lake)) == 3
@@ -212,7 +211,7 @@ def test_lost_races_end_with_the_turn(kept: Make) -> None:
     lake = kept()
     lake.land(1, 2)
     lost: list[bool] = []
-    original = tables.commit
+    original = tables.commit_snapshot
 
     def commit(*args: Any, **kwargs: Any) -> Any:
         if len(lost) < 3:
@@ -221,7 +220,7 @@ def test_lost_races_end_with_the_turn(kept: Make) -> None:
         return original(*args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(retention, "commit", commit)
+        patch.setattr(retention, "commit_snapshot", commit)
         retain(lake.work(now=soon(), **ALL))
     assert lost == [False, False, True]
     assert keys(lake) == []
@@ -238,19 +237,19 @@ def test_a_keyed_table_has_no_retention(kept: Make) -> None:
 
 def test_times_are_thinned_and_never_too_young() -> None:
     many = [(at, at * 10) for at in range(1000)]
-    kept_ones = times.thinned(many, most=20)
+    kept_ones = head_times.thin(many, most=20)
     assert len(kept_ones) == 20
     assert (kept_ones[0], kept_ones[-1]) == (many[0], many[-1])
     for at in range(1000):
         moment = datetime.fromtimestamp(at / 1000, UTC)
-        assert times.head_at(kept_ones, moment) <= at * 10
+        assert head_times.head_at(kept_ones, moment) <= at * 10
 
 
 def test_times_are_noted_once(kept: Make) -> None:
     lake = kept()
     lake.land(1)
     record(lake.work())
-    noted = lake.standing.properties[times.TIMES]
+    noted = lake.standing.properties[head_times.HEAD_TIMES]
     assert [head for _, head in json.loads(noted)] == [lake.standing.head]
     record(lake.work(now=soon()))
-    assert lake.standing.properties[times.TIMES] == noted
+    assert lake.standing.properties[head_times.HEAD_TIMES] == noted

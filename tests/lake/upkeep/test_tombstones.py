@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.lake.upkeep.kept import GONE, Kept
+from tests.lake.upkeep.upkeep_tables import GONE, Kept
 
 from penstock.core.messages import StreamStatus
 from penstock.lake import names, readers
@@ -156,7 +156,7 @@ def test_one_who_registers_meanwhile_is_not_passed(kept: Make, spark: Any) -> No
         def at(self, point: str, **about: object) -> None:
             if point == "lake.purge_prepared" and not self.began:
                 self.began = True
-                readers.tell(lake.place, "s", "new", "s", 1)
+                readers.register(lake.lake, "s", "new", "s", 1)
 
     probe = Meanwhile()
     (done,) = purge(lake.work(now=soon(), probe=probe, **NOW))

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
-from penstock.lake.upkeep.census import Census, Entry
-from penstock.lake.upkeep.windows import Rules
+from penstock.lake.upkeep.compaction import CompactionPolicy
+from penstock.lake.upkeep.inventory import Entry, FileInventory
 
-RULES = Rules(target=100, least=5, sorted_otherwise=False, keyed=False)
+RULES = CompactionPolicy(target=100, least=5, sorted_otherwise=False, keyed=False)
 
 
 def entry(low: int, high: int, size: int, *, partition: int = 0, dead: float = 0.0) -> Entry:
@@ -29,8 +29,8 @@ def entry(low: int, high: int, size: int, *, partition: int = 0, dead: float = 0
     return Entry(file, low, high, int(dead > 0), dead)
 
 
-def windows(rules: Rules, *entries: Entry) -> list[tuple[int, int]]:
-    return [(window.after, window.upto) for window in rules.windows(Census(entries, 0))]
+def windows(policy: CompactionPolicy, *entries: Entry) -> list[tuple[int, int]]:
+    return [(window.after, window.upto) for window in policy.windows(FileInventory(entries, 0))]
 
 
 def small(count: int, start: int = 0) -> list[Entry]:
@@ -77,14 +77,14 @@ def test_files_without_known_numbers_are_in_no_window() -> None:
 
 def test_delete_files() -> None:
     concerned = [replace(each, deletes=2) for each in small(3)]
-    assert RULES.deletes_wanted(Census(concerned, 7))
-    assert not RULES.deletes_wanted(Census(concerned, 6))
+    assert RULES.deletes_wanted(FileInventory(concerned, 7))
+    assert not RULES.deletes_wanted(FileInventory(concerned, 6))
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 40), st.integers(1, 150), st.booleans()), max_size=30))
 def test_windows_lie_apart_and_never_cut_a_file(drawn: list[tuple[int, int, int, bool]]) -> None:
     entries = [entry(low, low + more, size, partition=int(odd)) for low, more, size, odd in drawn]
-    found = RULES.windows(Census(entries, 0))
+    found = RULES.windows(FileInventory(entries, 0))
     ends = [(window.after, window.upto) for window in found]
     assert all(one[1] <= two[0] for one, two in zip(ends, ends[1:], strict=False))
     for window in found:

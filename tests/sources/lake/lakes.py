@@ -19,12 +19,12 @@ from penstock.core.content import Column, Content
 from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Part, Slice, following
-from penstock.lake.landing import current_files
+from penstock.lake.lake import Lake
+from penstock.lake.landing import list_current_files
+from penstock.lake.metadata import read_state
 from penstock.lake.options import CatalogOptions, LakeOptions
-from penstock.lake.peek import peek
-from penstock.lake.place import Place
-from penstock.lake.standing import Standing
-from penstock.lake.tables import commit, load
+from penstock.lake.table_state import TableState
+from penstock.lake.tables import commit_snapshot, load_table
 from penstock.ports import Budget, Context, NoProbe, NoSpark, Probe, Source, Spark
 from penstock.sinks import lake as lake_sink
 from penstock.sources import lake as lake_source
@@ -45,7 +45,7 @@ def orders(first: int, last: int, **more: Sequence[Any]) -> pa.Table:
 
 
 @dataclass
-class Lake:
+class LakeWorld:
     """One warehouse with its catalog, in a folder of its own."""
 
     folder: Path
@@ -57,8 +57,8 @@ class Lake:
     said: list[str] = field(default_factory=list)
 
     @property
-    def place(self) -> Place:
-        return Place.of(LakeOptions(namespace=self.namespace), folder=str(self.folder), pipeline="in")
+    def lake(self) -> Lake:
+        return Lake.from_options(LakeOptions(namespace=self.namespace), folder=str(self.folder), pipeline="in")
 
     def context(self, pipeline: str, probe: Probe | None = None) -> Context:
         def say(stream: str, text: str) -> None:
@@ -94,7 +94,7 @@ class Lake:
 
     def catalog(self) -> SqlCatalog:
         """As others open it: PyIceberg, with nothing of ours."""
-        made = SqlCatalog("lake", uri=f"sqlite:///{self.place.uri}?timeout=60", warehouse=self.place.warehouse)
+        made = SqlCatalog("lake", uri=f"sqlite:///{self.lake.uri}?timeout=60", warehouse=self.lake.warehouse)
         made.create_namespace_if_not_exists(self.namespace)
         return made
 
@@ -128,7 +128,7 @@ class Lake:
         rows = change(table.scan().to_arrow()).cast(table.schema().as_arrow())
         transaction = table.transaction()
         producer = transaction.update_snapshot().overwrite()
-        for file in current_files(table):
+        for file in list_current_files(table):
             producer.delete_data_file(file)
         with warnings.catch_warnings(action="ignore"):
             for file in _dataframe_to_data_files(table.metadata, rows, table.io):
@@ -138,7 +138,7 @@ class Lake:
 
     def shuffle(self, files: int, name: str = "orders") -> None:
         """As a bin-packing compaction leaves a table: every file has numbers from all over it."""
-        table = load(self.place, name)
+        table = load_table(self.lake, name)
         assert table
         rows = table.scan().to_arrow().sort_by("_ingest_seq")
         places = pa.array(range(rows.num_rows))
@@ -149,10 +149,12 @@ class Lake:
         with warnings.catch_warnings(action="ignore"):
             made = [file for part in parts for file in _dataframe_to_data_files(table.metadata, part, table.io)]
         assert len(made) == files
-        commit(table, kind="compaction", head=self.standing(name).head, added=made, removed=current_files(table))
+        commit_snapshot(
+            table, kind="compaction", head=self.standing(name).head, added=made, removed=list_current_files(table)
+        )
 
-    def standing(self, name: str = "orders") -> Standing:
-        found = peek(self.place, name)
+    def standing(self, name: str = "orders") -> TableState:
+        found = read_state(self.lake, name)
         assert found is not None
         return found
 
@@ -185,7 +187,7 @@ class Lake:
 class Reader:
     """One pipeline that reads a table: what it stands at, and what it has been given, slice by slice."""
 
-    lake: Lake
+    lake: LakeWorld
     pipeline: str = "out"
     options: dict[str, Any] = field(default_factory=dict)
     last: Position | None = None
@@ -267,7 +269,7 @@ class Origin:
     stream = "orders"
 
     def __init__(self, folder: Path, **options: Any) -> None:
-        self.lake = Lake(folder)
+        self.lake = LakeWorld(folder)
         self.options = options
         self.count = 0
         self.prepare()

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.types import DoubleType, LongType, StringType
-from tests.sources.lake.lakes import Lake, Reader, orders
+from tests.sources.lake.lakes import LakeWorld, Reader, orders
 
 from penstock.core.slices import Slice
 from penstock.errors import StreamFailed, StreamRefused
@@ -19,14 +19,14 @@ Update = Callable[[Any], Any]
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    made = Lake(tmp_path)
+def lake(tmp_path: Path) -> LakeWorld:
+    made = LakeWorld(tmp_path)
     made.land(orders(1, 5, small=pa.array(range(5), pa.int32()), real=pa.array([0.5] * 5, pa.float32())))
     return made
 
 
 @pytest.fixture
-def reader(lake: Lake) -> Reader:
+def reader(lake: LakeWorld) -> Reader:
     return lake.reader()
 
 
@@ -37,7 +37,7 @@ def slice_(reader: Reader) -> Slice:
     return planned
 
 
-def altered(lake: Lake, *changes: Update) -> None:
+def altered(lake: LakeWorld, *changes: Update) -> None:
     for change in changes:
         with lake.table().update_schema() as update:
             change(update)
@@ -48,7 +48,7 @@ def said(reader: Reader, slice_: Slice) -> list[str]:
         return list(reading.changed)
 
 
-def test_a_dropped_column_is_null_in_its_type(lake: Lake, reader: Reader, slice_: Slice) -> None:
+def test_a_dropped_column_is_null_in_its_type(lake: LakeWorld, reader: Reader, slice_: Slice) -> None:
     before = reader.read(slice_)
     altered(lake, lambda update: update.delete_column("note"))
     after = reader.read(slice_)
@@ -58,7 +58,7 @@ def test_a_dropped_column_is_null_in_its_type(lake: Lake, reader: Reader, slice_
     assert said(reader, slice_) == ["column note (string) is gone: it is NULL in this slice"]
 
 
-def test_a_wider_column_is_cast_back_exactly(lake: Lake, reader: Reader, slice_: Slice) -> None:
+def test_a_wider_column_is_cast_back_exactly(lake: LakeWorld, reader: Reader, slice_: Slice) -> None:
     before = reader.read(slice_)
     altered(
         lake,
@@ -72,7 +72,7 @@ def test_a_wider_column_is_cast_back_exactly(lake: Lake, reader: Reader, slice_:
     ]
 
 
-def test_a_value_that_does_not_fit_any_more_fails(lake: Lake, reader: Reader, slice_: Slice) -> None:
+def test_a_value_that_does_not_fit_any_more_fails(lake: LakeWorld, reader: Reader, slice_: Slice) -> None:
     altered(lake, lambda update: update.update_column("small", field_type=LongType()))
     lake.land(orders(6, 6, small=[2**40]))
     wide = reader.intend()
@@ -81,7 +81,9 @@ def test_a_value_that_does_not_fit_any_more_fails(lake: Lake, reader: Reader, sl
         reader.read(replace(wide, content=slice_.content))
 
 
-def test_a_renamed_column_is_refused_because_its_values_are_there(lake: Lake, reader: Reader, slice_: Slice) -> None:
+def test_a_renamed_column_is_refused_because_its_values_are_there(
+    lake: LakeWorld, reader: Reader, slice_: Slice
+) -> None:
     altered(lake, lambda update: update.rename_column("note", "remark"))
     with pytest.raises(StreamRefused) as caught:
         reader.read(slice_)
@@ -91,7 +93,7 @@ def test_a_renamed_column_is_refused_because_its_values_are_there(lake: Lake, re
     assert "penstock state recover FILE --stream orders" in caught.value.next_step
 
 
-def test_a_column_of_another_type_is_refused(lake: Lake, reader: Reader, slice_: Slice) -> None:
+def test_a_column_of_another_type_is_refused(lake: LakeWorld, reader: Reader, slice_: Slice) -> None:
     altered(
         lake,
         lambda update: update.delete_column("small"),
@@ -101,7 +103,7 @@ def test_a_column_of_another_type_is_refused(lake: Lake, reader: Reader, slice_:
         reader.read(slice_)
 
 
-def test_a_slice_that_would_have_no_column_left_is_refused(lake: Lake) -> None:
+def test_a_slice_that_would_have_no_column_left_is_refused(lake: LakeWorld) -> None:
     reader = lake.reader(columns=["note"])
     planned = reader.intend()
     assert planned
@@ -110,7 +112,7 @@ def test_a_slice_that_would_have_no_column_left_is_refused(lake: Lake) -> None:
         reader.read(planned)
 
 
-def test_a_column_that_is_added_does_no_harm(lake: Lake, reader: Reader, slice_: Slice) -> None:
+def test_a_column_that_is_added_does_no_harm(lake: LakeWorld, reader: Reader, slice_: Slice) -> None:
     before = reader.read(slice_)
     altered(lake, lambda update: update.add_column("more", StringType()))
     assert reader.read(slice_).equals(before)

@@ -33,25 +33,25 @@ from pyiceberg.types import (
     TimeType,
     UUIDType,
 )
-from tests.sources.lake.lakes import Lake, orders
+from tests.sources.lake.lakes import LakeWorld, orders
 
 from penstock.errors import PenstockError, StreamRefused
 from penstock.lake import names
 from penstock.lake.projection import arrow_type
 from penstock.links import arrow_types
 from penstock.sources.lake import StreamOptions
-from penstock.sources.lake.content import TableContent, columns_of
+from penstock.sources.lake.content import TableContent, read_columns
 from penstock.testing.contents import columns_of as columns_in
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    made = Lake(tmp_path)
+def lake(tmp_path: Path) -> LakeWorld:
+    made = LakeWorld(tmp_path)
     made.land(orders(1, 5))
     return made
 
 
-def refused(lake: Lake, **options: Any) -> StreamRefused:
+def refused(lake: LakeWorld, **options: Any) -> StreamRefused:
     with pytest.raises(StreamRefused) as caught:
         lake.reader(**options).run()
     assert caught.value.next_step
@@ -61,13 +61,13 @@ def refused(lake: Lake, **options: Any) -> StreamRefused:
 # ---------------------------------------------------------------- columns
 
 
-def test_all_columns_but_the_lakes_own(lake: Lake) -> None:
+def test_all_columns_but_the_lakes_own(lake: LakeWorld) -> None:
     (rows,) = lake.reader().run()
     assert rows.schema == pa.schema([("id", pa.int64()), ("note", pa.string())])
     assert rows.to_pydict() == orders(1, 5).to_pydict()
 
 
-def test_chosen_columns_come_in_the_order_they_are_named(lake: Lake) -> None:
+def test_chosen_columns_come_in_the_order_they_are_named(lake: LakeWorld) -> None:
     (rows,) = lake.reader(columns=["note", "id"]).run()
     assert rows.schema.names == ["note", "id"]
     (rows,) = lake.reader("other", columns=["note"]).run()
@@ -75,31 +75,31 @@ def test_chosen_columns_come_in_the_order_they_are_named(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("name", names.INTERNAL)
-def test_the_lakes_own_columns_cannot_be_asked_for(lake: Lake, name: str) -> None:
+def test_the_lakes_own_columns_cannot_be_asked_for(lake: LakeWorld, name: str) -> None:
     error = refused(lake, columns=["id", name])
     assert error.what == f"the column {name!r} never leaves the lake"
 
 
-def test_a_column_that_is_not_there_is_named_with_the_near_one(lake: Lake) -> None:
+def test_a_column_that_is_not_there_is_named_with_the_near_one(lake: LakeWorld) -> None:
     error = refused(lake, columns=["id", "note_"])
     assert error.what == "there is no column 'note_' in the table; did you mean 'note'?"
     assert error.next_step == "it has: id, note"
 
 
-def test_a_table_that_is_not_there_is_named_with_the_near_one(lake: Lake) -> None:
+def test_a_table_that_is_not_there_is_named_with_the_near_one(lake: LakeWorld) -> None:
     error = refused(lake, stream="order")
     assert error.what == "there is no table shop.order; did you mean 'orders'?"
     assert error.next_step == "the namespace shop has: orders"
 
 
 def test_an_empty_lake(tmp_path: Path) -> None:
-    error = refused(Lake(tmp_path))
+    error = refused(LakeWorld(tmp_path))
     assert error.what == "there is no table shop.orders"
     assert "has no tables: see `namespace` and `warehouse`" in error.next_step
     assert list(tmp_path.iterdir()) == [], "looking makes nothing"
 
 
-def test_the_catalog_lists_every_table_unless_some_are_named(lake: Lake) -> None:
+def test_the_catalog_lists_every_table_unless_some_are_named(lake: LakeWorld) -> None:
     lake.land(orders(1, 1), table="items", key=["id"])
     found = lake.source().catalog()
     assert [info.name for info in found] == ["orders"]
@@ -108,7 +108,7 @@ def test_the_catalog_lists_every_table_unless_some_are_named(lake: Lake) -> None
     assert [(info.name, info.primary_key) for info in everything.catalog()] == [("items", ("id",)), ("orders", ())]
 
 
-def test_another_name_for_the_table(lake: Lake) -> None:
+def test_another_name_for_the_table(lake: LakeWorld) -> None:
     reader = lake.reader(stream="sales", table="orders")
     assert reader.ids() == [1, 2, 3, 4, 5]
     assert lake.standing().reader("out", "sales") is not None
@@ -117,12 +117,12 @@ def test_another_name_for_the_table(lake: Lake) -> None:
 # ---------------------------------------------------------------- filters
 
 
-def test_a_filter_may_name_columns_that_are_not_shipped(lake: Lake) -> None:
+def test_a_filter_may_name_columns_that_are_not_shipped(lake: LakeWorld) -> None:
     (rows,) = lake.reader(columns=["id"], where="note = 'note 2' or id > 4").run()
     assert rows.to_pydict() == {"id": [2, 5]}
 
 
-def test_rows_that_a_filter_leaves_out_are_passed_once_and_for_all(lake: Lake) -> None:
+def test_rows_that_a_filter_leaves_out_are_passed_once_and_for_all(lake: LakeWorld) -> None:
     reader = lake.reader(where="id > 100")
     assert reader.ids() == []
     assert reader.seq == lake.standing().head
@@ -130,12 +130,12 @@ def test_rows_that_a_filter_leaves_out_are_passed_once_and_for_all(lake: Lake) -
 
 
 @pytest.mark.parametrize("where", ["colour = 'red'", "id >", "id = 'many'", "_ingest_seq > 3"])
-def test_a_filter_that_does_not_fit_is_refused(lake: Lake, where: str) -> None:
+def test_a_filter_that_does_not_fit_is_refused(lake: LakeWorld, where: str) -> None:
     refused(lake, where=where)
     assert lake.standing().readers() == [], "nothing is registered before"
 
 
-def test_a_changed_filter_is_other_content(lake: Lake) -> None:
+def test_a_changed_filter_is_other_content(lake: LakeWorld) -> None:
     one, two = (lake.source(where=where).content("orders") for where in ("id > 1", "id > 2"))
     assert one != two
 
@@ -170,13 +170,13 @@ TYPES: list[IcebergType] = [
 def test_the_content_names_the_type_that_the_reader_gives(type_: IcebergType) -> None:
     schema = Schema(NestedField(1, "value", type_, required=False))
     fields = json.loads(schema.model_dump_json())["fields"]
-    (column,) = columns_of(fields)
+    (column,) = read_columns(fields)
     assert arrow_types.arrow_type(column.type) == arrow_type(type_)
 
 
 def test_every_type_leaves_as_the_content_says(tmp_path: Path) -> None:
     """On a real table: what the parts give has the schema that the content names."""
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     fields = [NestedField(100 + 10 * i, f"c{i}", type_, required=False) for i, type_ in enumerate(TYPES)]
     (tmp_path / "lake").mkdir()
     table = lake.catalog().create_table("shop.orders", Schema(*fields), properties={"format-version": "2"})
@@ -189,7 +189,7 @@ def test_every_type_leaves_as_the_content_says(tmp_path: Path) -> None:
     assert rows.num_rows == 3
 
 
-def test_a_type_that_cannot_be_read_is_refused_unless_it_is_left_out(lake: Lake, monkeypatch: Any) -> None:
+def test_a_type_that_cannot_be_read_is_refused_unless_it_is_left_out(lake: LakeWorld, monkeypatch: Any) -> None:
     """Types of later format versions."""
     source = lake.source()
     standing = lake.standing()
@@ -197,7 +197,7 @@ def test_a_type_that_cannot_be_read_is_refused_unless_it_is_left_out(lake: Lake,
     monkeypatch.setattr(type(standing), "columns", [*standing.columns, late])
     with pytest.raises(StreamRefused) as caught:
         source.content("orders")
-    assert caught.value.what == "the column 'moment' is of type timestamp_ns, which cannot be read from the lake"
+    assert caught.value.what == "the column 'moment' has the type timestamp_ns, which the lake source cannot read"
     assert lake.source(columns=["id"]).content("orders").names == ("id",)
 
 
@@ -205,7 +205,7 @@ def test_a_type_that_cannot_be_read_is_refused_unless_it_is_left_out(lake: Lake,
 
 
 def test_a_table_of_others_needs_the_users_word(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.make(orders(1, 1))
     lake.append(orders(1, 3))
     before = lake.table().metadata_location
@@ -234,7 +234,7 @@ def test_columns_are_named_once(columns: list[str]) -> None:
 # ---------------------------------------------------------------- whose table it is
 
 
-def test_a_table_that_was_dropped_and_made_again_is_refused(lake: Lake) -> None:
+def test_a_table_that_was_dropped_and_made_again_is_refused(lake: LakeWorld) -> None:
     reader = lake.reader()
     assert reader.ids() == [1, 2, 3, 4, 5]
     lake.catalog().drop_table("shop.orders")
@@ -246,7 +246,7 @@ def test_a_table_that_was_dropped_and_made_again_is_refused(lake: Lake) -> None:
     assert "penstock state reset FILE --stream orders" in caught.value.next_step
 
 
-def test_an_open_slice_of_a_table_that_was_made_again_is_refused(lake: Lake) -> None:
+def test_an_open_slice_of_a_table_that_was_made_again_is_refused(lake: LakeWorld) -> None:
     reader = lake.reader()
     slice_ = reader.intend()
     assert slice_
@@ -265,7 +265,7 @@ def restore(catalog: SqlCatalog, location: str) -> None:
         db.execute(text("update iceberg_tables set metadata_location = :at"), {"at": location})
 
 
-def test_a_catalog_restored_from_an_older_copy_stops_the_reader(lake: Lake) -> None:
+def test_a_catalog_restored_from_an_older_copy_stops_the_reader(lake: LakeWorld) -> None:
     older = lake.table().metadata_location
     lake.land(orders(6, 9))
     reader = lake.reader()

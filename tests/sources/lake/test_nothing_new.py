@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import noop
-from tests.sources.lake.lakes import Lake, orders
+from tests.sources.lake.lakes import LakeWorld, orders
 from tests.sources.lake.opened import opened
 
 RUN = """
@@ -56,20 +56,20 @@ def check(folder: Path) -> None:
 
 
 def test_into_files(tmp_path: Path) -> None:
-    Lake(tmp_path).land(orders(1, 100))
+    LakeWorld(tmp_path).land(orders(1, 100))
     (tmp_path / "out.yaml").write_text(FILE % "{type: files, directory: out}")
     check(tmp_path)
 
 
 def test_into_another_table(tmp_path: Path) -> None:
-    Lake(tmp_path).land(orders(1, 100))
+    LakeWorld(tmp_path).land(orders(1, 100))
     (tmp_path / "out.yaml").write_text(FILE % "{type: lake}")
     check(tmp_path)
 
 
 def test_from_now_into_another_table(tmp_path: Path) -> None:
     """The first slice has no rows, and the table that holds it is not there yet."""
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.land(orders(1, 100))
     (tmp_path / "out.yaml").write_text((FILE % "{type: lake}").replace("{}", "{from: now}"))
     said, _, _ = run(tmp_path)
@@ -83,7 +83,7 @@ def test_from_now_into_another_table(tmp_path: Path) -> None:
 
 def test_a_reader_that_has_read_everything_says_so_at_once(tmp_path: Path) -> None:
     """Retention would otherwise wait, at the mark before, until the next row comes."""
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.land(orders(1, 100))
     (tmp_path / "out.yaml").write_text(FILE % "{type: files, directory: out}")
     run(tmp_path)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.transforms import BucketTransform
-from tests.sources.lake.lakes import Lake, Reader, orders
+from tests.sources.lake.lakes import LakeWorld, Reader, orders
 
 from penstock.errors import StreamStopped
 from penstock.lake import foreign
 
 
-def expire(lake: Lake, keep: int = 1) -> None:
+def expire(lake: LakeWorld, keep: int = 1) -> None:
     """All but the newest snapshots, as others do it."""
     table = lake.table()
     old = sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)[:-keep]
@@ -21,9 +21,9 @@ def expire(lake: Lake, keep: int = 1) -> None:
 
 
 @pytest.fixture
-def legacy(tmp_path: Path) -> Lake:
+def legacy(tmp_path: Path) -> LakeWorld:
     """A table of others with three files."""
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.make(orders(1, 1))
     for first in (1, 11, 21):
         lake.append(orders(first, first + 9))
@@ -31,8 +31,8 @@ def legacy(tmp_path: Path) -> Lake:
 
 
 @pytest.fixture
-def ours(tmp_path: Path) -> Lake:
-    lake = Lake(tmp_path)
+def ours(tmp_path: Path) -> LakeWorld:
+    lake = LakeWorld(tmp_path)
     lake.land(orders(1, 10))
     return lake
 
@@ -41,7 +41,7 @@ def dry(reader: Reader) -> bool:
     return reader.run() == []
 
 
-def test_a_table_of_others_is_read_once(legacy: Lake) -> None:
+def test_a_table_of_others_is_read_once(legacy: LakeWorld) -> None:
     reader = legacy.reader(adopt=True)
     assert sorted(reader.ids()) == list(range(1, 31))
     assert dry(reader)
@@ -54,7 +54,7 @@ def test_a_table_of_others_is_read_once(legacy: Lake) -> None:
     assert legacy.reader("second", adopt=True).ids() == reader.lake.reader("third").ids()
 
 
-def test_a_table_whose_history_was_expired_can_be_adopted(legacy: Lake) -> None:
+def test_a_table_whose_history_was_expired_can_be_adopted(legacy: LakeWorld) -> None:
     """Most tables that have lived for a while: what brought their rows cannot be seen any more."""
     expire(legacy)
     reader = legacy.reader(adopt=True)
@@ -64,7 +64,7 @@ def test_a_table_whose_history_was_expired_can_be_adopted(legacy: Lake) -> None:
 
 def test_a_table_with_copied_numbers_can_be_adopted(tmp_path: Path) -> None:
     """Made as a copy of one of ours: its numbers are another table's."""
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.land(orders(1, 10), table="origin")
     copied = lake.table("origin").scan().to_arrow()
     lake.make(copied)
@@ -76,9 +76,9 @@ def test_a_table_with_copied_numbers_can_be_adopted(tmp_path: Path) -> None:
     assert lake.numbers() == list(range(1, 13))
 
 
-def test_rows_that_arrive_without_a_number(ours: Lake) -> None:
+def test_rows_that_arrive_without_a_number(ours: LakeWorld) -> None:
     """Into a table that was adopted; in one that penstock made the column is required."""
-    lake = Lake(ours.folder)
+    lake = LakeWorld(ours.folder)
     lake.make(orders(1, 1), "items")
     reader = lake.reader(stream="items", adopt=True)
     lake.append(orders(1, 3), "items")
@@ -90,7 +90,7 @@ def test_rows_that_arrive_without_a_number(ours: Lake) -> None:
 
 def test_the_later_of_two_appends_gets_the_higher_numbers(tmp_path: Path) -> None:
     """Two versions of a row must not change places."""
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.make(orders(1, 1))
     reader = lake.reader(adopt=True)
     for n in range(1, 9):
@@ -101,7 +101,7 @@ def test_the_later_of_two_appends_gets_the_higher_numbers(tmp_path: Path) -> Non
     assert reader.ids() == list(range(9, 17))
 
 
-def test_rows_with_copied_numbers_are_numbered_anew(ours: Lake) -> None:
+def test_rows_with_copied_numbers_are_numbered_anew(ours: LakeWorld) -> None:
     reader = ours.reader()
     assert reader.ids() == list(range(1, 11))
     copied = ours.table().scan().to_arrow()
@@ -111,7 +111,7 @@ def test_rows_with_copied_numbers_are_numbered_anew(ours: Lake) -> None:
     assert ours.numbers() == list(range(1, 21))
 
 
-def test_an_append_of_others_just_before_a_slice_is_opened(ours: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_of_others_just_before_a_slice_is_opened(ours: LakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows must not be met under numbers that they copied."""
     reader = ours.reader()
     slice_ = reader.intend()
@@ -133,7 +133,7 @@ def test_an_append_of_others_just_before_a_slice_is_opened(ours: Lake, monkeypat
     assert sorted(reader.ids()) == list(range(1, 11))
 
 
-def test_rows_that_others_changed_or_deleted_are_reported(ours: Lake) -> None:
+def test_rows_that_others_changed_or_deleted_are_reported(ours: LakeWorld) -> None:
     reader = ours.reader()
     reader.run()
     with warnings.catch_warnings(action="ignore"):
@@ -148,7 +148,7 @@ def test_rows_that_others_changed_or_deleted_are_reported(ours: Lake) -> None:
 
 
 @pytest.mark.parametrize("keep", [1, 2])
-def test_appends_that_were_expired_before_anyone_saw_them_stop_the_reader(ours: Lake, keep: int) -> None:
+def test_appends_that_were_expired_before_anyone_saw_them_stop_the_reader(ours: LakeWorld, keep: int) -> None:
     """PyIceberg even takes the name of the parent away: it looks like the table's first snapshot."""
     reader = ours.reader()
     reader.run()
@@ -161,7 +161,7 @@ def test_appends_that_were_expired_before_anyone_saw_them_stop_the_reader(ours: 
     assert "expired before it could be seen what rows they brought" in caught.value.what
 
 
-def test_a_single_append_is_seen_whatever_was_expired_before_it(ours: Lake) -> None:
+def test_a_single_append_is_seen_whatever_was_expired_before_it(ours: LakeWorld) -> None:
     reader = ours.reader()
     reader.run()
     ours.append(ours.table().scan().to_arrow())
@@ -169,7 +169,7 @@ def test_a_single_append_is_seen_whatever_was_expired_before_it(ours: Lake) -> N
     assert sorted(reader.ids()) == list(range(1, 11))
 
 
-def test_a_lake_into_a_table_of_others(legacy: Lake) -> None:
+def test_a_lake_into_a_table_of_others(legacy: LakeWorld) -> None:
     """The sink adopts; legacy rows are numbered by the first reader, after rows that landed meanwhile."""
     expire(legacy)
     legacy.land(orders(31, 33), into_existing=True)
@@ -182,7 +182,7 @@ def test_a_lake_into_a_table_of_others(legacy: Lake) -> None:
 
 
 def test_partitioned_tables_keep_their_partitions(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     rows = orders(1, 20, colour=["red", "blue"] * 10)
     lake.make(rows)
     with lake.table().update_spec() as update:
@@ -197,7 +197,7 @@ def test_partitioned_tables_keep_their_partitions(tmp_path: Path) -> None:
 
 
 def test_an_adoption_says_that_it_rewrites_the_table_and_how_far_it_is(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.make(orders(1, 1))
     for id_ in range(1, 13):
         lake.append(orders(id_, id_))
@@ -213,7 +213,7 @@ def test_an_adoption_says_that_it_rewrites_the_table_and_how_far_it_is(tmp_path:
 
 
 def test_a_sink_says_that_it_adopts_a_table(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.make(orders(1, 1))
     lake.append(orders(1, 3))
     lake.land(orders(4, 5), into_existing=True)

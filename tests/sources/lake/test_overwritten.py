@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tests.lake.compaction import compact
-from tests.sources.lake.lakes import Lake, orders
+from tests.sources.lake.lakes import LakeWorld, orders
 
 from penstock.errors import StreamStopped
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
+def lake(tmp_path: Path) -> LakeWorld:
     """A table of ours with the ids and numbers 1 to 10."""
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.land(orders(1, 10))
     return lake
 
@@ -40,7 +40,7 @@ def with_note(rows: pa.Table, first: int, last: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("number", [0, -7])
-def test_rows_that_were_updated_before_a_look(lake: Lake, number: int) -> None:
+def test_rows_that_were_updated_before_a_look(lake: LakeWorld, number: int) -> None:
     """Appended with a number that is never handed out, then copied by the update: they count as not stamped."""
     reader = lake.reader()
     reader.run()
@@ -52,7 +52,7 @@ def test_rows_that_were_updated_before_a_look(lake: Lake, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [0, -1])
-def test_rows_that_a_merge_inserted(lake: Lake, number: int) -> None:
+def test_rows_that_a_merge_inserted(lake: LakeWorld, number: int) -> None:
     reader = lake.reader()
     reader.run()
     lake.overwrite(lambda rows: with_rows(with_note(rows, 1, 5), numbered(11, 30, number)))
@@ -62,7 +62,7 @@ def test_rows_that_a_merge_inserted(lake: Lake, number: int) -> None:
     assert sorted(lake.reader("fresh").ids()) == list(range(1, 31))
 
 
-def test_rows_that_an_insert_overwrite_brought(lake: Lake) -> None:
+def test_rows_that_an_insert_overwrite_brought(lake: LakeWorld) -> None:
     reader = lake.reader()
     reader.run()
     lake.overwrite(lambda _: numbered(11, 35, 0))
@@ -73,7 +73,7 @@ def test_rows_that_an_insert_overwrite_brought(lake: Lake) -> None:
 
 def test_low_numbers_that_the_overwrite_did_not_remove(tmp_path: Path) -> None:
     """Not handed out to these rows: by other rows they may be in use, and a reader may have passed them."""
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.land(orders(1, 10))
     lake.land(orders(11, 20))
     lake.delete("id <= 5")
@@ -86,7 +86,7 @@ def test_low_numbers_that_the_overwrite_did_not_remove(tmp_path: Path) -> None:
     assert len(set(numbers)) == len(numbers) == 17
 
 
-def test_a_number_above_the_head_that_the_head_has_passed_since(lake: Lake) -> None:
+def test_a_number_above_the_head_that_the_head_has_passed_since(lake: LakeWorld) -> None:
     reader = lake.reader()
     reader.run()
     lake.overwrite(lambda rows: with_rows(rows, numbered(11, 12, [15, 16])))
@@ -96,7 +96,7 @@ def test_a_number_above_the_head_that_the_head_has_passed_since(lake: Lake) -> N
     assert len(set(numbers)) == len(numbers) == 22
 
 
-def test_copied_numbers_that_were_overwritten_before_a_look(lake: Lake) -> None:
+def test_copied_numbers_that_were_overwritten_before_a_look(lake: LakeWorld) -> None:
     """Removed by the overwrite, but not this table's own: nothing is lost, and nothing stops."""
     reader = lake.reader()
     reader.run()
@@ -108,7 +108,7 @@ def test_copied_numbers_that_were_overwritten_before_a_look(lake: Lake) -> None:
     assert len(set(numbers)) == len(numbers) == 20
 
 
-def test_rows_that_were_deleted_before_a_look(lake: Lake) -> None:
+def test_rows_that_were_deleted_before_a_look(lake: LakeWorld) -> None:
     """Their file is gone, and so is the doubt."""
     reader = lake.reader()
     reader.run()
@@ -118,7 +118,7 @@ def test_rows_that_were_deleted_before_a_look(lake: Lake) -> None:
     assert lake.numbers() == list(range(1, 11))
 
 
-def test_compacted_before_a_look_without_numbers_of_their_own(lake: Lake) -> None:
+def test_compacted_before_a_look_without_numbers_of_their_own(lake: LakeWorld) -> None:
     reader = lake.reader()
     reader.run()
     lake.append(numbered(11, 20, 0))
@@ -127,7 +127,7 @@ def test_compacted_before_a_look_without_numbers_of_their_own(lake: Lake) -> Non
     assert reader.run() == []
 
 
-def test_compacted_before_a_look_with_numbers_that_no_other_row_has(lake: Lake) -> None:
+def test_compacted_before_a_look_with_numbers_that_no_other_row_has(lake: LakeWorld) -> None:
     reader = lake.reader()
     reader.run()
     lake.append(numbered(11, 20, range(901, 911)))
@@ -137,7 +137,7 @@ def test_compacted_before_a_look_with_numbers_that_no_other_row_has(lake: Lake) 
     assert reader.run() == []
 
 
-def test_compacted_before_a_look_with_numbers_that_other_rows_have(lake: Lake) -> None:
+def test_compacted_before_a_look_with_numbers_that_other_rows_have(lake: LakeWorld) -> None:
     """Their content tells which of two rows with one number was there before."""
     reader = lake.reader()
     reader.run()
@@ -149,7 +149,7 @@ def test_compacted_before_a_look_with_numbers_that_other_rows_have(lake: Lake) -
     assert len(set(numbers)) == len(numbers) == 20
 
 
-def test_a_changed_row_beside_a_new_one_with_its_number(lake: Lake) -> None:
+def test_a_changed_row_beside_a_new_one_with_its_number(lake: LakeWorld) -> None:
     """Nobody can tell which of them is the old one: both are read, rather than one of them lost."""
     reader = lake.reader()
     reader.run()
@@ -158,7 +158,7 @@ def test_a_changed_row_beside_a_new_one_with_its_number(lake: Lake) -> None:
     assert reader.run() == []
 
 
-def test_files_that_tell_what_was_removed_are_gone(lake: Lake) -> None:
+def test_files_that_tell_what_was_removed_are_gone(lake: LakeWorld) -> None:
     reader = lake.reader()
     reader.run()
     (old,) = [task.file.file_path for task in lake.table().scan().plan_files()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.sources.lake.lakes import Lake, orders
+from tests.sources.lake.lakes import LakeWorld, orders
 
 from penstock.errors import InputError, StreamRefused
 from penstock.lake.readers import abandon
@@ -13,17 +13,17 @@ from penstock.ports import Budget
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    made = Lake(tmp_path)
+def lake(tmp_path: Path) -> LakeWorld:
+    made = LakeWorld(tmp_path)
     made.land(orders(1, 10))
     return made
 
 
-def marks(lake: Lake) -> dict[str, int]:
+def marks(lake: LakeWorld) -> dict[str, int]:
     return {reader.pipeline: reader.mark for reader in lake.standing().readers()}
 
 
-def test_each_has_its_own_mark(lake: Lake) -> None:
+def test_each_has_its_own_mark(lake: LakeWorld) -> None:
     fast, slow, part = lake.reader("fast"), lake.reader("slow"), lake.reader("part", where="id > 5")
     assert (fast.ids(), part.ids()) == (list(range(1, 11)), list(range(6, 11)))
     assert slow.run(Budget(bytes=1 << 30, rows=3), between=lambda: None)
@@ -33,13 +33,13 @@ def test_each_has_its_own_mark(lake: Lake) -> None:
     assert marks(lake) == {"fast": 12, "slow": 12, "part": 12}
 
 
-def test_one_pipeline_with_two_streams_on_one_table(lake: Lake) -> None:
+def test_one_pipeline_with_two_streams_on_one_table(lake: LakeWorld) -> None:
     one, two = lake.reader(stream="one", table="orders"), lake.reader(stream="two", table="orders")
     assert one.ids() == two.ids() == list(range(1, 11))
     assert {reader.stream for reader in lake.standing().readers()} == {"one", "two"}
 
 
-def test_names_with_dots_do_not_run_together(lake: Lake) -> None:
+def test_names_with_dots_do_not_run_together(lake: LakeWorld) -> None:
     """a.b/c and a/b.c would have the same property if dots were not encoded."""
     lake.reader("a.b", stream="c", table="orders").run()
     lake.reader("a", stream="b.c", table="orders").intend()
@@ -47,7 +47,7 @@ def test_names_with_dots_do_not_run_together(lake: Lake) -> None:
     assert found == {("a.b", "c"), ("a", "b.c")}
 
 
-def test_one_that_fails_for_a_week_affects_no_other(lake: Lake) -> None:
+def test_one_that_fails_for_a_week_affects_no_other(lake: LakeWorld) -> None:
     failing, other = lake.reader("failing", where="colour = 'red'"), lake.reader("other")
     for first in (11, 21, 31):
         lake.land(orders(first, first + 9))
@@ -58,7 +58,7 @@ def test_one_that_fails_for_a_week_affects_no_other(lake: Lake) -> None:
     assert failing.ids() == list(range(1, 41)), "and it misses nothing"
 
 
-def test_the_table_learns_how_far_a_reader_is_at_its_next_run(lake: Lake) -> None:
+def test_the_table_learns_how_far_a_reader_is_at_its_next_run(lake: LakeWorld) -> None:
     reader = lake.reader()
     reader.run()
     assert marks(lake) == {"out": 0}, "late, which only keeps more"
@@ -69,7 +69,7 @@ def test_the_table_learns_how_far_a_reader_is_at_its_next_run(lake: Lake) -> Non
     assert len(lake.table().metadata.snapshots) == before + 1, "raising a mark adds no snapshot"
 
 
-def test_registering_and_going_back_add_a_snapshot(lake: Lake) -> None:
+def test_registering_and_going_back_add_a_snapshot(lake: LakeWorld) -> None:
     """So that a purge that is under way fails and looks again."""
     before = lake.standing().main
     reader = lake.reader()
@@ -92,7 +92,7 @@ def test_registering_and_going_back_add_a_snapshot(lake: Lake) -> None:
     assert marks(lake) == {"out": 4}
 
 
-def test_a_late_advance_does_not_raise_the_mark_of_a_reader_that_went_back(lake: Lake) -> None:
+def test_a_late_advance_does_not_raise_the_mark_of_a_reader_that_went_back(lake: LakeWorld) -> None:
     """A process that was frozen after its advance wakes up once another has rewound the stream."""
     from penstock.core.slices import Kind, following
 
@@ -112,13 +112,13 @@ def test_a_late_advance_does_not_raise_the_mark_of_a_reader_that_went_back(lake:
     assert marks(lake) == {"out": 4}
 
 
-def test_registering_takes_no_row_away_and_hands_out_no_number(lake: Lake) -> None:
+def test_registering_takes_no_row_away_and_hands_out_no_number(lake: LakeWorld) -> None:
     head, rows = lake.standing().head, lake.numbers()
     lake.reader().intend()
     assert (lake.standing().head, lake.numbers()) == (head, rows)
 
 
-def test_the_slowest_holds_back_retention_until_it_is_abandoned(lake: Lake) -> None:
+def test_the_slowest_holds_back_retention_until_it_is_abandoned(lake: LakeWorld) -> None:
     slow, fast = lake.reader("slow"), lake.reader("fast")
     slow.intend()
     fast.run()
@@ -127,19 +127,19 @@ def test_the_slowest_holds_back_retention_until_it_is_abandoned(lake: Lake) -> N
     slowest = lake.standing().slowest()
     assert slowest
     assert (slowest.pipeline, slowest.mark) == ("slow", 0)
-    assert abandon(lake.place, "orders", "slow", "orders") == (
+    assert abandon(lake.lake, "orders", "slow", "orders") == (
         "slow/orders (at 0) no longer holds back the retention of orders"
     )
     slowest = lake.standing().slowest()
     assert slowest
     assert (slowest.pipeline, slowest.mark) == ("fast", 10)
-    assert abandon(lake.place, "orders", "slow", "orders") == "slow/orders was abandoned already"
+    assert abandon(lake.lake, "orders", "slow", "orders") == "slow/orders was abandoned already"
 
 
-def test_an_abandoned_reader_that_comes_back_is_registered_again(lake: Lake) -> None:
+def test_an_abandoned_reader_that_comes_back_is_registered_again(lake: LakeWorld) -> None:
     slow = lake.reader("slow")
     slow.intend()
-    abandon(lake.place, "orders", "slow", "orders")
+    abandon(lake.lake, "orders", "slow", "orders")
     slow.said.clear()
     assert slow.ids() == list(range(1, 11))
     assert slow.said == ["registered as a reader of orders at number 0"]
@@ -148,15 +148,15 @@ def test_an_abandoned_reader_that_comes_back_is_registered_again(lake: Lake) -> 
     assert not known.abandoned
 
 
-def test_abandoning_one_that_is_not_there(lake: Lake) -> None:
+def test_abandoning_one_that_is_not_there(lake: LakeWorld) -> None:
     lake.reader("fast").run()
     with pytest.raises(InputError) as caught:
-        abandon(lake.place, "orders", "slow", "orders")
+        abandon(lake.lake, "orders", "slow", "orders")
     assert caught.value.what == "the table orders has no reader slow/orders"
     assert caught.value.next_step == "its readers are: fast/orders"
 
 
-def test_snapshots_expired_by_others_do_not_stop_a_reader(lake: Lake) -> None:
+def test_snapshots_expired_by_others_do_not_stop_a_reader(lake: LakeWorld) -> None:
     """All that is gone was ours, and known to be in order."""
     reader = lake.reader()
     reader.run()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType
-from tests.sources.lake.lakes import Lake, orders
+from tests.sources.lake.lakes import LakeWorld, orders
 
 from penstock.core.limits import Limits
 from penstock.engine import Engine, Settings
@@ -22,8 +22,8 @@ from penstock.testing.memory_store import MemoryStore
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    made = Lake(tmp_path)
+def lake(tmp_path: Path) -> LakeWorld:
+    made = LakeWorld(tmp_path)
     for first in range(1, 101, 10):
         made.land(orders(first, first + 9))
     return made
@@ -32,30 +32,30 @@ def lake(tmp_path: Path) -> Lake:
 # ---------------------------------------------------------------- bounds
 
 
-def test_rows_of_a_slice_are_counted_exactly(lake: Lake) -> None:
+def test_rows_of_a_slice_are_counted_exactly(lake: LakeWorld) -> None:
     slices = lake.reader().run(Budget(bytes=1 << 30, rows=7, workers=2))
     assert [len(rows) for rows in slices] == [7] * 14 + [2]
     assert [id_ for rows in slices for id_ in rows.column("id").to_pylist()] == list(range(1, 101))
 
 
-def test_bytes_of_a_slice_are_kept_between_files(lake: Lake) -> None:
+def test_bytes_of_a_slice_are_kept_between_files(lake: LakeWorld) -> None:
     slices = lake.reader().run(Budget(bytes=25_000, row_bytes=1000.0))
     assert [len(rows) for rows in slices] == [20] * 5
 
 
 def test_one_large_file_is_cut_inside(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.land(orders(1, 1000))
     slices = lake.reader().run(Budget(bytes=300_000, row_bytes=1000.0))
     assert [len(rows) for rows in slices] == [300, 300, 300, 100]
 
 
-def test_a_row_larger_than_the_budget_still_goes_through(lake: Lake) -> None:
+def test_a_row_larger_than_the_budget_still_goes_through(lake: LakeWorld) -> None:
     slices = lake.reader(start=95).run(Budget(bytes=10, row_bytes=1000.0))
     assert [len(rows) for rows in slices] == [1] * 5
 
 
-def test_max_rows_of_a_run_are_kept_exactly(lake: Lake) -> None:
+def test_max_rows_of_a_run_are_kept_exactly(lake: LakeWorld) -> None:
     store = MemoryStore()
 
     def run(most: int) -> tuple[int, bool]:
@@ -83,8 +83,8 @@ def test_max_rows_of_a_run_are_kept_exactly(lake: Lake) -> None:
 
 
 def test_parts_are_ranges_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "SMALL_PART", 1000)
-    lake = Lake(tmp_path)
+    monkeypatch.setattr(planning, "SMALL_PART_BYTES", 1000)
+    lake = LakeWorld(tmp_path)
     lake.land(orders(1, 400), orders(401, 700), orders(701, 1000))
     reader = lake.reader()
     slice_ = reader.intend(Budget(bytes=1 << 30, workers=4))
@@ -99,7 +99,7 @@ def test_parts_are_ranges_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_deletes_leave_as_deletes(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     rows = orders(1, 3).append_column("_change", pa.array(["upsert", "delete", "upsert"]))
     lake.land(rows, changes=True)
     source = lake.source()
@@ -114,7 +114,7 @@ def test_deletes_leave_as_deletes(tmp_path: Path) -> None:
 
 
 def test_a_filter_holds_back_no_delete(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     rows = orders(1, 3).append_column("_change", pa.array(["upsert", "delete", "upsert"]))
     lake.land(rows, changes=True)
     (read,) = lake.reader(where="id = 3").run()
@@ -124,7 +124,7 @@ def test_a_filter_holds_back_no_delete(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- a schema that changes
 
 
-def test_a_new_column_is_in_the_next_slice(lake: Lake) -> None:
+def test_a_new_column_is_in_the_next_slice(lake: LakeWorld) -> None:
     reader = lake.reader()
     before = reader.run()
     assert all(rows.schema.names == ["id", "note"] for rows in before)
@@ -135,7 +135,7 @@ def test_a_new_column_is_in_the_next_slice(lake: Lake) -> None:
     assert reader.slices[0].fingerprint != reader.slices[-1].fingerprint
 
 
-def test_a_new_column_does_not_enter_a_slice_that_is_open(lake: Lake) -> None:
+def test_a_new_column_does_not_enter_a_slice_that_is_open(lake: LakeWorld) -> None:
     reader = lake.reader()
     slice_ = reader.intend(Budget(bytes=1 << 30, rows=5))
     assert slice_
@@ -146,13 +146,13 @@ def test_a_new_column_does_not_enter_a_slice_that_is_open(lake: Lake) -> None:
     assert {tuple(rows.schema.names) for rows in reader.run()} == {("id", "note", "colour")}
 
 
-def test_rows_from_before_a_column_have_none(lake: Lake) -> None:
+def test_rows_from_before_a_column_have_none(lake: LakeWorld) -> None:
     lake.land(orders(101, 101, colour=["red"]))
     (rows,) = lake.reader().run()
     assert rows.column("colour").to_pylist() == [None] * 100 + ["red"]
 
 
-def test_a_dropped_column_is_not_in_the_next_slice(lake: Lake) -> None:
+def test_a_dropped_column_is_not_in_the_next_slice(lake: LakeWorld) -> None:
     reader = lake.reader()
     reader.run()
     with lake.table().update_schema() as update:
@@ -162,7 +162,7 @@ def test_a_dropped_column_is_not_in_the_next_slice(lake: Lake) -> None:
     assert rows.to_pydict() == {"id": [101]}
 
 
-def test_a_column_dropped_and_added_again_does_not_get_its_old_values_back(lake: Lake) -> None:
+def test_a_column_dropped_and_added_again_does_not_get_its_old_values_back(lake: LakeWorld) -> None:
     with lake.table().update_schema() as update:
         update.delete_column("note")
     with lake.table().update_schema() as update:
@@ -171,7 +171,7 @@ def test_a_column_dropped_and_added_again_does_not_get_its_old_values_back(lake:
     assert rows.column("note").null_count == 100
 
 
-def test_a_chosen_column_that_is_dropped_is_named(lake: Lake) -> None:
+def test_a_chosen_column_that_is_dropped_is_named(lake: LakeWorld) -> None:
     reader = lake.reader(columns=["id", "note"])
     reader.run()
     with lake.table().update_schema() as update:
@@ -180,7 +180,7 @@ def test_a_chosen_column_that_is_dropped_is_named(lake: Lake) -> None:
         reader.run()
 
 
-def test_what_goes_to_workers_is_small(lake: Lake) -> None:
+def test_what_goes_to_workers_is_small(lake: LakeWorld) -> None:
     reader = lake.reader()
     slice_ = reader.intend()
     assert slice_

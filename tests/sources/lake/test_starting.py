@@ -9,25 +9,25 @@ from pathlib import Path
 from time import sleep
 
 import pytest
-from tests.sources.lake.lakes import Lake, Reader, orders
+from tests.sources.lake.lakes import LakeWorld, Reader, orders
 
 from penstock.core.content import Content
 from penstock.core.slices import Kind, following
 from penstock.errors import PenstockError, StreamRefused, StreamStopped
 from penstock.lake import names
-from penstock.lake.standing import ReaderMark
+from penstock.lake.table_state import ReaderMark
 from penstock.ports import Budget
-from penstock.sources.lake.marks import mark_of
+from penstock.sources.lake.marks import make_mark
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    made = Lake(tmp_path)
+def lake(tmp_path: Path) -> LakeWorld:
+    made = LakeWorld(tmp_path)
     made.land(orders(1, 5))
     return made
 
 
-def retained(lake: Lake, floor: int, *, lost: dict[str, int] | None = None) -> None:
+def retained(lake: LakeWorld, floor: int, *, lost: dict[str, int] | None = None) -> None:
     """As retention leaves the table: rows gone, the floor raised, what readers lost noted, in one commit."""
     table = lake.table()
     properties = {names.FLOOR: str(floor)}
@@ -44,12 +44,12 @@ def retained(lake: Lake, floor: int, *, lost: dict[str, int] | None = None) -> N
 # ---------------------------------------------------------------- from
 
 
-def test_from_the_beginning_unless_said_otherwise(lake: Lake) -> None:
+def test_from_the_beginning_unless_said_otherwise(lake: LakeWorld) -> None:
     assert lake.reader().ids() == [1, 2, 3, 4, 5]
     assert lake.reader("other", start="beginning").ids() == [1, 2, 3, 4, 5]
 
 
-def test_from_a_number_starts_after_it(lake: Lake) -> None:
+def test_from_a_number_starts_after_it(lake: LakeWorld) -> None:
     assert lake.reader(start=3).ids() == [4, 5]
     assert lake.reader("all", start=0).ids() == [1, 2, 3, 4, 5]
     last = lake.reader("last", start=5)
@@ -58,7 +58,7 @@ def test_from_a_number_starts_after_it(lake: Lake) -> None:
     assert last.ids() == [6, 7]
 
 
-def test_from_now_is_made_durable_by_a_slice_without_rows(lake: Lake) -> None:
+def test_from_now_is_made_durable_by_a_slice_without_rows(lake: LakeWorld) -> None:
     """So that rows that come between two runs are not skipped by the second."""
     reader = lake.reader(start="now")
     assert reader.run() == []
@@ -69,7 +69,7 @@ def test_from_now_is_made_durable_by_a_slice_without_rows(lake: Lake) -> None:
 
 
 def test_from_now_on_a_table_without_rows(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+    lake = LakeWorld(tmp_path)
     lake.land(orders(1, 0))
     reader = lake.reader(start="now")
     assert reader.run() == []
@@ -78,14 +78,14 @@ def test_from_now_on_a_table_without_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("start", [6, 10**18])
-def test_a_start_in_the_future_is_refused(lake: Lake, start: int) -> None:
+def test_a_start_in_the_future_is_refused(lake: LakeWorld, start: int) -> None:
     with pytest.raises(StreamRefused) as caught:
         lake.reader(start=start).run()
     assert caught.value.what == f"from: {start} lies in the future: the highest number of shop.orders is 5"
     assert caught.value.next_step == "use `now`, `beginning`, or a number up to 5"
 
 
-def test_a_start_below_the_floor_is_refused_as_long_as_nothing_was_read(lake: Lake) -> None:
+def test_a_start_below_the_floor_is_refused_as_long_as_nothing_was_read(lake: LakeWorld) -> None:
     reader = lake.reader(start=1)
     assert reader.ids() == [2, 3, 4, 5]
     retained(lake, 3)
@@ -101,10 +101,10 @@ def test_a_start_below_the_floor_is_refused_as_long_as_nothing_was_read(lake: La
 # ---------------------------------------------------------------- the floor
 
 
-def test_a_reader_below_the_floor_stops_with_the_count(lake: Lake) -> None:
+def test_a_reader_below_the_floor_stops_with_the_count(lake: LakeWorld) -> None:
     reader = lake.reader(start=1)
     reader.last = following(
-        None, pipeline="out", stream="orders", upto=mark_of(lake.standing().uuid, 1), content=Content(())
+        None, pipeline="out", stream="orders", upto=make_mark(lake.standing().uuid, 1), content=Content(())
     ).position
     source = reader.source()
     source.prepare("orders", source.content("orders"), reader.last)
@@ -136,7 +136,7 @@ def went(reader: Reader, to: str) -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_an_open_slice_of_which_rows_are_gone_stops(lake: Lake, first: bool) -> None:
+def test_an_open_slice_of_which_rows_are_gone_stops(lake: LakeWorld, first: bool) -> None:
     reader = lake.reader()
     if not first:
         reader.run()
@@ -159,7 +159,7 @@ def test_an_open_slice_of_which_rows_are_gone_stops(lake: Lake, first: bool) -> 
         assert reader.ids() == [8, 9]
 
 
-def test_a_slice_that_lies_wholly_below_the_floor_stops(lake: Lake) -> None:
+def test_a_slice_that_lies_wholly_below_the_floor_stops(lake: LakeWorld) -> None:
     reader = lake.reader()
     slice_ = reader.intend()
     assert slice_
@@ -169,7 +169,7 @@ def test_a_slice_that_lies_wholly_below_the_floor_stops(lake: Lake) -> None:
         reader.read(slice_)
 
 
-def test_a_reader_that_had_told_its_mark_too_late_lost_nothing(lake: Lake) -> None:
+def test_a_reader_that_had_told_its_mark_too_late_lost_nothing(lake: LakeWorld) -> None:
     """What is noted as lost is counted from the mark that the table knew."""
     reader = lake.reader()
     assert reader.ids() == [1, 2, 3, 4, 5]
@@ -184,7 +184,7 @@ def test_a_reader_that_had_told_its_mark_too_late_lost_nothing(lake: Lake) -> No
 
 
 @pytest.fixture
-def reader(lake: Lake) -> Reader:
+def reader(lake: LakeWorld) -> Reader:
     made = lake.reader()
     made.run()
     return made

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.cli.upkeep.report import Report
     from penstock.cli.upkeep.targets import Target
     from penstock.config import File as PipelineFile
-    from penstock.lake.upkeep.work import Work
+    from penstock.lake.upkeep.job import UpkeepJob
     from penstock.wiring import SparkRuntime
 
 
@@ -118,7 +118,7 @@ def _upkeep(
             _abandon(targets, abandon, report, dry_run)
         if force and not dry_run:
             _confirm_force(file, targets, steps, yes, as_json)
-        _each(file, targets, lambda work: report.keep(work, steps), force=force, dry_run=dry_run)
+        _each(file, targets, lambda job: report.keep(job, steps), force=force, dry_run=dry_run)
         return report.end()
 
 
@@ -139,7 +139,7 @@ def _accept(
     from penstock.cli.upkeep.targets import find_targets, select_tables
     from penstock.config.pipeline_choice import choose_pipelines
     from penstock.lake.foreign import accept
-    from penstock.lake.upkeep.work import Done
+    from penstock.lake.upkeep.job import StepResult
 
     with Signals():
         file = wiring.load(path, sets)
@@ -149,23 +149,23 @@ def _accept(
         if not dry_run:
             lines: list[str] = []
 
-            def preview(work: Work) -> None:
-                accepted = accept(work.place, work.table, work.mover, work.probe, dry_run=True)
-                lines.extend(f"{work.name}: {line}" for line in accepted)
+            def preview(job: UpkeepJob) -> None:
+                accepted = accept(job.lake, job.table, job.mover, job.probe, dry_run=True)
+                lines.extend(f"{job.name}: {line}" for line in accepted)
 
             _each(file, targets, preview, force=False, dry_run=True)
             confirm(lines, yes=yes, to_stderr=as_json)
 
-        def act(work: Work) -> None:
-            for line in accept(work.place, work.table, work.mover, work.probe, dry_run=dry_run):
-                report.done(work.name, Done("accepted" if not dry_run else "would accept", line))
+        def act(job: UpkeepJob) -> None:
+            for line in accept(job.lake, job.table, job.mover, job.probe, dry_run=dry_run):
+                report.done(job.name, StepResult("accepted" if not dry_run else "would accept", line))
 
         _each(file, targets, act, force=False, dry_run=dry_run)
         return report.end()
 
 
 def _each(
-    file: PipelineFile, targets: Sequence[Target], act: Callable[[Work], None], *, force: bool, dry_run: bool
+    file: PipelineFile, targets: Sequence[Target], act: Callable[[UpkeepJob], None], *, force: bool, dry_run: bool
 ) -> None:
     """Do the work of every table; tables of one lake share a Spark session."""
     from itertools import groupby
@@ -173,12 +173,12 @@ def _each(
     from penstock import wiring
     from penstock.errors import Interrupted
 
-    for settings, group in groupby(targets, key=lambda target: target.place.spark_settings()):
+    for settings, group in groupby(targets, key=lambda target: target.lake.spark_settings()):
         runtime = wiring.runtime_for(file)
         try:
             for target in group:
-                runtime.spark.require(settings, target.place.spark_packages())
-                act(_work(target, runtime, force=force, dry_run=dry_run))
+                runtime.spark.require(settings, target.lake.spark_packages())
+                act(_make_job(target, runtime, force=force, dry_run=dry_run))
         except Interrupted:
             runtime.cancel()
             raise
@@ -186,12 +186,12 @@ def _each(
             runtime.close()
 
 
-def _work(target: Target, runtime: SparkRuntime, *, force: bool, dry_run: bool) -> Work:
+def _make_job(target: Target, runtime: SparkRuntime, *, force: bool, dry_run: bool) -> UpkeepJob:
     from penstock import wiring
-    from penstock.lake.upkeep.work import Work
+    from penstock.lake.upkeep.job import UpkeepJob
 
-    return Work(
-        place=target.place,
+    return UpkeepJob(
+        lake=target.lake,
         table=target.table,
         options=target.options,
         spark=runtime.spark,
@@ -207,12 +207,12 @@ def _abandon(targets: Sequence[Target], wanted: Sequence[str], report: Report, d
     """Declare readers abandoned in every table where they are registered."""
     from penstock.core.names import suggest
     from penstock.errors import UNTOUCHED, InputError
-    from penstock.lake.peek import peek
-    from penstock.lake.upkeep.work import Done
+    from penstock.lake.metadata import read_state
+    from penstock.lake.upkeep.job import StepResult
 
     known: dict[str, list[Target]] = {}
     for target in targets:
-        state = peek(target.place, target.table)
+        state = read_state(target.lake, target.table)
         for reader in state.readers() if state else ():
             known.setdefault(f"{reader.pipeline}/{reader.stream}", []).append(target)
     for name in wanted:
@@ -230,8 +230,8 @@ def _abandon(targets: Sequence[Target], wanted: Sequence[str], report: Report, d
             else:
                 from penstock.lake.readers import abandon
 
-                text = abandon(target.place, target.table, pipeline, stream)
-            report.done(target.name, Done("readers", text))
+                text = abandon(target.lake, target.table, pipeline, stream)
+            report.done(target.name, StepResult("readers", text))
 
 
 def _confirm_force(
@@ -239,13 +239,13 @@ def _confirm_force(
 ) -> None:
     """Print what a forced upkeep deletes, and ask for confirmation."""
     from penstock.cli.shared.confirm import confirm
-    from penstock.lake.upkeep.run import keep
+    from penstock.lake.upkeep.run import run_upkeep
 
     lines: list[str] = []
     removing = [step for step in steps if step in ("retention", "tombstones", "orphans")]
 
-    def preview(work: Work) -> None:
-        lines.extend(f"{work.name}: {done.step}: {done.text}" for done in keep(work, removing))
+    def preview(job: UpkeepJob) -> None:
+        lines.extend(f"{job.name}: {done.step}: {done.text}" for done in run_upkeep(job, removing))
 
     _each(file, targets, preview, force=True, dry_run=True)
     confirm(lines, yes=yes, to_stderr=as_json)

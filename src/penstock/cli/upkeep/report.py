@@ -10,8 +10,8 @@ from penstock.config import File
 from penstock.core.exits import worst
 from penstock.core.messages import Eof, encode, stamp
 from penstock.errors import ConnectionFailed, PenstockError, filled
-from penstock.lake.upkeep.run import keep
-from penstock.lake.upkeep.work import Done, Work
+from penstock.lake.upkeep.job import StepResult, UpkeepJob
+from penstock.lake.upkeep.run import run_upkeep
 from penstock.wiring import SystemClock
 
 
@@ -24,17 +24,17 @@ class Report:
         self._codes = [0]
         self._failed: list[str] = []
 
-    def keep(self, work: Work, steps: Sequence[str]) -> None:
+    def keep(self, job: UpkeepJob, steps: Sequence[str]) -> None:
         """Run the upkeep of a table. An error of one table does not stop the others."""
         try:
-            for done in keep(work, steps):
-                self.done(work.name, done)
+            for done in run_upkeep(job, steps):
+                self.done(job.name, done)
         except ConnectionFailed:
             raise
         except PenstockError as error:
-            self.done(work.name, Done("stopped", error.what, error=error))
+            self.done(job.name, StepResult("stopped", error.what, error=error))
 
-    def done(self, table: str, done: Done) -> None:
+    def done(self, table: str, done: StepResult) -> None:
         if done.error is not None:
             several = len(self._file.pipelines) > 1
             named = done.error.pipeline if several else None
@@ -60,7 +60,7 @@ class Report:
             print(encode(eof.stamped(SystemClock().now())), flush=True)
         return code
 
-    def _json(self, table: str, done: Done) -> None:
+    def _json(self, table: str, done: StepResult) -> None:
         error = done.error
         document = {
             "type": "upkeep",

@@ -9,8 +9,8 @@ from penstock import wiring
 from penstock.config import File
 from penstock.core.names import suggest
 from penstock.errors import UNTOUCHED, InputError
-from penstock.lake.peek import peek, tables_in
-from penstock.lake.place import Place
+from penstock.lake.lake import Lake
+from penstock.lake.metadata import list_tables, read_state
 from penstock.lake.upkeep.options import UpkeepOptions
 from penstock.lake.upkeep.run import STEPS
 
@@ -19,13 +19,13 @@ from penstock.lake.upkeep.run import STEPS
 class Target:
     """One table, with the options of the pipeline that writes it."""
 
-    place: Place
+    lake: Lake
     table: str
     options: UpkeepOptions
 
     @property
     def name(self) -> str:
-        return f"{self.place.namespace}.{self.table}"
+        return f"{self.lake.namespace}.{self.table}"
 
 
 def parse_steps(only: str | None) -> list[str]:
@@ -58,8 +58,8 @@ def find_targets(file: File, names: Sequence[str], *, read: bool = False) -> lis
             safe=UNTOUCHED,
             next_step="first run a pipeline with a sink of type lake",
         )
-    unique = {(_key(target.place), target.table): target for target in reversed(targets)}
-    return sorted(unique.values(), key=lambda target: (_key(target.place), target.table))
+    unique = {(_key(target.lake), target.table): target for target in reversed(targets)}
+    return sorted(unique.values(), key=lambda target: (_key(target.lake), target.table))
 
 
 def select_tables(file: File, targets: Sequence[Target], tables: Sequence[str] | None) -> list[Target]:
@@ -85,11 +85,11 @@ def _written(file: File, name: str) -> list[Target]:
     assert isinstance(sink, LakeSink)
     wanted = {sink.table(stream) for stream in sink.streams}
     tables = []
-    for table in tables_in(sink.place):
-        state = peek(sink.place, table) if table not in wanted else None
+    for table in list_tables(sink.lake):
+        state = read_state(sink.lake, table) if table not in wanted else None
         if table in wanted or (state and any(about[0] == name for about in state.links())):
             tables.append(table)
-    return [Target(sink.place, table, sink.options.upkeep) for table in tables]
+    return [Target(sink.lake, table, sink.options.upkeep) for table in tables]
 
 
 def _read(file: File, name: str, *, adopted: bool) -> list[Target]:
@@ -99,13 +99,13 @@ def _read(file: File, name: str, *, adopted: bool) -> list[Target]:
         return []
     source = wiring.bare_source(file, name)
     assert isinstance(source, LakeSource)
-    there = tables_in(source.place)
+    there = list_tables(source.lake)
     wanted = {source.table(stream) for stream, options in source.streams.items() if options.adopt or not adopted}
     if not source.streams and not adopted:
         wanted = set(there)
-    return [Target(source.place, table, UpkeepOptions()) for table in there if table in wanted]
+    return [Target(source.lake, table, UpkeepOptions()) for table in there if table in wanted]
 
 
-def _key(place: Place) -> tuple[str, ...]:
-    properties = repr(sorted(place.properties.items()))
-    return (place.type, place.name, place.uri, place.warehouse, properties, place.namespace)
+def _key(lake: Lake) -> tuple[str, ...]:
+    properties = repr(sorted(lake.properties.items()))
+    return (lake.type, lake.name, lake.uri, lake.warehouse, properties, lake.namespace)

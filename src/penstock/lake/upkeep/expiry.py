@@ -12,73 +12,56 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from penstock.core.sizes import shown_duration
-from penstock.errors import StreamStopped
 from penstock.lake import names
-from penstock.lake.forgetting import Forgetting, forget, held_by_refs, kept_until
 from penstock.lake.merging import drop_branches, drop_tags
-from penstock.lake.standing import Snapshot, Standing
-from penstock.lake.upkeep.racing import raced
-from penstock.lake.upkeep.reach import Reach, Slices, plain
-from penstock.lake.upkeep.work import Done, Work, counted
+from penstock.lake.pruning import Pruning, held_by_refs, kept_until, prune
+from penstock.lake.table_state import Snapshot, TableState
+from penstock.lake.upkeep.job import StepResult, UpkeepJob, count_noun, refuse_rolled_back, retry_lost_races
+from penstock.lake.upkeep.orphans import ReferencedFiles, Slices, normalize
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 STEP = "expiry"
 #: how long a branch is kept that no stream of the table claims
-STRAY = timedelta(days=1)
+STRAY_BRANCH_AGE = timedelta(days=1)
 #: branches of upkeep's own begin like this
 OWN_BRANCH = "penstock_upkeep"
 
 
-def must_be_whole(name: str, standing: Standing) -> None:
-    """StreamStopped if main no longer shows what a stream's chain says: then nothing may be forgotten."""
-    for (pipeline, stream), link in standing.links().items():
-        if why := standing.stale(link):
-            raise StreamStopped(
-                f"{name} says it holds slice {link.position.number}, but {why}; upkeep would forget what is needed "
-                "to put it right",
-                next_step=f"put the table back as it was, or `penstock state recover FILE --stream {stream}`, then run "
-                "the upkeep again",
-                safe="Nothing was changed: no state was expired, no file removed.",
-                pipeline=pipeline,
-                stream=stream,
-            )
-
-
-def expire(work: Work) -> list[Done]:
+def expire(job: UpkeepJob) -> list[StepResult]:
     """Drop branches of attempts that are over and tags whose time is, then states that are old enough."""
-    dropped = raced(work, "dropping branches", lambda table, standing: _drop(work, table, standing))
-    done = raced(work, "expiring snapshots", lambda table, standing: _expire(work, table, standing))
+    dropped = retry_lost_races(job, "dropping branches", lambda table, state: _drop(job, table, state))
+    done = retry_lost_races(job, "expiring snapshots", lambda table, state: _expire(job, table, state))
     return [*dropped, *done]
 
 
 # ---------------------------------------------------------------- branches
 
 
-def _drop(work: Work, table: Table, standing: Standing) -> list[Done]:
-    now_ms = int(work.now.timestamp() * 1000)
-    late = [name for name in standing.tags if (until := kept_until(name)) is not None and until <= now_ms]
-    if late and not work.dry_run:
+def _drop(job: UpkeepJob, table: Table, state: TableState) -> list[StepResult]:
+    now_ms = int(job.now.timestamp() * 1000)
+    late = [name for name in state.tags if (until := kept_until(name)) is not None and until <= now_ms]
+    if late and not job.dry_run:
         drop_tags(table, late)
-        table, standing = work.loaded()
-    old = over(standing, int((work.now - STRAY).timestamp() * 1000))
+        table, state = job.loaded()
+    old = find_finished_branches(state, int((job.now - STRAY_BRANCH_AGE).timestamp() * 1000))
     if not old:
         return []
     noun = "branch" if len(old) == 1 else "branches"
-    if work.dry_run:
-        return [Done(STEP, f"would drop {len(old)} {noun} of attempts that are over", {"branches": old})]
+    if job.dry_run:
+        return [StepResult(STEP, f"would drop {len(old)} {noun} of attempts that are over", {"branches": old})]
     drop_branches(table, old)
-    return [Done(STEP, f"dropped {len(old)} {noun} of attempts that are over", {"branches": old})]
+    return [StepResult(STEP, f"dropped {len(old)} {noun} of attempts that are over", {"branches": old})]
 
 
-def over(standing: Standing, stray_ms: int) -> list[str]:
+def find_finished_branches(state: TableState, stray_ms: int) -> list[str]:
     """Branches that no one will move main to: their slice is held; or no stream here claims them, and they are old."""
-    held = Slices.of(standing).held
+    held = Slices.of(state).held
     found = []
-    for name, snapshot in standing.branches.items():
-        about = names.of_branch(name)
-        made = standing.snapshots.get(snapshot)
+    for name, snapshot in state.branches.items():
+        about = names.parse_branch(name)
+        made = state.snapshots.get(snapshot)
         stray = made is not None and made.at_ms < stray_ms
         if about is not None:
             ours = about[1] <= held[about[0]] if about[0] in held else stray
@@ -92,41 +75,41 @@ def over(standing: Standing, stray_ms: int) -> list[str]:
 # ---------------------------------------------------------------- states
 
 
-def _expire(work: Work, table: Table, standing: Standing) -> list[Done]:
-    must_be_whole(work.name, standing)
-    if not standing.orderly:
-        return [Done(STEP, "nothing expired: others have written meanwhile, and their rows have no place yet")]
-    options = work.options.snapshots
-    cutoff = int((work.now - options.keep_for).timestamp() * 1000)
-    gone = expirable(standing, cutoff, options.keep_at_least)
-    kept = len(standing.snapshots) - len(gone)
+def _expire(job: UpkeepJob, table: Table, state: TableState) -> list[StepResult]:
+    refuse_rolled_back(job.name, state)
+    if not state.orderly:
+        return [StepResult(STEP, "nothing expired: others have written meanwhile, and their rows have no place yet")]
+    options = job.options.snapshots
+    cutoff = int((job.now - options.keep_for).timestamp() * 1000)
+    gone = find_expirable(state, cutoff, options.keep_at_least)
+    kept = len(state.snapshots) - len(gone)
     if not gone:
-        return [Done(STEP, f"nothing to expire in {counted(kept, 'snapshot')}", {"snapshots": kept})]
+        return [StepResult(STEP, f"nothing to expire in {count_noun(kept, 'snapshot')}", {"snapshots": kept})]
     age = shown_duration(options.keep_for)
-    if work.dry_run:
-        text = f"would expire {counted(len(gone), 'snapshot')} replaced more than {age} ago, keeping {kept}"
-        return [Done(STEP, text, {"expired": len(gone), "snapshots": kept})]
+    if job.dry_run:
+        text = f"would expire {count_noun(len(gone), 'snapshot')} replaced more than {age} ago, keeping {kept}"
+        return [StepResult(STEP, text, {"expired": len(gone), "snapshots": kept})]
     files = _only_theirs(table, gone)
-    forget(table, standing, Forgetting(gone))
-    work.probe.at("lake.expired")
+    prune(table, state, Pruning(gone))
+    job.probe.at("lake.expired")
     # Not before they are forgotten: a crash leaves orphans, never a state without its files.
-    removed = _remove(table, Slices.of(standing), files)
+    removed = _remove(table, Slices.of(state), files)
     text = (
-        f"expired {counted(len(gone), 'snapshot')} replaced more than {age} ago, keeping {kept}; "
-        f"removed {counted(removed, 'file')}"
+        f"expired {count_noun(len(gone), 'snapshot')} replaced more than {age} ago, keeping {kept}; "
+        f"removed {count_noun(removed, 'file')}"
     )
-    return [Done(STEP, text, {"expired": len(gone), "snapshots": kept, "files_removed": removed})]
+    return [StepResult(STEP, text, {"expired": len(gone), "snapshots": kept, "files_removed": removed})]
 
 
-def expirable(standing: Standing, cutoff_ms: int, keep: int) -> list[int]:
+def find_expirable(state: TableState, cutoff_ms: int, keep: int) -> list[int]:
     """States that may be forgotten, oldest first."""
-    line = list(standing.line())
+    line = list(state.line())
     kept = {snapshot.id for snapshot in line[: _kept(line, cutoff_ms, keep)]}
-    kept |= held_by_refs(standing)
+    kept |= held_by_refs(state)
     shown = {snapshot.id for snapshot in line}
     gone = [
         snapshot
-        for snapshot in standing.snapshots.values()
+        for snapshot in state.snapshots.values()
         if snapshot.id not in kept and (snapshot.id in shown or snapshot.at_ms < cutoff_ms)
     ]
     return [snapshot.id for snapshot in sorted(gone, key=lambda snapshot: snapshot.sequence)]
@@ -142,8 +125,8 @@ def _only_theirs(table: Table, gone: Iterable[int]) -> set[str]:
     """Files that no other state names."""
     leaving = set(gone)
     snapshots = table.metadata.snapshots
-    staying = Reach().add(table, (each for each in snapshots if each.snapshot_id not in leaving))
-    going = Reach().add(table, (each for each in snapshots if each.snapshot_id in leaving), known=staying)
+    staying = ReferencedFiles().add(table, (each for each in snapshots if each.snapshot_id not in leaving))
+    going = ReferencedFiles().add(table, (each for each in snapshots if each.snapshot_id in leaving), known=staying)
     return going.all - staying.all
 
 
@@ -153,7 +136,7 @@ def _remove(table: Table, slices: Slices, files: Iterable[str]) -> int:
 
     count = 0
     for path in sorted(files):
-        if not slices.awaited(plain(path)):
+        if not slices.awaited(normalize(path)):
             remove(path, table.io)
             count += 1
     return count

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from penstock.core.sizes import DURATION_PATTERN, SIZE_PATTERN, duration, size
-from penstock.lake.forgetting import Rules
+from penstock.lake.pruning import SnapshotLimits
 
 MIB = 1 << 20
 #: younger orphan files are deleted only with --force: a running commit may still add them to the table
@@ -46,8 +46,8 @@ class SnapshotOptions(_Keys):
     )
 
     @property
-    def rules(self) -> Rules:
-        return Rules(most=self.keep_at_most, least=self.keep_at_least, keep_for=self.keep_for)
+    def limits(self) -> SnapshotLimits:
+        return SnapshotLimits(most=self.keep_at_most, least=self.keep_at_least, keep_for=self.keep_for)
 
 
 class OrphanOptions(_Keys):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.lake.place import Place
+from penstock.lake.lake import Lake
 from penstock.ports import Context
 from penstock.sinks.lake.options import Options, StreamOptions
 from penstock.sinks.lake.sink import LakeSink
@@ -14,5 +14,5 @@ __all__ = ["LakeSink", "Options", "StreamOptions", "build"]
 
 def build(options: Options, streams: Mapping[str, StreamOptions], context: Context) -> LakeSink:
     """The sink of a pipeline; opens nothing yet."""
-    place = Place.of(options, folder=context.folder, pipeline=context.pipeline)
-    return LakeSink(place, options, streams, context)
+    lake = Lake.from_options(options, folder=context.folder, pipeline=context.pipeline)
+    return LakeSink(lake, options, streams, context)

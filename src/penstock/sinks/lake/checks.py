@@ -11,10 +11,9 @@ from penstock.core.slices import Kind
 from penstock.core.types import Type, is_nested
 from penstock.errors import StreamRefused, problems_of, refuse_all
 from penstock.lake import names
-from penstock.lake.place import Place
-from penstock.lake.standing import Standing
+from penstock.lake.lake import Lake
+from penstock.lake.table_state import TableState
 from penstock.ports import StreamInfo
-from penstock.sinks.lake.admission import Admission
 from penstock.sinks.lake.options import StreamOptions
 
 #: column names that the lake and the pipe use themselves
@@ -32,7 +31,7 @@ def newer_than(options: StreamOptions, stream: StreamInfo) -> str | None:
 class Checks:
     """One stream against one table."""
 
-    place: Place
+    lake: Lake
     pipeline: str
     stream: StreamInfo
     table: str
@@ -41,20 +40,20 @@ class Checks:
     content: Content
     admission: Admission
 
-    def run(self, standing: Standing | None) -> None:
+    def run(self, state: TableState | None) -> None:
         """StreamRefused with everything that stands against the stream, each with the choice to make."""
-        refuse_all(self._problems(standing))
+        refuse_all(self._problems(state))
 
-    def _problems(self, standing: Standing | None) -> Iterator[StreamRefused]:
+    def _problems(self, state: TableState | None) -> Iterator[StreamRefused]:
         columns = {column.name: column.type for column in self.content.columns}
         of_columns = [*self._names(columns), *self._key(columns), *self._newer_than(columns)]
-        of_table = list(self._table(standing)) if standing is not None else []
+        of_table = list(self._table(state)) if state is not None else []
         yield from (*of_columns, *of_table)
         if self.stream.kind is Kind.REFRESH:
             yield from self._refresh()
         if not of_columns and not of_table:
             # Columns are compared once they are right by themselves, and it is the right table.
-            yield from problems_of([lambda: self._check_schema(standing)])
+            yield from problems_of([lambda: self._check_schema(state)])
 
     def _names(self, columns: Collection[str]) -> Iterator[StreamRefused]:
         for name in columns:
@@ -109,27 +108,27 @@ class Checks:
                 f"ship {name!r}, or name another column with `newer_than`",
             )
 
-    def _table(self, standing: Standing) -> Iterator[StreamRefused]:
-        yield from self.admission.problems(standing)
-        if not standing.ours:
+    def _table(self, state: TableState) -> Iterator[StreamRefused]:
+        yield from self.admission.problems(state)
+        if not state.ours:
             return
-        if standing.mode != self.options.mode:
+        if state.mode != self.options.mode:
             yield self._refused(
-                f"the table {self._name} was made with mode {standing.mode}, not {self.options.mode}",
-                f"set `mode: {standing.mode}`; or {self._migrate}; or name another `into`",
+                f"the table {self._name} was made with mode {state.mode}, not {self.options.mode}",
+                f"set `mode: {state.mode}`; or {self._migrate}; or name another `into`",
             )
             return
-        if standing.mode == "merge" and standing.properties.get(names.MERGE_MODE) != names.ON_READ:
+        if state.mode == "merge" and state.properties.get(names.MERGE_MODE) != names.ON_READ:
             yield self._refused(
                 f"the table {self._name} no longer has the property {names.MERGE_MODE} = {names.ON_READ}, without "
                 "which rows of other writers cannot be told from those of a slice",
-                f"in Spark: ALTER TABLE {self.place.spark_table(self.table)} SET TBLPROPERTIES "
+                f"in Spark: ALTER TABLE {self.lake.spark_table(self.table)} SET TBLPROPERTIES "
                 f"('{names.MERGE_MODE}' = '{names.ON_READ}')",
             )
-        if standing.mode == "merge" and standing.key != tuple(self.key):
+        if state.mode == "merge" and state.key != tuple(self.key):
             yield self._refused(
-                f"the table {self._name} is keyed by {', '.join(standing.key)}, not by {', '.join(self.key)}",
-                f"set `key: [{', '.join(standing.key)}]`; or {self._migrate}; or name another `into`",
+                f"the table {self._name} is keyed by {', '.join(state.key)}, not by {', '.join(self.key)}",
+                f"set `key: [{', '.join(state.key)}]`; or {self._migrate}; or name another `into`",
             )
 
     def _refresh(self) -> Iterator[StreamRefused]:
@@ -140,14 +139,14 @@ class Checks:
                 "give the stream a cursor, or use `mode: append`, where each refresh replaces the one before",
             )
 
-    def _check_schema(self, standing: Standing | None) -> None:
-        link = standing.link(self.pipeline, self.stream.name) if standing else None
+    def _check_schema(self, state: TableState | None) -> None:
+        link = state.link(self.pipeline, self.stream.name) if state else None
         before = Content.parse(link.position.content) if link else None
         if before is not None and (before.columns, before.drift) == (self.content.columns, self.content.drift):
             return
-        from penstock.sinks.lake.making import check_schema
+        from penstock.sinks.lake.table_setup import check_schema
 
-        check_schema(self.place, self.table, self.content, self.options, self.key)
+        check_schema(self.lake, self.table, self.content, self.options, self.key)
 
     @property
     def _migrate(self) -> str:
@@ -159,7 +158,7 @@ class Checks:
 
     @property
     def _name(self) -> str:
-        return f"{self.place.namespace}.{self.table}"
+        return f"{self.lake.namespace}.{self.table}"
 
     def _refused(self, what: str, step: str) -> StreamRefused:
         return StreamRefused(what, next_step=step, pipeline=self.pipeline, stream=self.stream.name)
@@ -167,3 +166,76 @@ class Checks:
 
 def _one_of(columns: Collection[str]) -> str:
     return f"use one or more of: {', '.join(columns)}"
+
+
+@dataclass(frozen=True)
+class Admission:
+    """One stream at the door of one table."""
+
+    pipeline: str
+    stream: str
+    #: the table with its namespace
+    table: str
+    kind: Kind
+    options: StreamOptions
+    #: the user has named the table, or its namespace
+    named: bool
+    content: Content
+
+    def check(self, state: TableState) -> None:
+        """StreamRefused if the table holds what this stream must not touch."""
+        refuse_all(self.problems(state))
+
+    def problems(self, state: TableState) -> Iterator[StreamRefused]:
+        """Everything that keeps the stream out of the table."""
+        if not state.ours and not self.options.into_existing:
+            yield self._refused(
+                f"the table {self.table} is there already, and penstock did not make it",
+                "set `into_existing: true` on the stream to land in it (it gets the column _ingest_seq), or name "
+                "another table with `into`",
+            )
+        if self.content.identity.get("uuid") == state.uuid:
+            yield self._refused(
+                f"the table {self.table} is the one that the stream reads: its rows would go into itself",
+                "name another table with `into` on the stream, or another `namespace` of the sink",
+            )
+        yield from self._others(state)
+        if self.kind is Kind.REFRESH and not self.options.replace_existing:
+            yield from self._rows(state)
+
+    def _others(self, state: TableState) -> Iterator[StreamRefused]:
+        others = [about for about in state.links() if about[0] != self.pipeline]
+        if not others:
+            return
+        pipeline, stream = others[0]
+        if self.kind is Kind.REFRESH:
+            yield self._refused(
+                f"a full refresh would replace all of {self.table}, where pipeline {pipeline!r} lands too",
+                "name another `into`, or give the stream a cursor",
+            )
+        elif not self.named:
+            yield self._refused(
+                f"pipeline {pipeline!r} lands its stream {stream!r} in the table {self.table}",
+                "set `namespace` of the sink or `into` of the stream to another name; or, to share the table, to this "
+                "one",
+            )
+
+    def _rows(self, state: TableState) -> Iterator[StreamRefused]:
+        """A refresh deletes whatever is in the table: it must be this stream's own."""
+        if state.empty:
+            return
+        step = "set `replace_existing: true` on the stream if they may go; if not, name another table with `into`"
+        link = state.link(self.pipeline, self.stream)
+        if link is None or (state.adopted and link.kind == Kind.ROWS.value):
+            yield self._refused(
+                f"the table {self.table} already holds rows, and the first full refresh would delete them", step
+            )
+        elif any(snapshot.operation in ("append", "overwrite") for snapshot in state.foreign()):
+            yield self._refused(
+                f"other programs have put rows into the table {self.table}, and a full refresh would delete them", step
+            )
+
+    def _refused(self, what: str, step: str) -> StreamRefused:
+        return StreamRefused(
+            what, next_step=step, safe="Nothing was changed.", pipeline=self.pipeline, stream=self.stream
+        )

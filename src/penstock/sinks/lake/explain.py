@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.core.slices import Kind
-from penstock.lake.place import Place
-from penstock.lake.standing import Standing
+from penstock.lake.lake import Lake
+from penstock.lake.table_state import TableState
 from penstock.ports import Remark, StreamInfo
 
 
-def remarks(
-    place: Place,
+def explain(
+    lake: Lake,
     table: str,
     mode: str,
     key: Sequence[str],
@@ -19,13 +19,13 @@ def remarks(
     *,
     newer_than: str | None,
     gone: Sequence[str],
-    adopts: Standing | None = None,
+    adopts: TableState | None = None,
 ) -> Sequence[Remark]:
     """Where it lands comes first. `gone`: columns of the table that the source no longer has.
 
     `adopts`: a table that penstock did not make.
     """
-    found = _remarks(place, table, mode, key, stream, newer_than=newer_than, gone=gone)
+    found = _remarks(lake, table, mode, key, stream, newer_than=newer_than, gone=gone)
     if adopts is None:
         return found
     what = "the table is not penstock's: the first slice adds the column _ingest_seq"
@@ -33,7 +33,7 @@ def remarks(
 
 
 def _remarks(
-    place: Place,
+    lake: Lake,
     table: str,
     mode: str,
     key: Sequence[str],
@@ -42,7 +42,7 @@ def _remarks(
     newer_than: str | None,
     gone: Sequence[str],
 ) -> Sequence[Remark]:
-    where = f"lands in the table {place.namespace}.{table} of {place.warehouse}"
+    where = f"lands in the table {lake.namespace}.{table} of {lake.warehouse}"
     if stream.kind is Kind.REFRESH:
         return (
             Remark("guarantee", f"{where}: each run takes the place of the one before, in one commit"),

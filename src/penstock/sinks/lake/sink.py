@@ -17,13 +17,12 @@ from penstock.core.marks import Position
 from penstock.core.slices import Kind, Receipt, Slice
 from penstock.errors import CommitUnclear, InputError, SliceRefused
 from penstock.lake import names
+from penstock.lake.lake import Lake
+from penstock.lake.metadata import read_state
 from penstock.lake.options import NAME
-from penstock.lake.peek import peek
-from penstock.lake.place import Place
-from penstock.lake.standing import Standing
+from penstock.lake.table_state import TableState
 from penstock.ports import Context, Held, Remark, StreamInfo, Writer
-from penstock.sinks.lake.admission import Admission
-from penstock.sinks.lake.checks import Checks, newer_than
+from penstock.sinks.lake.checks import Admission, Checks, newer_than
 from penstock.sinks.lake.leftovers import leftovers
 from penstock.sinks.lake.options import Options, StreamOptions
 
@@ -31,29 +30,29 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
-    from penstock.lake.landing import Landed
-    from penstock.lake.parquet import Shape
+    from penstock.lake.landing import StagedSlice
+    from penstock.lake.parquet import FileLayout
 
 
 class LakeSink:
     """Slices as snapshots of Iceberg tables."""
 
-    def __init__(self, place: Place, options: Options, streams: Mapping[str, StreamOptions], context: Context) -> None:
-        self.place = place
+    def __init__(self, lake: Lake, options: Options, streams: Mapping[str, StreamOptions], context: Context) -> None:
+        self.lake = lake
         self.options = options
         self.streams = streams
         self.context = context
         self.pipeline = context.pipeline
         self._infos: dict[str, StreamInfo] = {}
         #: by attempt: how its files were written, and the table's uuid
-        self._aside: dict[str, tuple[Shape, str]] = {}
+        self._aside: dict[str, tuple[FileLayout, str]] = {}
         #: by stream: attempts of this process at the slice at hand
         self._attempts: Counter[str] = Counter()
         #: by stream: the slice up to which the folder of data files is known to hold nothing that was left behind
         self._swept: dict[str, int] = {}
         #: by stream: files that were stamped again, of slices that have landed since
         self._left: dict[str, list[str]] = {}
-        context.spark.require(place.spark_settings(), place.spark_packages())
+        context.spark.require(lake.spark_settings(), lake.spark_packages())
 
     # ------------------------------------------------------------ names and options
 
@@ -81,19 +80,19 @@ class LakeSink:
 
     def connect(self) -> None:
         self._must_be_apart(self.streams)
-        folder = self.place.folder
+        folder = self.lake.folder
         if folder is None:
-            from penstock.lake.bucket import reach
+            from penstock.lake.bucket import check_bucket
 
-            reach(self.place)
+            check_bucket(self.lake)
             return
-        place = folder
-        while not os.path.lexists(place):
-            place = os.path.dirname(place)
-        if not os.path.isdir(place) or not os.access(place, os.W_OK | os.X_OK):
-            why = "is not a folder" if not os.path.isdir(place) else "may not be written by this user"
+        lake = folder
+        while not os.path.lexists(lake):
+            lake = os.path.dirname(lake)
+        if not os.path.isdir(lake) or not os.access(lake, os.W_OK | os.X_OK):
+            why = "is not a folder" if not os.path.isdir(lake) else "may not be written by this user"
             raise InputError(
-                f"the warehouse {folder} cannot be used: {place} {why}",
+                f"the warehouse {folder} cannot be used: {lake} {why}",
                 next_step="choose another sink.warehouse, or give this user the right to write there",
                 pipeline=self.pipeline,
             )
@@ -114,7 +113,7 @@ class LakeSink:
 
     def check(self, stream: StreamInfo, content: Content) -> None:
         Checks(
-            place=self.place,
+            lake=self.lake,
             pipeline=self.pipeline,
             stream=stream,
             table=self.table(stream.name),
@@ -122,14 +121,14 @@ class LakeSink:
             key=self.stream_options(stream.name).key or stream.primary_key,
             content=content,
             admission=self._admission(stream.name, stream.kind, content),
-        ).run(peek(self.place, self.table(stream.name)))
+        ).run(read_state(self.lake, self.table(stream.name)))
 
     def _admission(self, stream: str, kind: Kind, content: Content) -> Admission:
         options = self.stream_options(stream)
         return Admission(
             pipeline=self.pipeline,
             stream=stream,
-            table=f"{self.place.namespace}.{self.table(stream)}",
+            table=f"{self.lake.namespace}.{self.table(stream)}",
             kind=kind,
             options=options,
             named=bool(self.options.namespace or options.into),
@@ -141,11 +140,11 @@ class LakeSink:
 
     def explain(self, stream: StreamInfo, content: Content) -> Sequence[Remark]:
         from penstock.shaping.sink_remarks import explain_stale_rows, explain_strings
-        from penstock.sinks.lake.explain import remarks
+        from penstock.sinks.lake.explain import explain
 
         options = self.stream_options(stream.name)
-        found = remarks(
-            self.place,
+        found = explain(
+            self.lake,
             self.table(stream.name),
             options.mode,
             options.key or stream.primary_key,
@@ -160,32 +159,32 @@ class LakeSink:
         return [*found, *(Remark("gap", line) for line in self.notices(stream.name))]
 
     def notices(self, stream: str) -> Sequence[str]:
-        from penstock.lake.notices import notices
+        from penstock.lake.table_state import describe_stopped_readers
 
         table = self.table(stream)
-        return notices(peek(self.place, table), f"{self.place.namespace}.{table}")
+        return describe_stopped_readers(read_state(self.lake, table), f"{self.lake.namespace}.{table}")
 
-    def _adopts(self, stream: str) -> Standing | None:
+    def _adopts(self, stream: str) -> TableState | None:
         """A table that penstock did not make, and that the stream's first slice adopts."""
-        standing = peek(self.place, self.table(stream))
-        return standing if standing is not None and not standing.ours else None
+        state = read_state(self.lake, self.table(stream))
+        return state if state is not None and not state.ours else None
 
     def held(self, stream: str) -> Held | None:
-        from penstock.lake.chain import held
+        from penstock.lake.table_state import find_link
 
-        link = held(peek(self.place, self.table(stream)), self.pipeline, stream, self.table(stream))
+        link = find_link(read_state(self.lake, self.table(stream)), self.pipeline, stream, self.table(stream))
         return Held(link.position, link.rows, link.bytes) if link else None
 
     # ------------------------------------------------------------ one slice
 
     def _made(self, slice_: Slice) -> Table:
         """The stream's table, such that the slice's rows fit."""
-        from penstock.lake.space import full_disk_named
-        from penstock.sinks.lake.making import made
+        from penstock.lake.disk_space import name_full_disk
+        from penstock.sinks.lake.table_setup import prepare_table
 
-        with full_disk_named(self.place.warehouse, pipeline=self.pipeline, stream=slice_.stream):
-            return made(
-                self.place,
+        with name_full_disk(self.lake.warehouse, pipeline=self.pipeline, stream=slice_.stream):
+            return prepare_table(
+                self.lake,
                 self.table(slice_.stream),
                 slice_,
                 self.stream_options(slice_.stream),
@@ -195,23 +194,23 @@ class LakeSink:
             )
 
     def writer(self, slice_: Slice, attempt: str) -> Writer:
-        from penstock.lake.tables import standing_of
+        from penstock.lake.tables import extract_state
         from penstock.lake.writing import LakeWriter
-        from penstock.sinks.lake.making import shape_of
+        from penstock.sinks.lake.table_setup import make_layout
 
         table = self._made(slice_)
         keyed = self.stream_options(slice_.stream).mode == "merge"
-        shape = shape_of(table, self.options, self.key(slice_.stream) if keyed else ())
-        standing = standing_of(table)
-        self._aside[attempt] = (shape, standing.uuid)
+        layout = make_layout(table, self.options, self.key(slice_.stream) if keyed else ())
+        state = extract_state(table)
+        self._aside[attempt] = (layout, state.uuid)
         self._attempts[slice_.stream] += 1
         return LakeWriter(
             pipeline=self.pipeline,
             stream=slice_.stream,
-            shape=shape,
+            layout=layout,
             name=names.file_stem(self.pipeline, slice_.stream, slice_.number, attempt),
             attempt=attempt,
-            start=standing.head + 1,
+            start=state.head + 1,
             empty=absent(Content.parse(slice_.content)),
             probe=self.context.probe,
         )
@@ -219,27 +218,27 @@ class LakeSink:
     def commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> None:
         from penstock.lake.landing import Landing
 
-        landed = self._landed(slice_, attempt, receipts)
-        if not slice_.previous and not landed.files and attempt not in self._aside:
+        staged = self._landed(slice_, attempt, receipts)
+        if not slice_.previous and not staged.files and attempt not in self._aside:
             # A stream that begins without rows: nobody has asked for a writer, which makes the table.
             self._made(slice_)
         say = partial(self.context.say, slice_.stream)
-        states = self.options.upkeep.snapshots.rules
-        landing = Landing(self.place, self.table(slice_.stream), slice_, attempt, self.context.probe, say, states)
-        if self.stream_options(slice_.stream).mode == "merge" and landed.files:
+        states = self.options.upkeep.snapshots.limits
+        landing = Landing(self.lake, self.table(slice_.stream), slice_, attempt, self.context.probe, say, states)
+        if self.stream_options(slice_.stream).mode == "merge" and staged.files:
             from penstock.lake.merging import Merging
 
             key = self.key(slice_.stream)
-            landing.land(landed, Merging(landing, key, self.context.spark, self.newer_than(slice_.stream)).put)
+            landing.land(staged, Merging(landing, key, self.context.spark, self.newer_than(slice_.stream)).put)
         else:
-            landing.land(landed)
+            landing.land(staged)
 
-    def _landed(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> Landed:
-        from penstock.lake.landing import Landed
-        from penstock.lake.restamping import restamp
-        from penstock.lake.writing import decode, last_number
+    def _landed(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> StagedSlice:
+        from penstock.lake.landing import StagedSlice
+        from penstock.lake.stamping import restamp
+        from penstock.lake.writing import decode_files, read_last_number
 
-        files = [file for receipt in sorted(receipts, key=lambda r: r.part) for file in decode(receipt)]
+        files = [file for receipt in sorted(receipts, key=lambda r: r.part) for file in decode_files(receipt)]
         rows, named = sum(receipt.rows for receipt in receipts), sum(file.record_count for file in files)
         if rows != named:
             raise SliceRefused(
@@ -248,15 +247,15 @@ class LakeSink:
                 pipeline=self.pipeline,
                 stream=slice_.stream,
             )
-        shape, uuid = self._aside.get(attempt, (None, None))
+        layout, uuid = self._aside.get(attempt, (None, None))
 
         def again(old: Sequence[DataFile], was: int, now: int) -> Sequence[DataFile]:
             stem = names.file_stem(self.pipeline, slice_.stream, slice_.number, attempt)
             self._left.setdefault(slice_.stream, []).extend(file.file_path for file in old)
-            return restamp(old, shape or self._shape(slice_.stream), old_start=was, new_start=now, name=stem)
+            return restamp(old, layout or self._layout(slice_.stream), old_start=was, new_start=now, name=stem)
 
-        lasts = [(last, receipt.read) for receipt in receipts if (last := last_number(receipt)) is not None]
-        return Landed(
+        lasts = [(last, receipt.read) for receipt in receipts if (last := read_last_number(receipt)) is not None]
+        return StagedSlice(
             files=files,
             rows=rows,
             bytes=sum(receipt.bytes for receipt in receipts),
@@ -266,12 +265,12 @@ class LakeSink:
             uuid=uuid,
         )
 
-    def _shape(self, stream: str) -> Shape:
+    def _layout(self, stream: str) -> FileLayout:
         """How files of a stream's table are written now, for receipts that this process did not make."""
-        from penstock.lake.tables import load
-        from penstock.sinks.lake.making import shape_of
+        from penstock.lake.tables import load_table
+        from penstock.sinks.lake.table_setup import make_layout
 
-        table = load(self.place, self.table(stream))
+        table = load_table(self.lake, self.table(stream))
         if table is None:
             raise CommitUnclear(
                 f"the table {self.table(stream)} is not there any more",
@@ -279,37 +278,37 @@ class LakeSink:
                 pipeline=self.pipeline,
                 stream=stream,
             )
-        return shape_of(table, self.options, ())
+        return make_layout(table, self.options, ())
 
     # ------------------------------------------------------------ afterwards
 
-    def sweep(self, stream: str, held: Position) -> None:
+    def sweep(self, stream: str, find_link: Position) -> None:
         """Drop what attempts at slices that the table holds have left: branches, files stamped again, local files.
 
         Files that a process left which died elsewhere than here, on S3, are upkeep's.
         """
         self._aside.clear()
-        standing = peek(self.place, self.table(stream))
+        state = read_state(self.lake, self.table(stream))
         tag = names.stream_tag(self.pipeline, stream)
         old = [
             name
-            for name in (standing.branches if standing else ())
-            if (about := names.of_branch(name)) and about[0] == tag and about[1] <= held.number
+            for name in (state.branches if state else ())
+            if (about := names.parse_branch(name)) and about[0] == tag and about[1] <= find_link.number
         ]
         left = self._left.pop(stream, [])
         tries = self._attempts.pop(stream, 0)
         # A slice that nobody had begun before, and that went through in one attempt, has left nothing behind. What a
         # process that was replaced writes later is found when the next run begins.
-        if standing is not None and (tries > 1 or held.number > self._swept.get(stream, -1)):
-            found = leftovers(standing, self.pipeline, stream, held)
-            self._swept[stream] = held.number + (not found.next_begun)
+        if state is not None and (tries > 1 or find_link.number > self._swept.get(stream, -1)):
+            found = leftovers(state, self.pipeline, stream, find_link)
+            self._swept[stream] = find_link.number + (not found.next_begun)
             left += found.files
         if not old and not left:
             return
         from penstock.lake.parquet import remove
-        from penstock.lake.tables import LostRace, load
+        from penstock.lake.tables import LostRace, load_table
 
-        table = load(self.place, self.table(stream))
+        table = load_table(self.lake, self.table(stream))
         if table is None:
             return
         for path in left:
@@ -325,12 +324,12 @@ class LakeSink:
     def recover(self, stream: str) -> Sequence[str]:
         from penstock.lake.recovery import recover
 
-        return recover(self.place, self.table(stream), self.pipeline, stream)
+        return recover(self.lake, self.table(stream), self.pipeline, stream)
 
     def archive(self, stream: str, label: str) -> Sequence[str]:
-        from penstock.lake.archive import archive
+        from penstock.lake.tables import archive_table
 
-        return archive(self.place, self.table(stream), self.pipeline, stream, label)
+        return archive_table(self.lake, self.table(stream), self.pipeline, stream, label)
 
     def close(self) -> None:
         return None

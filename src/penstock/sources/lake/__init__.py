@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.lake.place import Place
+from penstock.lake.lake import Lake
 from penstock.ports import Context
 from penstock.sources.lake.options import Options, StreamOptions
 from penstock.sources.lake.source import LakeSource
@@ -14,5 +14,5 @@ __all__ = ["LakeSource", "Options", "StreamOptions", "build"]
 
 def build(options: Options, streams: Mapping[str, StreamOptions], context: Context) -> LakeSource:
     """The source of a pipeline; opens nothing yet."""
-    place = Place.of(options, folder=context.folder, pipeline=context.pipeline)
-    return LakeSource(place, options, streams, context)
+    lake = Lake.from_options(options, folder=context.folder, pipeline=context.pipeline)
+    return LakeSource(lake, options, streams, context)

@@ -15,33 +15,32 @@ from penstock.core.names import did_you_mean
 from penstock.core.slices import Kind, Slice
 from penstock.errors import StreamRefused, StreamStopped
 from penstock.lake import names
-from penstock.lake.peek import peek, tables_in
-from penstock.lake.place import Place
-from penstock.lake.standing import Standing
+from penstock.lake.lake import Lake
+from penstock.lake.metadata import list_tables, read_state
+from penstock.lake.table_state import TableState
 from penstock.ports import Budget, Context, DiscoveredStream, Planned, Reading, Remaining, Remark, StreamInfo
-from penstock.sources.lake import missing
-from penstock.sources.lake.altered import as_now
-from penstock.sources.lake.content import TableContent, columns_of
-from penstock.sources.lake.marks import began_of, mark_of, seq_of, snapshot_of, table_of
+from penstock.sources.lake import lost_rows
+from penstock.sources.lake.content import TableContent, compare_with_table, read_columns
+from penstock.sources.lake.marks import make_mark, read_began, read_number, read_snapshot, read_table
 from penstock.sources.lake.options import Options, StreamOptions
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from penstock.lake.pieces import Piece
+    from penstock.lake.data_files import ScanFile
 
 
 class LakeSource:
     """Tables of one namespace."""
 
-    def __init__(self, place: Place, options: Options, streams: Mapping[str, StreamOptions], context: Context) -> None:
-        self.place = place
+    def __init__(self, lake: Lake, options: Options, streams: Mapping[str, StreamOptions], context: Context) -> None:
+        self.lake = lake
         self.options = options
         self.streams = streams
         self.context = context
         self.pipeline = context.pipeline
         #: the bounds that a stream was last planned between, and the files found there
-        self._planned: dict[str, tuple[tuple[int, int], list[Piece]]] = {}
+        self._planned: dict[str, tuple[tuple[int, int], list[ScanFile]]] = {}
 
     def stream_options(self, stream: str) -> StreamOptions:
         return self.streams.get(stream) or StreamOptions()
@@ -52,38 +51,38 @@ class LakeSource:
     # ------------------------------------------------------------ what there is
 
     def connect(self) -> None:
-        tables_in(self.place)
+        list_tables(self.lake)
 
     def catalog(self) -> Sequence[StreamInfo]:
         found = []
-        for stream in self.streams or tables_in(self.place):
-            standing = peek(self.place, self.table(stream))
-            key = standing.key if standing else ()
+        for stream in self.streams or list_tables(self.lake):
+            state = read_state(self.lake, self.table(stream))
+            key = state.key if state else ()
             found.append(StreamInfo(stream, Kind.ROWS, primary_key=key, order=(names.SEQ,), in_order=True))
         return found
 
     def discover(self) -> Sequence[DiscoveredStream]:
-        from penstock.sources.lake.offering import offered
+        from penstock.sources.lake.discovery import describe_table
 
-        found = ((name, peek(self.place, name)) for name in tables_in(self.place))
-        return [offered(name, standing) for name, standing in found if standing is not None]
+        found = ((name, read_state(self.lake, name)) for name in list_tables(self.lake))
+        return [describe_table(name, state) for name, state in found if state is not None]
 
     def explain(self, stream: str, content: Content) -> Sequence[Remark]:
-        from penstock.sources.lake.offering import remarks
+        from penstock.sources.lake.discovery import explain
 
-        return remarks(TableContent.read(content), self._standing(stream))
+        return explain(TableContent.read(content), self._state(stream))
 
     def content(self, stream: str) -> Content:
-        standing = self._standing(stream)
+        state = self._state(stream)
         options = self.stream_options(stream)
-        if not standing.ours and not options.adopt:
+        if not state.ours and not options.adopt:
             raise self._refused(
                 stream,
                 f"the table {self._name(stream)} was not made by penstock, so its rows have no order yet",
                 "set `adopt: true` on the stream: the table gets the column _ingest_seq, and its files are rewritten "
                 "once with a number in every row",
             )
-        fields = {f["name"]: f for f in standing.columns}
+        fields = {f["name"]: f for f in state.columns}
         chosen = options.columns or [name for name in fields if name not in names.INTERNAL]
         for name in chosen:
             if name in names.INTERNAL:
@@ -92,7 +91,7 @@ class LakeSource:
                 hint = did_you_mean(name, fields)
                 have = ", ".join(n for n in fields if n not in names.INTERNAL)
                 raise self._refused(stream, f"there is no column {name!r} in the table{hint}", f"it has: {have}")
-        without = [name for name in standing.key if name not in chosen]
+        without = [name for name in state.key if name not in chosen]
         if without:
             raise self._refused(
                 stream,
@@ -100,40 +99,40 @@ class LakeSource:
                 f"add {without[0]!r} to `columns`",
             )
         start = str(options.from_)
-        if start.isdigit() and int(start) > standing.head:
+        if start.isdigit() and int(start) > state.head:
             raise self._refused(
                 stream,
-                f"from: {start} lies in the future: the highest number of {self._name(stream)} is {standing.head}",
-                f"use `now`, `beginning`, or a number up to {standing.head}",
+                f"from: {start} lies in the future: the highest number of {self._name(stream)} is {state.head}",
+                f"use `now`, `beginning`, or a number up to {state.head}",
             )
         return TableContent(
             table=self._name(stream),
-            columns=columns_of([fields[name] for name in chosen]),
+            columns=read_columns([fields[name] for name in chosen]),
             where=options.where,
             changes=names.DELETED in fields,
-            key=standing.key,
-            uuid=standing.uuid,
+            key=state.key,
+            uuid=state.uuid,
             start=start,
         ).content()
 
     def accept(self, stream: str, last: Position, content: Content) -> None:
         if last.mark is None:
             return
-        self._must_fit(stream, self._standing(stream), table_of(last.mark), seq_of(last.mark))
+        self._must_fit(stream, self._state(stream), read_table(last.mark), read_number(last.mark))
 
-    def _must_fit(self, stream: str, standing: Standing, uuid: str, seq: int) -> None:
+    def _must_fit(self, stream: str, state: TableState, uuid: str, seq: int) -> None:
         """A mark must be one of this very table, and not above its head."""
         name = self._name(stream)
-        if uuid != standing.uuid:
+        if uuid != state.uuid:
             raise self._refused(
                 stream,
                 f"the table {name} is not the one that was read before: it was dropped and made again, or replaced",
                 f"put the old table back; or, to read the new one from its beginning, `penstock state reset FILE "
                 f"--stream {stream}`",
             )
-        if standing.head < seq:
+        if state.head < seq:
             raise StreamStopped(
-                f"the table {name} is behind this reader: its highest number is {standing.head}, and {seq} was read. "
+                f"the table {name} is behind this reader: its highest number is {state.head}, and {seq} was read. "
                 "Its catalog was restored from an older copy",
                 next_step="put the catalog back as it was",
                 safe="Nothing was changed.",
@@ -141,16 +140,16 @@ class LakeSource:
                 stream=stream,
             )
 
-    def _must_go_on(self, stream: str, standing: Standing, mark: Mark) -> None:
+    def _must_go_on(self, stream: str, state: TableState, mark: Mark) -> None:
         """What comes after a mark must still be there as it was. Not asked of one who goes to another place."""
-        seq, seen = seq_of(mark), snapshot_of(mark)
+        seq, seen = read_number(mark), read_snapshot(mark)
         rewind = f"`penstock rewind FILE --to {{}} --stream {stream}`"
-        if standing.mode == "merge" and (lost := standing.lost(self.pipeline, stream)):
-            raise missing.deletes_lost(lost, self._name(stream), pipeline=self.pipeline, stream=stream)
-        if missing.misses(standing, seq, began_of(mark)):
-            step = f"to go on without them: {rewind.format(standing.floor)}"
-            raise self._gone(stream, standing, seq, step)
-        if seen and not standing.shows(*seen):
+        if state.mode == "merge" and (lost := state.lost(self.pipeline, stream)):
+            raise lost_rows.make_deletes_lost(lost, self._name(stream), pipeline=self.pipeline, stream=stream)
+        if lost_rows.has_lost(state, seq, read_began(mark)):
+            step = f"to go on without them: {rewind.format(state.floor)}"
+            raise self._gone(stream, state, seq, step)
+        if seen and not state.shows(*seen):
             raise StreamStopped(
                 f"the table {self._name(stream)} was rolled back to a state before the one that was read: rows that "
                 "this reader has delivered are not in it, and may come again under new numbers",
@@ -161,69 +160,69 @@ class LakeSource:
                 stream=stream,
             )
 
-    def _gone(self, stream: str, standing: Standing, seq: int, step: str) -> StreamStopped:
-        return missing.stopped(standing, self._name(stream), seq, step, pipeline=self.pipeline, stream=stream)
+    def _gone(self, stream: str, state: TableState, seq: int, step: str) -> StreamStopped:
+        return lost_rows.make_stop(state, self._name(stream), seq, step, pipeline=self.pipeline, stream=stream)
 
     # ------------------------------------------------------------ what is new
 
     def prepare(self, stream: str, content: Content, last: Position | None) -> Sequence[str]:
         from penstock.lake.adoption import adopt
         from penstock.lake.foreign import stamp
-        from penstock.lake.readers import must_tell, tell
+        from penstock.lake.readers import needs_registration, register
 
         lines: list[str] = []
-        standing = self._standing(stream)
+        state = self._state(stream)
         table = self.table(stream)
         read = TableContent.read(content)
         if last and last.mark:
-            self._must_go_on(stream, standing, last.mark)
-        elif read.start.isdigit() and int(read.start) < standing.floor:
+            self._must_go_on(stream, state, last.mark)
+        elif read.start.isdigit() and int(read.start) < state.floor:
             raise self._refused(
                 stream,
-                f"{missing.gone_below(standing, self._name(stream))}, so from: {read.start} cannot be kept",
-                f"use `beginning` for all that is there, `now`, or a number from {standing.floor} to {standing.head}",
+                f"{lost_rows.describe_floor(state, self._name(stream))}, so from: {read.start} cannot be kept",
+                f"use `beginning` for all that is there, `now`, or a number from {state.floor} to {state.head}",
             )
         if read.where:
             from penstock.lake.filtering import read_filter
 
             read_filter(read.where, self._loaded(stream).schema())
-        if not standing.ours:
-            self.context.say(stream, f"adopts {self._name(stream)}: {standing.size} are rewritten once, with numbers")
-            lines += adopt(self.place, table)
-        lines += stamp(self.place, table, self.context.mover, self.context.probe, partial(self.context.say, stream))
-        standing = self._standing(stream)
-        lost = standing.lost(self.pipeline, stream)
+        if not state.ours:
+            self.context.say(stream, f"adopts {self._name(stream)}: {state.size} are rewritten once, with numbers")
+            lines += adopt(self.lake, table)
+        lines += stamp(self.lake, table, self.context.mover, self.context.probe, partial(self.context.say, stream))
+        state = self._state(stream)
+        lost = state.lost(self.pipeline, stream)
         if lost and not (last and last.mark):
             lines.append(f"goes on without {lost} rows that retention removed before this reader had seen them")
-        mark = seq_of(last.mark) if last and last.mark else self._start(read, standing)
-        if must_tell(standing, self.pipeline, stream, mark):
-            line = tell(self.place, table, self.pipeline, stream, mark, number=last.number if last else 0)
+        mark = read_number(last.mark) if last and last.mark else self._start(read, state)
+        if needs_registration(state, self.pipeline, stream, mark):
+            line = register(self.lake, table, self.pipeline, stream, mark, number=last.number if last else 0)
             lines += [line] if line else []
         return lines
 
-    def _start(self, content: TableContent, standing: Standing) -> int:
+    def _start(self, content: TableContent, state: TableState) -> int:
         """Where a stream without a mark begins."""
         if content.start == "now":
-            return standing.head
+            return state.head
         return int(content.start) if content.start.isdigit() else 0
 
     def advanced(self, stream: str, position: Position) -> None:
         """Tell the table now: retention should not wait for the next row."""
-        from penstock.lake.readers import is_late, must_tell, tell
+        from penstock.lake.readers import is_late, needs_registration, register
 
-        standing, number = self._standing(stream), position.number
-        if position.mark is None or is_late(standing, self.pipeline, stream, number):
+        state, number = self._state(stream), position.number
+        if position.mark is None or is_late(state, self.pipeline, stream, number):
             return
-        mark = seq_of(position.mark)
-        if must_tell(standing, self.pipeline, stream, mark):
-            tell(self.place, self.table(stream), self.pipeline, stream, mark, number=number, follows=True)
+        mark = read_number(position.mark)
+        if needs_registration(state, self.pipeline, stream, mark):
+            register(self.lake, self.table(stream), self.pipeline, stream, mark, number=number, follows=True)
 
     def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
-        standing = self._standing(stream)
-        unsettled = standing.main is not None and not (standing.ours and standing.orderly)
-        main = standing.main
+        state = self._state(stream)
+        unsettled = state.main is not None and not (state.ours and state.orderly)
+        main = state.main
         at: Document | None = {"snapshot": str(main.id), "sequence": main.sequence} if main else None
-        return {"head": standing.head, "table": standing.uuid, "at": at, "unsettled": unsettled}
+        return {"head": state.head, "table": state.uuid, "at": at, "unsettled": unsettled}
 
     def plan(
         self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
@@ -235,62 +234,62 @@ class LakeSource:
         read = TableContent.read(content)
         if after is None and read.start == "now":
             # Made durable as a slice without rows: what comes from now on is not skipped by a run that comes later.
-            return Planned(mark_of(uuid, head, at, began=head), kind=Kind.REWIND, rows=0)
+            return Planned(make_mark(uuid, head, at, began=head), kind=Kind.REWIND, rows=0)
         # One that starts at a number is to go on from what another delivered up to there.
-        began = began_of(after) if after else int(read.start) if read.start.isdigit() else head
-        seq = seq_of(after) if after else (int(read.start) if read.start.isdigit() else 0)
+        began = read_began(after) if after else int(read.start) if read.start.isdigit() else head
+        seq = read_number(after) if after else (int(read.start) if read.start.isdigit() else 0)
         if after:
             # Also for one who only looks, and where nothing is new: a reader that must stop is to know it.
-            self._must_go_on(stream, self._standing(stream), after)
+            self._must_go_on(stream, self._state(stream), after)
         if budget.look:
             look = head > seq or ceiling["unsettled"]
-            return Planned(mark_of(uuid, head, at, began=began)) if look else None
+            return Planned(make_mark(uuid, head, at, began=began)) if look else None
         if head <= seq:
             return None
-        from penstock.lake.planning import cut, pieces, shelf_of
+        from penstock.lake.planning import find_end, find_files, open_data_files
 
         table = self._loaded(stream)
-        found = pieces(table, table.metadata.current_snapshot_id, seq, head)
+        found = find_files(table, table.metadata.current_snapshot_id, seq, head)
         self._planned[stream] = (seq, head), found
-        with shelf_of(table) as shelf:
-            upto = cut(shelf, found, seq, head, budget=budget.bytes, rows=budget.rows, row_bytes=budget.row_bytes)
+        with open_data_files(table) as files:
+            upto = find_end(files, found, seq, head, budget=budget.bytes, rows=budget.rows, row_bytes=budget.row_bytes)
         rows = sum(piece.rows for piece in found if piece.within(seq, upto))
         known, exact = rows if upto == head else None, read.where is None
-        place = mark_of(uuid, upto, at, began=began)
-        return Planned(place, plan=_plan(budget), rows=known, exact=exact and known is not None)
+        lake = make_mark(uuid, upto, at, began=began)
+        return Planned(lake, plan=_plan(budget), rows=known, exact=exact and known is not None)
 
     def remaining(self, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
         """From the files' own counts; a filter of the user's is not taken into account."""
-        from penstock.lake.planning import pieces
+        from penstock.lake.planning import find_files
 
         head, read = ceiling["head"], TableContent.read(content)
         assert isinstance(head, int)
-        seq = seq_of(after) if after else self._start(read, self._standing(stream))
+        seq = read_number(after) if after else self._start(read, self._state(stream))
         planned = self._planned.get(stream)
         if planned and planned[0] == (seq, head):
             found = planned[1]
         else:
             table = self._loaded(stream)
-            found = pieces(table, table.metadata.current_snapshot_id, seq, head)
+            found = find_files(table, table.metadata.current_snapshot_id, seq, head)
         return Remaining(sum(piece.rows_within(seq, head) for piece in found))
 
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:
-        from penstock.lake.planning import NAME_MAPPING, parts, pieces, shelf_of
+        from penstock.lake.planning import NAME_MAPPING, cut_parts, find_files, open_data_files
         from penstock.lake.reading import LakeReader
 
         content = TableContent.parse(slice_.content)
         assert slice_.upto is not None
-        after = seq_of(slice_.after) if slice_.after else int(content.start) if content.start.isdigit() else 0
-        upto = seq_of(slice_.upto)
-        table, standing = self._in_order(slice_.stream)
-        self._must_fit(slice_.stream, standing, content.uuid, upto)
-        self._must_be_whole(slice_, standing, after)
-        now = as_now(content, standing.columns, slice_.stream)
-        found = pieces(table, table.metadata.current_snapshot_id, after, upto)
+        after = read_number(slice_.after) if slice_.after else int(content.start) if content.start.isdigit() else 0
+        upto = read_number(slice_.upto)
+        table, state = self._in_order(slice_.stream)
+        self._must_fit(slice_.stream, state, content.uuid, upto)
+        self._must_be_whole(slice_, state, after)
+        now = compare_with_table(content, state.columns, slice_.stream)
+        found = find_files(table, table.metadata.current_snapshot_id, after, upto)
         plan = json.loads(slice_.plan)
-        with shelf_of(table) as shelf:
-            spans = parts(shelf, found, after, upto, most=plan.get("workers", 1), row_bytes=plan.get("row_bytes"))
+        with open_data_files(table) as files:
+            spans = cut_parts(files, found, after, upto, most=plan.get("workers", 1), row_bytes=plan.get("row_bytes"))
         reader = LakeReader(
             table.io,
             table.schema(),
@@ -303,47 +302,47 @@ class LakeSource:
         reading = Reading(reader, [span.part(index) for index, span in enumerate(spans)])
         yield now.fitted(reading) if now else reading
 
-    def _in_order(self, stream: str) -> tuple[Table, Standing]:
+    def _in_order(self, stream: str) -> tuple[Table, TableState]:
         """The table in a state in which every row has its own number.
 
         Rows that others have put in must not be met under a number that is not theirs.
         """
         from penstock.lake.foreign import stamp
-        from penstock.lake.tables import standing_of
+        from penstock.lake.tables import extract_state
 
         while True:
-            stamp(self.place, self.table(stream), self.context.mover, self.context.probe)
+            stamp(self.lake, self.table(stream), self.context.mover, self.context.probe)
             table = self._loaded(stream)
-            standing = standing_of(table)
-            if standing.orderly:
-                return table, standing
+            state = extract_state(table)
+            if state.orderly:
+                return table, state
 
-    def _must_be_whole(self, slice_: Slice, standing: Standing, after: int) -> None:
+    def _must_be_whole(self, slice_: Slice, state: TableState, after: int) -> None:
         """No row of a slice may have been removed since it was intended."""
         # One that starts without a mark takes what is there; but not less than what was there when it was intended.
-        intended = slice_.after is not None or standing.lost(self.pipeline, slice_.stream)
+        intended = slice_.after is not None or state.lost(self.pipeline, slice_.stream)
         assert slice_.upto is not None
-        began = began_of(slice_.upto)
-        if (intended and missing.misses(standing, after, began)) or missing.misses(
-            standing, seq_of(slice_.upto), began
+        began = read_began(slice_.upto)
+        if (intended and lost_rows.has_lost(state, after, began)) or lost_rows.has_lost(
+            state, read_number(slice_.upto), began
         ):
             let_go = f"`penstock state recover FILE --stream {slice_.stream}`"
-            on = f", then `penstock rewind FILE --to {standing.floor} --stream {slice_.stream}`" if slice_.after else ""
+            on = f", then `penstock rewind FILE --to {state.floor} --stream {slice_.stream}`" if slice_.after else ""
             step = f"to go on without them, let go of the open slice with {let_go}{on}"
-            raise self._gone(slice_.stream, standing, after, step)
+            raise self._gone(slice_.stream, state, after, step)
 
     # ------------------------------------------------------------ going back
 
     def mark_at(self, stream: str, content: Content, last: Position | None, to: str) -> Mark | None:
-        from penstock.sources.lake.rewinding import number_of
+        from penstock.sources.lake.marks import find_number
 
-        standing = self._standing(stream)
-        at = seq_of(last.mark) if last and last.mark else 0
-        seq = number_of(to, standing, at=at, table=self._name(stream), pipeline=self.pipeline, stream=stream)
-        return mark_of(standing.uuid, seq, began=began_of(last.mark if last else None))
+        state = self._state(stream)
+        at = read_number(last.mark) if last and last.mark else 0
+        seq = find_number(to, state, at=at, table=self._name(stream), pipeline=self.pipeline, stream=stream)
+        return make_mark(state.uuid, seq, began=read_began(last.mark if last else None))
 
     def describe(self, mark: Mark | None) -> str:
-        return f"number {seq_of(mark)}" if mark else "the beginning"
+        return f"number {read_number(mark)}" if mark else "the beginning"
 
     def close(self) -> None:
         return None
@@ -351,29 +350,29 @@ class LakeSource:
     # ------------------------------------------------------------ tables
 
     def _name(self, stream: str) -> str:
-        return f"{self.place.namespace}.{self.table(stream)}"
+        return f"{self.lake.namespace}.{self.table(stream)}"
 
-    def _standing(self, stream: str) -> Standing:
-        standing = peek(self.place, self.table(stream))
-        if standing is None:
+    def _state(self, stream: str) -> TableState:
+        state = read_state(self.lake, self.table(stream))
+        if state is None:
             raise self._missing(stream)
-        return standing
+        return state
 
     def _loaded(self, stream: str) -> Table:
-        from penstock.lake.tables import load
+        from penstock.lake.tables import load_table
 
-        table = load(self.place, self.table(stream))
+        table = load_table(self.lake, self.table(stream))
         if table is None:
             raise self._missing(stream)
         return table
 
     def _missing(self, stream: str) -> StreamRefused:
-        known = tables_in(self.place)
+        known = list_tables(self.lake)
         hint = did_you_mean(self.table(stream), known)
         have = (
-            f"the namespace {self.place.namespace} has: {', '.join(known)}"
+            f"the namespace {self.lake.namespace} has: {', '.join(known)}"
             if known
-            else (f"the namespace {self.place.namespace} has no tables: see `namespace` and `warehouse`")
+            else (f"the namespace {self.lake.namespace} has no tables: see `namespace` and `warehouse`")
         )
         return self._refused(stream, f"there is no table {self._name(stream)}{hint}", have)
 

@@ -11,8 +11,8 @@ import pytest
 from pydantic import ValidationError
 
 from penstock.errors import InputError
+from penstock.lake.lake import Lake, namespace_of
 from penstock.lake.options import LakeOptions
-from penstock.lake.place import Place, namespace_of
 from penstock.links.spark import SparkSessionProvider, jars
 
 KEYS = {"s3.access-key-id": "AKIA", "s3.secret-access-key": "hush-hush"}
@@ -25,11 +25,11 @@ def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def place(folder: Path | str = "/data", *, pipeline: str = "shop", **options: Any) -> Place:
-    return Place.of(LakeOptions.model_validate(options), folder=str(folder), pipeline=pipeline)
+def place(folder: Path | str = "/data", *, pipeline: str = "shop", **options: Any) -> Lake:
+    return Lake.from_options(LakeOptions.model_validate(options), folder=str(folder), pipeline=pipeline)
 
 
-def spark(found: Place) -> dict[str, str]:
+def spark(found: Lake) -> dict[str, str]:
     """Spark's settings of the catalog itself."""
     at = f"spark.sql.catalog.{found.name}"
     return {key.removeprefix(f"{at}."): value for key, value in found.spark_settings().items() if key.startswith(at)}
@@ -46,7 +46,7 @@ def test_the_usual_lake() -> None:
         "type": "sql",
         "uri": "sqlite:////data/lake/catalog.db?timeout=60",
         "warehouse": "file:///data/lake",
-        "py-io-impl": "penstock.lake.durable.DurableFileIO",
+        "py-io-impl": "penstock.lake.parquet.DurableFileIO",
     }
     assert spark(found) == {
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
@@ -134,7 +134,7 @@ def test_postgres() -> None:
         "uri": "postgresql+psycopg://ann:p%40ss@db:5433/lake?sslmode=require",
         "pool_pre_ping": "true",
         "warehouse": "file:///w",
-        "py-io-impl": "penstock.lake.durable.DurableFileIO",
+        "py-io-impl": "penstock.lake.parquet.DurableFileIO",
     }
     settings = spark(found)
     assert settings["uri"] == "jdbc:postgresql://db:5433/lake?sslmode=require"
@@ -194,7 +194,7 @@ def test_hive_and_glue() -> None:
 # ---------------------------------------------------------------- S3
 
 
-def on_s3(**properties: str) -> Place:
+def on_s3(**properties: str) -> Lake:
     given = {key.replace("__", ".").replace("_", "-"): value for key, value in properties.items()}
     return place(warehouse="s3://bucket/path", catalog={"uri": "catalog.db", "properties": given})
 

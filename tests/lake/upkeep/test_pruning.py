@@ -11,14 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.lake.upkeep.kept import Kept
+from tests.lake.upkeep.upkeep_tables import Kept
 
-from penstock.lake import forgetting, names
-from penstock.lake.forgetting import Rules, forgettable, keeps_files, kept_until
-from penstock.lake.standing import Standing
-from penstock.lake.tables import commit
-from penstock.lake.times import known
-from penstock.lake.upkeep.run import keep
+from penstock.lake import names, pruning
+from penstock.lake.head_times import read_times
+from penstock.lake.pruning import SnapshotLimits, find_prunable, keeps_files, kept_until
+from penstock.lake.table_state import TableState
+from penstock.lake.tables import commit_snapshot
+from penstock.lake.upkeep.run import run_upkeep
 
 Make = Callable[..., Kept]
 FEW = {"keep_at_most": 4, "keep_at_least": 1}
@@ -28,15 +28,15 @@ DAY_MS = 86_400_000
 @pytest.fixture
 def few(kept: Make, monkeypatch: pytest.MonkeyPatch) -> Kept:
     """A table of which landings keep four states or five."""
-    monkeypatch.setattr(forgetting, "STATES_AT_ONCE", 2)
-    monkeypatch.setattr(forgetting, "YOUNGEST", timedelta(0))
+    monkeypatch.setattr(pruning, "SNAPSHOTS_AT_ONCE", 2)
+    monkeypatch.setattr(pruning, "MIN_AGE", timedelta(0))
     lake = kept()
     lake.states = FEW
     return lake
 
 
 def upkeep(lake: Kept, now: datetime | None = None) -> None:
-    for done in keep(lake.work(now=now), ["expiry", "orphans"]):
+    for done in run_upkeep(lake.work(now=now), ["expiry", "orphans"]):
         assert done.error is None, done.text
 
 
@@ -67,7 +67,7 @@ def test_landings_keep_few_states_and_every_row(few: Kept) -> None:
 def test_when_the_head_stood_where_is_still_known(few: Kept) -> None:
     for key in range(12):
         few.land(key)
-    heads = [head for _, head in known(few.standing)]
+    heads = [head for _, head in read_times(few.standing)]
     assert heads == sorted(heads)
     assert len(heads) == 12
 
@@ -77,7 +77,7 @@ def test_files_that_were_replaced_stay_as_long_as_their_state(few: Kept) -> None
         few.land(key)
     table = few.table
     replaced = next(iter(table.scan().plan_files())).file
-    commit(table, kind="retention", head=few.standing.head, removed=[replaced])
+    commit_snapshot(table, kind="retention", head=few.standing.head, removed=[replaced])
     name = replaced.file_path.rpartition("/")[2]
     for key in range(3, 12):
         few.land(key)
@@ -96,7 +96,9 @@ def test_a_landing_drops_a_tag_whose_time_is_over(few: Kept) -> None:
     for key in range(3):
         few.land(key)
     table = few.table
-    commit(table, kind="retention", head=few.standing.head, removed=[next(iter(table.scan().plan_files())).file])
+    commit_snapshot(
+        table, kind="retention", head=few.standing.head, removed=[next(iter(table.scan().plan_files())).file]
+    )
     few.land(*range(3, 8), most=1)
     assert len(few.standing.tags) <= 1
     time.sleep(1.1)
@@ -141,7 +143,7 @@ def test_a_commit_copies_no_snapshot(few: Kept) -> None:
 
 def table_of(
     *states: dict[str, Any], refs: dict[str, Any] | None = None, properties: dict[str, str] | None = None
-) -> Standing:
+) -> TableState:
     """States a minute apart, the first the oldest."""
     snapshots = [
         {
@@ -153,7 +155,7 @@ def table_of(
         }
         for number, state in enumerate(states, 1)
     ]
-    return Standing(
+    return TableState(
         {
             "table-uuid": "u",
             "snapshots": snapshots,
@@ -166,43 +168,43 @@ def table_of(
 
 def test_as_many_as_are_to_stay_and_an_hour_at_least() -> None:
     many = table_of(*[{}] * 300)
-    found = forgettable(many, Rules())
+    found = find_prunable(many, SnapshotLimits())
     assert found is not None
-    assert (min(found.states), max(found.states), found.tags, found.over) == (1, 200, {}, [])
-    assert forgettable(table_of(*[{}] * 119), Rules()) is None
+    assert (min(found.snapshots), max(found.snapshots), found.tags, found.over) == (1, 200, {}, [])
+    assert find_prunable(table_of(*[{}] * 119), SnapshotLimits()) is None
     # At a tick a second, not before they are an hour old.
-    found = forgettable(many, Rules(most=10))
+    found = find_prunable(many, SnapshotLimits(most=10))
     assert found is not None
-    assert max(found.states) == 238
-    found = forgettable(many, Rules(most=10, least=150))
+    assert max(found.snapshots) == 238
+    found = find_prunable(many, SnapshotLimits(most=10, least=150))
     assert found is not None
-    assert max(found.states) == 150
+    assert max(found.snapshots) == 150
 
 
 def test_what_branches_begin_at_stays() -> None:
-    found = forgettable(table_of(*[{}] * 300, refs={"b": {"snapshot-id": 7, "type": "branch"}}), Rules())
+    found = find_prunable(table_of(*[{}] * 300, refs={"b": {"snapshot-id": 7, "type": "branch"}}), SnapshotLimits())
     assert found is not None
-    assert 7 not in found.states
-    assert {6, 8} <= set(found.states)
+    assert 7 not in found.snapshots
+    assert {6, 8} <= set(found.snapshots)
 
 
 def test_a_state_whose_files_were_replaced_gets_a_tag() -> None:
     states: list[dict[str, Any]] = [{} for _ in range(300)]
     states[49] = {"operation": "replace", "deleted-data-files": "4"}
-    found = forgettable(table_of(*states), Rules())
+    found = find_prunable(table_of(*states), SnapshotLimits())
     assert found is not None
     until = 50 * 60_000 + 5 * DAY_MS
     assert found.tags == {f"penstock_kept_{until}_49": 49}
-    assert 49 not in found.states
+    assert 49 not in found.snapshots
     assert kept_until(f"penstock_kept_{until}_49") == until
-    found = forgettable(table_of(*states), Rules(keep_for=timedelta(hours=1)))
+    found = find_prunable(table_of(*states), SnapshotLimits(keep_for=timedelta(hours=1)))
     assert found is not None
-    assert (found.tags, 49 in found.states) == ({}, True)
+    assert (found.tags, 49 in found.snapshots) == ({}, True)
 
 
 def test_a_table_that_replaces_files_all_the_time_is_left_to_upkeep() -> None:
     states = [{"operation": "overwrite", "deleted-data-files": "1"} for _ in range(300)]
-    assert forgettable(table_of(*states), Rules()) is None
+    assert find_prunable(table_of(*states), SnapshotLimits()) is None
 
 
 def test_nothing_is_forgotten_of_a_table_that_was_rolled_back() -> None:
@@ -211,7 +213,7 @@ def test_nothing_is_forgotten_of_a_table_that_was_rolled_back() -> None:
         '"snapshot":"999","sequence":250}'
     )
     properties = {names.chain_property("p", "s"): chain, f"{names.CONTENT}.c": "{}"}
-    assert forgettable(table_of(*[{}] * 300, properties=properties), Rules()) is None
+    assert find_prunable(table_of(*[{}] * 300, properties=properties), SnapshotLimits()) is None
 
 
 @pytest.mark.parametrize(

@@ -34,15 +34,15 @@ class Unreadable(ValueError):
     """An Iceberg type that has no exact form in the vocabulary."""
 
 
-def type_of(iceberg: Any) -> Type:
+def parse_type(iceberg: Any) -> Type:
     """The type of an Iceberg type, which is a name or a document; Unreadable if there is none."""
     if isinstance(iceberg, str):
         return _primitive(iceberg)
     if iceberg["type"] == "list":
-        return List(type_of(iceberg["element"]))
+        return List(parse_type(iceberg["element"]))
     if iceberg["type"] == "map":
-        return Map(type_of(iceberg["key"]), type_of(iceberg["value"]))
-    return Struct(tuple((field["name"], type_of(field["type"])) for field in iceberg["fields"]))
+        return Map(parse_type(iceberg["key"]), parse_type(iceberg["value"]))
+    return Struct(tuple((field["name"], parse_type(field["type"])) for field in iceberg["fields"]))
 
 
 def _primitive(name: str) -> Type:
@@ -56,13 +56,13 @@ def _primitive(name: str) -> Type:
     return _PLAIN[name]
 
 
-def spelt(iceberg: Any) -> str:
+def format_type(iceberg: Any) -> str:
     """An Iceberg type in one line."""
     if isinstance(iceberg, str):
         return iceberg
     if iceberg["type"] == "list":
-        return f"list<{spelt(iceberg['element'])}>"
+        return f"list<{format_type(iceberg['element'])}>"
     if iceberg["type"] == "map":
-        return f"map<{spelt(iceberg['key'])}, {spelt(iceberg['value'])}>"
-    inner = ", ".join(f"{field['name']}: {spelt(field['type'])}" for field in iceberg["fields"])
+        return f"map<{format_type(iceberg['key'])}, {format_type(iceberg['value'])}>"
+    inner = ", ".join(f"{field['name']}: {format_type(field['type'])}" for field in iceberg["fields"])
     return f"struct<{inner}>"

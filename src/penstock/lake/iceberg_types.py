@@ -117,15 +117,15 @@ def _decimal(type_: Decimal) -> DecimalType:
     return DecimalType(digits, type_.scale)
 
 
-def same(one: IcebergType, other: IcebergType) -> bool:
+def is_same(one: IcebergType, other: IcebergType) -> bool:
     """Whether two types hold the same values; ids and which nested fields are required do not count."""
     if isinstance(one, ListType) and isinstance(other, ListType):
-        return same(one.element_type, other.element_type)
+        return is_same(one.element_type, other.element_type)
     if isinstance(one, MapType) and isinstance(other, MapType):
-        return same(one.key_type, other.key_type) and same(one.value_type, other.value_type)
+        return is_same(one.key_type, other.key_type) and is_same(one.value_type, other.value_type)
     if isinstance(one, StructType) and isinstance(other, StructType):
         left, right = ({f.name: f.field_type for f in each.fields} for each in (one, other))
-        return left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
+        return left.keys() == right.keys() and all(is_same(left[name], right[name]) for name in left)
     return one == other
 
 
@@ -139,22 +139,22 @@ def widens(narrow: IcebergType, wide: IcebergType) -> bool:
 
 def fits(given: IcebergType, column: IcebergType) -> bool:
     """Whether a column of type `column` takes every value of type `given` exactly."""
-    return same(given, column) or widens(given, column)
+    return is_same(given, column) or widens(given, column)
 
 
-def described(type_: IcebergType) -> str:
+def describe_type(type_: IcebergType) -> str:
     """A type in words; nested ones without their ids."""
     if isinstance(type_, ListType):
-        return f"list<{described(type_.element_type)}>"
+        return f"list<{describe_type(type_.element_type)}>"
     if isinstance(type_, MapType):
-        return f"map<{described(type_.key_type)}, {described(type_.value_type)}>"
+        return f"map<{describe_type(type_.key_type)}, {describe_type(type_.value_type)}>"
     if isinstance(type_, StructType):
-        inner = ", ".join(f"{field.name}: {described(field.field_type)}" for field in type_.fields)
+        inner = ", ".join(f"{field.name}: {describe_type(field.field_type)}" for field in type_.fields)
         return f"struct<{inner}>"
     return str(type_)
 
 
-def arrow_columns(schema: Schema) -> pa.Schema:
+def make_arrow_columns(schema: Schema) -> pa.Schema:
     """The Arrow schema that data files are written with: field ids, and 32-bit offsets as batches have them."""
     return pa.schema([_small(field) for field in schema_to_pyarrow(schema, include_field_ids=True)])
 

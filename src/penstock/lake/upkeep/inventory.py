@@ -60,7 +60,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Census:
+class FileInventory:
     """Every data file of a snapshot."""
 
     entries: Sequence[Entry]
@@ -80,11 +80,11 @@ class Census:
         return [entry for entry in self.entries if entry.numbered]
 
 
-def taken(table: Table) -> Census:
+def take_inventory(table: Table) -> FileInventory:
     """The files of main; opens manifests alone."""
     snapshot = table.metadata.current_snapshot()
     if snapshot is None:
-        return Census((), 0)
+        return FileInventory((), 0)
     seq = table.schema().find_field(names.SEQ).field_id
     try:
         tasks = [(task.file, list(task.delete_files)) for task in table.scan().plan_files()]
@@ -95,14 +95,14 @@ def taken(table: Table) -> Census:
     entries = [
         Entry(
             file,
-            number(file.lower_bounds, seq),
-            number(file.upper_bounds, seq),
+            read_bound(file.lower_bounds, seq),
+            read_bound(file.upper_bounds, seq),
             len(deletes),
             dead.get(file.file_path, 0.0),
         )
         for file, deletes in tasks
     ]
-    return Census(entries, len({each.file_path for _, deletes in tasks for each in deletes}))
+    return FileInventory(entries, len({each.file_path for _, deletes in tasks for each in deletes}))
 
 
 def _dead(tasks: Iterable[tuple[DataFile, Sequence[DataFile]]]) -> dict[str, float]:
@@ -121,7 +121,7 @@ def _dead(tasks: Iterable[tuple[DataFile, Sequence[DataFile]]]) -> dict[str, flo
     return found
 
 
-def _without_deletes(table: Table, seq: int) -> Census:
+def _without_deletes(table: Table, seq: int) -> FileInventory:
     """Every data file, each as if a delete applied to it."""
     from pyiceberg.manifest import ManifestContent
 
@@ -133,12 +133,12 @@ def _without_deletes(table: Table, seq: int) -> Census:
                 deletes += 1
                 continue
             file = entry.data_file
-            low, high = number(file.lower_bounds, seq), number(file.upper_bounds, seq)
+            low, high = read_bound(file.lower_bounds, seq), read_bound(file.upper_bounds, seq)
             entries.append(Entry(file, low, high, 1, float(file.record_count)))
-    return Census(entries, deletes)
+    return FileInventory(entries, deletes)
 
 
-def number(bounds: dict[int, bytes] | None, field: int) -> int | None:
+def read_bound(bounds: dict[int, bytes] | None, field: int) -> int | None:
     """A bound as the manifest holds it; four bytes where the column was an int once."""
     raw = (bounds or {}).get(field)
     return None if raw is None else int.from_bytes(raw, "little", signed=True)

@@ -19,11 +19,10 @@ import pyarrow as pa
 
 from penstock.errors import StreamFailed
 from penstock.lake import names
-from penstock.lake.pieces import Piece
-from penstock.lake.planning import piece_of, tasks_of
+from penstock.lake.data_files import Int64s, Mask, OpenDataFiles, ScanFile, explain_read_errors
+from penstock.lake.planning import make_scan_file, plan_files
 from penstock.lake.projection import Projection
-from penstock.lake.shelf import Int64s, Mask, Shelf, reading
-from penstock.lake.standing import Snapshot, Standing
+from penstock.lake.table_state import Snapshot, TableState
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -48,7 +47,7 @@ class Overwrite:
 
 
 @dataclass
-class Origins:
+class ForeignRows:
     """The files that others have written since the last look, with the rows whose numbers are not this table's."""
 
     #: by path: True for each row of the file, dead ones included, that must get a number
@@ -68,7 +67,7 @@ class _Changes:
 class _Removed:
     """Rows of one file that a snapshot removed."""
 
-    piece: Piece
+    piece: ScanFile
     numbers: Int64s
     #: the rows that it removed and whose numbers are this table's own
     own: Mask
@@ -76,12 +75,12 @@ class _Removed:
     others: Mask
 
 
-def trace(table: Table, standing: Standing, shelf: Shelf) -> Origins:
+def find_foreign_rows(table: Table, state: TableState, files: OpenDataFiles) -> ForeignRows:
     """Follow main from the last look to now; Untraceable if a file that tells is gone."""
-    return _Trace(table, standing, shelf).run()
+    return _Trace(table, state, files).run()
 
 
-def strange_ranges(strange: Mask, dead: Int64s) -> list[list[int]]:
+def find_foreign_ranges(strange: Mask, dead: Int64s) -> list[list[int]]:
     """The strange rows of a file as [begin, end) ranges of its live rows."""
     wanted = np.concatenate(([False], np.delete(strange, dead), [False]))
     edges = np.flatnonzero(wanted[1:] != wanted[:-1])
@@ -91,12 +90,12 @@ def strange_ranges(strange: Mask, dead: Int64s) -> list[list[int]]:
 @dataclass
 class _Trace:
     table: Table
-    standing: Standing
-    shelf: Shelf
-    found: Origins = field(default_factory=Origins)
+    state: TableState
+    files: OpenDataFiles
+    found: ForeignRows = field(default_factory=ForeignRows)
 
-    def run(self) -> Origins:
-        for snapshot in self.standing.uninspected():
+    def run(self) -> ForeignRows:
+        for snapshot in self.state.uninspected():
             changes = self._changes(snapshot)
             if snapshot.foreign and snapshot.operation == "append":
                 for file in changes.added:
@@ -119,7 +118,7 @@ class _Trace:
 
     # ------------------------------------------------------------ one snapshot
 
-    def _written_again(self, changes: _Changes, gone: Sequence[tuple[Piece, Mask]]) -> int:
+    def _written_again(self, changes: _Changes, gone: Sequence[tuple[ScanFile, Mask]]) -> int:
         """Compare what a snapshot wrote with what it removed; how many rows keep a number that is this table's own."""
         if not any(_has_numbers(file, self._seq) for file in changes.added):
             for file in changes.added:
@@ -151,25 +150,25 @@ class _Trace:
         found = []
         for file in added:
             wanted = np.isin(self._numbers(file.file_path, file.record_count), doubtful)
-            for digest in self._digests(piece_of(self.table, file, ()), wanted):
+            for digest in self._digests(make_scan_file(self.table, file, ()), wanted):
                 found.append(own[digest] == 0)
                 own[digest] -= not found[-1]
         return np.array(found, np.bool_)
 
-    def _digests(self, piece: Piece, wanted: Mask) -> list[bytes]:
+    def _digests(self, piece: ScanFile, wanted: Mask) -> list[bytes]:
         """The content of a file's wanted rows, number included, each as a digest."""
         return self._read(lambda: list(self._each_digest(piece, wanted))) if wanted.any() else []
 
-    def _each_digest(self, piece: Piece, wanted: Mask) -> Iterator[bytes]:
+    def _each_digest(self, piece: ScanFile, wanted: Mask) -> Iterator[bytes]:
         fields = self.table.schema().fields
-        file = self.shelf.file(piece.path)
+        file = self.files.file(piece.path)
         projection = Projection.onto(
-            fields, file.schema_arrow, names=self.shelf.known, constants=piece.constants, path=piece.path
+            fields, file.schema_arrow, names=self.files.known, constants=piece.constants, path=piece.path
         )
         at = 0
         for batch in file.iter_batches(columns=projection.read):
             here, at = wanted[at : at + batch.num_rows], at + batch.num_rows
-            with reading(piece.path):
+            with explain_read_errors(piece.path):
                 rows = projection.applied(batch.filter(pa.array(here)))
             for row in rows.to_pylist():
                 yield blake2b(repr(list(row.values())).encode(), digest_size=16).digest()
@@ -180,11 +179,11 @@ class _Trace:
     def _seq(self) -> int:
         return self.table.schema().find_field(names.SEQ).field_id
 
-    def _gone(self, snapshot: Snapshot, changes: _Changes) -> Iterator[tuple[Piece, Mask]]:
+    def _gone(self, snapshot: Snapshot, changes: _Changes) -> Iterator[tuple[ScanFile, Mask]]:
         """The files that a snapshot removed rows of, and which rows."""
-        before = self._alive(snapshot.parent) if snapshot.parent in self.standing.snapshots else {}
+        before = self._alive(snapshot.parent) if snapshot.parent in self.state.snapshots else {}
         for file in changes.removed:
-            was = before.get(file.file_path) or piece_of(self.table, file, ())
+            was = before.get(file.file_path) or make_scan_file(self.table, file, ())
             yield was, ~self._dead(was)
         for path, piece in self._alive(snapshot.id).items():
             was_alive = before.get(path)
@@ -192,24 +191,24 @@ class _Trace:
                 dead = self._dead(piece)
                 yield piece, dead if was_alive is None else dead & ~self._dead(was_alive)
 
-    def _judged(self, piece: Piece, gone: Mask) -> _Removed:
+    def _judged(self, piece: ScanFile, gone: Mask) -> _Removed:
         numbers = self._numbers(piece.path, piece.rows)
         strange = self.found.strange.get(piece.path, np.zeros(len(numbers), np.bool_))
         counted = gone & (numbers > 0)
         return _Removed(piece, numbers, own=counted & ~strange, others=counted & strange)
 
-    def _alive(self, snapshot: int | None) -> Mapping[str, Piece]:
-        tasks = tasks_of(self.table, snapshot) if snapshot is not None else ()
-        return {task.file.file_path: piece_of(self.table, task.file, task.delete_files) for task in tasks}
+    def _alive(self, snapshot: int | None) -> Mapping[str, ScanFile]:
+        tasks = plan_files(self.table, snapshot) if snapshot is not None else ()
+        return {task.file.file_path: make_scan_file(self.table, task.file, task.delete_files) for task in tasks}
 
-    def _dead(self, piece: Piece) -> Mask:
+    def _dead(self, piece: ScanFile) -> Mask:
         """The rows of a file that are deleted."""
         mask = np.zeros(piece.rows, np.bool_)
-        mask[self._read(lambda: self.shelf.dead(piece))] = True
+        mask[self._read(lambda: self.files.dead(piece))] = True
         return mask
 
     def _numbers(self, path: str, rows: int) -> Int64s:
-        return self._read(lambda: self.shelf.numbers(path, rows))
+        return self._read(lambda: self.files.numbers(path, rows))
 
     def _read(self, look: Callable[[], Seen]) -> Seen:
         try:
@@ -222,10 +221,10 @@ class _Trace:
     def _changes(self, snapshot: Snapshot) -> _Changes:
         from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
 
-        state = self.table.metadata.snapshot_by_id(snapshot.id)
+        current = self.table.metadata.snapshot_by_id(snapshot.id)
         added: list[DataFile] = []
         removed: list[DataFile] = []
-        for manifest in state.manifests(self.table.io) if state else ():
+        for manifest in current.manifests(self.table.io) if current else ():
             if manifest.content != ManifestContent.DATA or manifest.added_snapshot_id != snapshot.id:
                 continue
             for entry in manifest.fetch_manifest_entry(self.table.io, discard_deleted=False):

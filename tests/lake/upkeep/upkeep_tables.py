@@ -18,12 +18,12 @@ from penstock.core.messages import Eof, Message
 from penstock.core.slices import Part, Slice
 from penstock.engine import Engine, Settings
 from penstock.lake import names, tables
+from penstock.lake.lake import Lake
+from penstock.lake.metadata import read_state
 from penstock.lake.options import LakeOptions
-from penstock.lake.peek import peek
-from penstock.lake.place import Place
-from penstock.lake.standing import Standing
+from penstock.lake.table_state import TableState
+from penstock.lake.upkeep.job import UpkeepJob
 from penstock.lake.upkeep.options import UpkeepOptions
-from penstock.lake.upkeep.work import Work
 from penstock.links.spark import SparkSessionProvider
 from penstock.ports import Context, NoProbe, NoSpark, Owner, Probe, Reading, Sink, Source, Spark
 from penstock.sinks import files as files_sink
@@ -90,8 +90,8 @@ class Kept:
     states: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def place(self) -> Place:
-        return Place.of(LakeOptions(), folder=str(self.folder), pipeline=self.name)
+    def lake(self) -> Lake:
+        return Lake.from_options(LakeOptions(), folder=str(self.folder), pipeline=self.name)
 
     def context(self, pipeline: str, probe: Probe | None = None) -> Context:
         return Context(pipeline, str(self.folder), probe or NoProbe(), spark=self.spark, mover=LoopMover)
@@ -154,14 +154,14 @@ class Kept:
     # ------------------------------------------------------------ the table
 
     @property
-    def standing(self) -> Standing:
-        found = peek(self.place, "s")
+    def standing(self) -> TableState:
+        found = read_state(self.lake, "s")
         assert found is not None
         return found
 
     @property
     def table(self) -> Table:
-        found = tables.load(self.place, "s")
+        found = tables.load_table(self.lake, "s")
         assert found is not None
         return found
 
@@ -171,10 +171,10 @@ class Kept:
         columns = [found.column(name).to_pylist() for name in ("place", "key", "version", names.SEQ)]
         return list(zip(*columns, strict=True))
 
-    def work(self, *, now: datetime | None = None, spark: Spark | None = None, **options: Any) -> Work:
+    def work(self, *, now: datetime | None = None, spark: Spark | None = None, **options: Any) -> UpkeepJob:
         chosen = {key: options.pop(key) for key in ("force", "dry_run", "probe") if key in options}
-        return Work(
-            place=self.place,
+        return UpkeepJob(
+            lake=self.lake,
             table="s",
             options=UpkeepOptions(**options),
             spark=spark or self.spark,
@@ -193,6 +193,6 @@ class Kept:
 def provider_for(folder: Path, spark_provider: SparkSessionProvider | None = None) -> SparkSessionProvider:
     """Spark for every namespace of the lake in a folder: this one, or one of its own."""
     spark_provider = spark_provider or SparkSessionProvider()
-    place = Place.of(LakeOptions(), folder=str(folder), pipeline="any")
+    place = Lake.from_options(LakeOptions(), folder=str(folder), pipeline="any")
     spark_provider.require(place.spark_settings(), place.spark_packages())
     return spark_provider

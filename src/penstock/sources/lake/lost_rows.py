@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 from penstock.errors import StreamStopped
-from penstock.lake.standing import Standing
+from penstock.lake.table_state import TableState
 
 SAFE = "Nothing else was lost: the mark has not moved."
 
 
-def misses(standing: Standing, seq: int, began: int) -> bool:
+def has_lost(state: TableState, seq: int, began: int) -> bool:
     """Whether something is gone that a reader at a number would have been given.
 
     Below a keyed table's floor only deletes are missing, and those from before a reader began are not for it.
     """
-    return seq < standing.floor and not (standing.mode == "merge" and began >= standing.floor)
+    return seq < state.floor and not (state.mode == "merge" and began >= state.floor)
 
 
-def gone_below(standing: Standing, table: str) -> str:
+def describe_floor(state: TableState, table: str) -> str:
     """What a table's floor says is not there any more."""
-    if standing.mode == "merge":
+    if state.mode == "merge":
         return (
-            f"deletes in {table} up to number {standing.floor} were purged, and the rows that they are about would "
+            f"deletes in {table} up to number {state.floor} were purged, and the rows that they are about would "
             "stay in the target"
         )
-    return f"rows of {table} up to number {standing.floor} may be gone by retention"
+    return f"rows of {table} up to number {state.floor} may be gone by retention"
 
 
-def stopped(standing: Standing, table: str, seq: int, step: str, *, pipeline: str, stream: str) -> StreamStopped:
+def make_stop(state: TableState, table: str, seq: int, step: str, *, pipeline: str, stream: str) -> StreamStopped:
     """The stop of a reader below the floor; `step`: how to go on without what is gone."""
-    if standing.mode == "merge":
+    if state.mode == "merge":
         what = (
-            f"deletes in {table} with numbers from {seq + 1} to {standing.floor} were purged, and this reader goes on "
+            f"deletes in {table} with numbers from {seq + 1} to {state.floor} were purged, and this reader goes on "
             "below them: rows that were deleted would stay in the target"
         )
         step = (
@@ -38,18 +38,18 @@ def stopped(standing: Standing, table: str, seq: int, step: str, *, pipeline: st
             f"target what does not come again; or, {step}"
         )
     else:
-        known, count = standing.reader(pipeline, stream), ""
+        known, count = state.reader(pipeline, stream), ""
         if known and known.lost is not None:
             # Counted from the mark that the table knew, which may be behind this one.
-            count = f" ({'at most ' if known.mark < seq else ''}{min(known.lost, standing.floor - seq)} rows)"
+            count = f" ({'at most ' if known.mark < seq else ''}{min(known.lost, state.floor - seq)} rows)"
         what = (
-            f"rows of {table} with numbers from {seq + 1} to {standing.floor} were removed by retention before this "
+            f"rows of {table} with numbers from {seq + 1} to {state.floor} were removed by retention before this "
             f"reader had seen them{count}"
         )
     return StreamStopped(what, next_step=step, safe=SAFE, pipeline=pipeline, stream=stream)
 
 
-def deletes_lost(lost: int, table: str, *, pipeline: str, stream: str) -> StreamStopped:
+def make_deletes_lost(lost: int, table: str, *, pipeline: str, stream: str) -> StreamStopped:
     """The stop of a reader that a purge of deletes has passed, by force or because it was abandoned."""
     return StreamStopped(
         f"{lost} deletes in {table} were purged before this reader had seen them: what it has delivered may hold rows "

@@ -7,20 +7,20 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from penstock.lake import names
-from penstock.lake.standing import Standing
+from penstock.lake.table_state import TableState
 
 #: the property: [[milliseconds, head], …], oldest first
-TIMES = "penstock.times"
+HEAD_TIMES = "penstock.times"
 #: how many are kept; beyond it, those that lie closest together go
-MOST = 200
+MAX_NOTES = 200
 
 Times = list[tuple[int, int]]
 
 
-def known(standing: Standing) -> Times:
+def read_times(state: TableState) -> Times:
     """What the property and the snapshots tell, oldest first."""
-    found = {(int(at), int(head)) for at, head in json.loads(standing.properties.get(TIMES, "[]"))}
-    for snapshot in standing.line():
+    found = {(int(at), int(head)) for at, head in json.loads(state.properties.get(HEAD_TIMES, "[]"))}
+    for snapshot in state.line():
         if names.HEAD in snapshot.summary:
             found.add((snapshot.at_ms, int(snapshot.summary[names.HEAD])))
     return sorted(found)
@@ -32,7 +32,7 @@ def head_at(times: Times, moment: datetime) -> int:
     return max((head for at, head in times if at <= at_ms), default=0)
 
 
-def thinned(times: Iterable[tuple[int, int]], most: int = MOST) -> Times:
+def thin(times: Iterable[tuple[int, int]], most: int = MAX_NOTES) -> Times:
     """Thin the notes to the limit, spread evenly over time. Leaving one out only makes rows seem younger."""
     kept: Times = []
     for at, head in sorted(times):
@@ -45,6 +45,6 @@ def thinned(times: Iterable[tuple[int, int]], most: int = MOST) -> Times:
     return kept
 
 
-def noted(standing: Standing, *more: tuple[int, int]) -> str:
+def format_times(state: TableState, *more: tuple[int, int]) -> str:
     """What the property is to hold, before snapshots that tell it are forgotten."""
-    return json.dumps(thinned([*known(standing), *more]), separators=(",", ":"))
+    return json.dumps(thin([*read_times(state), *more]), separators=(",", ":"))

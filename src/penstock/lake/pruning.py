@@ -15,15 +15,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from penstock.lake import names
-from penstock.lake.standing import Snapshot, Standing
+from penstock.lake.table_state import Snapshot, TableState
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 #: states beyond the limit that are forgotten together: each time costs a commit
-STATES_AT_ONCE = 20
+SNAPSHOTS_AT_ONCE = 20
 #: states replaced more recently than this stay: a writer such as Spark may check what came since it began
-YOUNGEST = timedelta(hours=1)
+MIN_AGE = timedelta(hours=1)
 #: a table that needs more tags than this replaces files with every commit; its states are left to upkeep
 MOST_TAGS = 20
 
@@ -38,7 +38,7 @@ _REMOVED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class SnapshotLimits:
     """How many states stay, and for how long their files do."""
 
     most: int = 100
@@ -47,44 +47,44 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgetting:
+class Pruning:
     """States to forget, tags for those that must stay, and tags whose time is over."""
 
-    states: Sequence[int]
+    snapshots: Sequence[int]
     tags: Mapping[str, int] = field(default_factory=dict)
     over: Sequence[str] = ()
 
 
-def forgettable(standing: Standing, rules: Rules) -> Forgetting | None:
+def find_prunable(state: TableState, limits: SnapshotLimits) -> Pruning | None:
     """What a landing may forget at the time of main's newest state; None: not enough to be worth a commit."""
-    line = list(standing.line())
-    kept = max(rules.most, rules.least, 1)
-    if len(line) < kept + STATES_AT_ONCE or not _is_safe(standing):
+    line = list(state.line())
+    kept = max(limits.most, limits.least, 1)
+    if len(line) < kept + SNAPSHOTS_AT_ONCE or not _is_safe(state):
         return None
     now = line[0].at_ms
-    while kept < len(line) and line[kept - 1].at_ms >= now - _ms(YOUNGEST):
+    while kept < len(line) and line[kept - 1].at_ms >= now - _ms(MIN_AGE):
         kept += 1
-    over = [name for name in standing.tags if (until := kept_until(name)) is not None and until <= now]
-    pinned = held_by_refs(standing, leaving_out=over)
+    over = [name for name in state.tags if (until := kept_until(name)) is not None and until <= now]
+    pinned = held_by_refs(state, leaving_out=over)
     gone, tags = [], {}
-    for successor, state in zip(line[kept - 1 :], line[kept:], strict=False):
-        if state.id in pinned:
+    for successor, snapshot in zip(line[kept - 1 :], line[kept:], strict=False):
+        if snapshot.id in pinned:
             continue
-        until = successor.at_ms + _ms(rules.keep_for)
+        until = successor.at_ms + _ms(limits.keep_for)
         if until > now and not keeps_files(successor):
-            tags[f"penstock_kept_{until}_{state.id}"] = state.id
+            tags[f"penstock_kept_{until}_{snapshot.id}"] = snapshot.id
         else:
-            gone.append(state.id)
-    if len(gone) < STATES_AT_ONCE or len(tags) > MOST_TAGS:
+            gone.append(snapshot.id)
+    if len(gone) < SNAPSHOTS_AT_ONCE or len(tags) > MOST_TAGS:
         return None
-    unpinned = [standing.tags[name] for name in over if standing.tags[name] not in pinned]
-    listed = {state.id for state in line}
-    return Forgetting([*gone, *(state for state in dict.fromkeys(unpinned) if state not in listed)], tags, over)
+    unpinned = [state.tags[name] for name in over if state.tags[name] not in pinned]
+    listed = {snapshot.id for snapshot in line}
+    return Pruning([*gone, *(snapshot for snapshot in dict.fromkeys(unpinned) if snapshot not in listed)], tags, over)
 
 
-def _is_safe(standing: Standing) -> bool:
+def _is_safe(state: TableState) -> bool:
     """Nothing is forgotten that tells what others wrote, or that is needed to put a rolled-back table right."""
-    return standing.orderly and all(standing.stale(link) is None for link in standing.links().values())
+    return state.orderly and all(state.stale(link) is None for link in state.links().values())
 
 
 def keeps_files(snapshot: Snapshot) -> bool:
@@ -101,23 +101,21 @@ def kept_until(tag: str) -> int | None:
     return int(found["until"]) if found else None
 
 
-def held_by_refs(standing: Standing, leaving_out: Sequence[str] = ()) -> set[int]:
+def held_by_refs(state: TableState, leaving_out: Sequence[str] = ()) -> set[int]:
     """What branches and tags hold: their states, and those below them up to main's history."""
-    line = {snapshot.id for snapshot in standing.line()}
+    line = {snapshot.id for snapshot in state.line()}
     found: set[int] = set()
-    for name, ref in (standing.metadata.get("refs") or {}).items():
+    for name, ref in (state.metadata.get("refs") or {}).items():
         at: int | None = ref["snapshot-id"] if name not in leaving_out else None
-        while at is not None and at in standing.snapshots:
+        while at is not None and at in state.snapshots:
             found.add(at)
             if at in line:
                 break
-            at = standing.snapshots[at].parent
+            at = state.snapshots[at].parent
     return found
 
 
-def forget(
-    table: Table, standing: Standing, forgetting: Forgetting, properties: Mapping[str, str] | None = None
-) -> None:
+def prune(table: Table, state: TableState, forgetting: Pruning, properties: Mapping[str, str] | None = None) -> None:
     """Forget states, if main is still what was looked at; and say that everything up to there was in order."""
     from pyiceberg.table.update import (
         AssertRefSnapshotId,
@@ -128,21 +126,21 @@ def forget(
         SetSnapshotRefUpdate,
     )
 
-    from penstock.lake.tables import translated
+    from penstock.lake.tables import translate_commit_errors
 
-    main = standing.main
+    main = state.main
     assert main is not None
     seen = json.dumps({"snapshot": str(main.id), "sequence": main.sequence})
     updates: list[Any] = [
         SetPropertiesUpdate(updates={names.INSPECTED: seen, **(properties or {})}),
         *(
-            SetSnapshotRefUpdate.model_validate({"ref-name": name, "type": "tag", "snapshot-id": state})
-            for name, state in forgetting.tags.items()
+            SetSnapshotRefUpdate.model_validate({"ref-name": name, "type": "tag", "snapshot-id": snapshot})
+            for name, snapshot in forgetting.tags.items()
         ),
         *(RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in forgetting.over),
-        RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(forgetting.states)}),
+        RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(forgetting.snapshots)}),
     ]
-    with translated():
+    with translate_commit_errors():
         table.catalog.commit_table(
             table,
             requirements=(

@@ -16,8 +16,8 @@ import pytest
 from tests.lake.lake_runs import World, rows
 
 from penstock.errors import ConnectionFailed, InputError
-from penstock.lake import peek as looking
-from penstock.lake.peek import peek, tables_in
+from penstock.lake import metadata as looking
+from penstock.lake.metadata import list_tables, read_state
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def world(tmp_path: Path) -> World:
 
 def located(world: World, to: str | None = None) -> Path:
     """The table's document by the catalog's row, which may be pointed elsewhere first."""
-    with closing(sqlite3.connect(world.place.uri)) as db, db:
+    with closing(sqlite3.connect(world.lake.uri)) as db, db:
         if to is not None:
             db.execute("update iceberg_tables set metadata_location = ?", (to,))
         (found,) = db.execute("select metadata_location from iceberg_tables").fetchone()
@@ -38,17 +38,17 @@ def located(world: World, to: str | None = None) -> Path:
 
 
 def test_a_table_and_none(world: World) -> None:
-    standing = peek(world.place, "s")
+    standing = read_state(world.lake, "s")
     assert standing is not None
     assert standing.head >= 2
-    assert peek(world.place, "t") is None
-    assert tables_in(world.place) == ["s"]
+    assert read_state(world.lake, "t") is None
+    assert list_tables(world.lake) == ["s"]
 
 
 def test_no_catalog_yet_and_none_is_made(tmp_path: Path) -> None:
     world = World(tmp_path, {})
-    assert peek(world.place, "s") is None
-    assert tables_in(world.place) == []
+    assert read_state(world.lake, "s") is None
+    assert list_tables(world.lake) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -56,29 +56,29 @@ def test_a_catalog_without_its_tables(tmp_path: Path) -> None:
     world = World(tmp_path, {"catalog": {"uri": "empty.db"}})
     with closing(sqlite3.connect(tmp_path / "empty.db")) as db:
         db.execute("create table other (x)")
-    assert peek(world.place, "s") is None
-    assert tables_in(world.place) == []
+    assert read_state(world.lake, "s") is None
+    assert list_tables(world.lake) == []
 
 
 def test_a_damaged_catalog_is_not_taken_for_an_empty_one(world: World) -> None:
-    Path(world.place.uri).write_bytes(b"not a database, whatever it was before" * 100)
-    for ask in (lambda: peek(world.place, "s"), lambda: tables_in(world.place)):
+    Path(world.lake.uri).write_bytes(b"not a database, whatever it was before" * 100)
+    for ask in (lambda: read_state(world.lake, "s"), lambda: list_tables(world.lake)):
         with pytest.raises(InputError, match=r"the catalog .*catalog\.db cannot be read") as refused:
             ask()
         assert "back from a copy" in refused.value.next_step
 
 
 def test_a_folder_in_the_place_of_the_catalog(world: World) -> None:
-    Path(world.place.uri).unlink()
-    Path(world.place.uri).mkdir()
+    Path(world.lake.uri).unlink()
+    Path(world.lake.uri).mkdir()
     with pytest.raises(ConnectionFailed, match="cannot be reached"):
-        peek(world.place, "s")
+        read_state(world.lake, "s")
 
 
 @contextmanager
 def locked(world: World) -> Iterator[sqlite3.Connection]:
     """Someone else who writes to the catalog."""
-    with closing(sqlite3.connect(world.place.uri, check_same_thread=False, isolation_level=None)) as other:
+    with closing(sqlite3.connect(world.lake.uri, check_same_thread=False, isolation_level=None)) as other:
         other.execute("begin exclusive")
         yield other
 
@@ -87,20 +87,20 @@ def test_a_locked_catalog_is_waited_for(world: World) -> None:
     with locked(world) as other:
         release = threading.Timer(0.5, lambda: other.execute("commit"))
         release.start()
-        assert peek(world.place, "s") is not None
+        assert read_state(world.lake, "s") is not None
         release.join()
 
 
 def test_a_catalog_that_stays_locked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "PATIENCE", 0.2)
+    monkeypatch.setattr(looking, "CATALOG_LOCK_SECONDS", 0.2)
     with locked(world), pytest.raises(ConnectionFailed, match=r"the catalog 'lake' .* cannot be reached: .*locked"):
-        peek(world.place, "s")
+        read_state(world.lake, "s")
 
 
 def test_a_document_that_is_gone(world: World) -> None:
     located(world).unlink()
     with pytest.raises(InputError, match=r"the catalog 'lake' names file://.*metadata\.json, which cannot be read"):
-        peek(world.place, "s")
+        read_state(world.lake, "s")
 
 
 def test_a_document_that_may_not_be_read(world: World) -> None:
@@ -108,24 +108,24 @@ def test_a_document_that_may_not_be_read(world: World) -> None:
     document.unlink()
     document.mkdir()
     with pytest.raises(InputError, match="which cannot be read: Is a directory"):
-        peek(world.place, "s")
+        read_state(world.lake, "s")
 
 
 def test_a_damaged_document(world: World) -> None:
     for text in (b"", b'{"format-version"', b"\x1f\x8bnot gzip", b"[]"):
         located(world).write_bytes(text)
         with pytest.raises(InputError, match=r"metadata\.json, which cannot be read"):
-            peek(world.place, "s")
+            read_state(world.lake, "s")
 
 
 def test_a_compressed_document(world: World) -> None:
     plain = located(world)
-    before = peek(world.place, "s")
+    before = read_state(world.lake, "s")
     packed = plain.with_name("packed.gz.metadata.json")
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     located(world, to=f"file://{packed}")
     plain.unlink()
-    found = peek(world.place, "s")
+    found = read_state(world.lake, "s")
     assert found is not None
     assert before is not None
     assert found.properties == before.properties
@@ -134,7 +134,7 @@ def test_a_compressed_document(world: World) -> None:
 @pytest.mark.parametrize("spelling", ["file://{}", "file:{}", "{}"])
 def test_a_document_s_address_as_others_spell_it(world: World, spelling: str) -> None:
     located(world, to=spelling.format(located(world)))
-    assert peek(world.place, "s") is not None
+    assert read_state(world.lake, "s") is not None
 
 
 def test_a_document_that_is_replaced_and_removed_before_it_is_read(
@@ -148,10 +148,10 @@ def test_a_document_that_is_replaced_and_removed_before_it_is_read(
         if not moved:  # a commit between the look at the catalog and the look at the document
             shutil.move(old, new)
             moved.append(located(world, to=f"file://{new}"))
-        return read(world.place, location)
+        return read(world.lake, location)
 
     monkeypatch.setattr(looking, "read", meanwhile)
-    standing = peek(world.place, "s")
+    standing = read_state(world.lake, "s")
     assert standing is not None
     assert standing.head >= 2
     assert moved == [new]
@@ -163,11 +163,11 @@ def test_a_catalog_that_never_stands_still_ends(world: World, monkeypatch: pytes
     def gone(place: object, location: str) -> bytes:
         looks.append(location)
         located(world, to=f"{location}.next")
-        return read(world.place, f"{location}.gone")
+        return read(world.lake, f"{location}.gone")
 
     monkeypatch.setattr(looking, "read", gone)
     with pytest.raises(InputError, match="which cannot be read"):
-        peek(world.place, "s")
+        read_state(world.lake, "s")
     assert len(looks) == 5
 
 
@@ -175,15 +175,15 @@ def test_a_peek_imports_neither_pyiceberg_nor_arrow(world: World) -> None:
     program = (
         "import sys\n"
         "from penstock.lake.options import LakeOptions\n"
-        "from penstock.lake.peek import peek\n"
-        "from penstock.lake.place import Place\n"
-        "standing = peek(Place.of(LakeOptions(), folder=sys.argv[1], pipeline='in'), 's')\n"
+        "from penstock.lake.metadata import read_state\n"
+        "from penstock.lake.lake import Lake\n"
+        "standing = read_state(Lake.from_options(LakeOptions(), folder=sys.argv[1], pipeline='in'), 's')\n"
         "print(standing.head, sorted({'pyiceberg', 'pyarrow', 'pyspark', 'psycopg'} & set(sys.modules)))\n"
     )
     said = subprocess.run(
         [sys.executable, "-c", program, str(world.folder)], capture_output=True, text=True, check=True, timeout=60
     )
-    standing = peek(world.place, "s")
+    standing = read_state(world.lake, "s")
     assert standing is not None
     assert said.stdout == f"{standing.head} []\n"
 
@@ -201,9 +201,9 @@ def test_a_catalog_that_a_process_was_killed_while_writing(world: World) -> None
         "db.executemany('insert into junk values (?)', [('x' * 4000,)] * 200)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    killed = subprocess.run([sys.executable, "-c", program, world.place.uri], check=False)
+    killed = subprocess.run([sys.executable, "-c", program, world.lake.uri], check=False)
     assert killed.returncode == -9
-    assert Path(f"{world.place.uri}-journal").exists()
-    assert tables_in(world.place) == ["s"]
+    assert Path(f"{world.lake.uri}-journal").exists()
+    assert list_tables(world.lake) == ["s"]
     assert located(world) == before
-    assert peek(world.place, "s") is not None
+    assert read_state(world.lake, "s") is not None

@@ -15,7 +15,7 @@ from typing import Any
 from penstock.core.content import OtherFormat, check_format
 from penstock.core.documents import digest
 from penstock.core.marks import Mark, Position
-from penstock.errors import StreamRefused
+from penstock.errors import StreamRefused, StreamStopped
 from penstock.lake import names
 
 #: a property of an adopted table, as long as rows from before are without a number
@@ -128,7 +128,7 @@ class ReaderMark:
 
 
 @dataclass(frozen=True)
-class Standing:
+class TableState:
     """A table's metadata document, understood."""
 
     metadata: Mapping[str, Any]
@@ -249,7 +249,7 @@ class Standing:
         """Every stream that lands here."""
         found = {}
         for name, text in self.properties.items():
-            about = names.named(name, names.CHAIN)
+            about = names.parse_property(name, names.CHAIN)
             if about:
                 found[about] = Link.read(json.loads(text), self.properties)
         return found
@@ -282,7 +282,7 @@ class Standing:
     def readers(self) -> list[ReaderMark]:
         found = []
         for name, text in self.properties.items():
-            about = names.named(name, names.READER)
+            about = names.parse_property(name, names.READER)
             if about:
                 said = json.loads(text)
                 found.append(
@@ -380,3 +380,38 @@ class Standing:
             if schema.get("schema-id") == current:
                 return list(schema["fields"])
         return list((self.metadata.get("schema") or {}).get("fields", ()))
+
+
+def find_link(state: TableState | None, pipeline: str, stream: str, table: str) -> Link | None:
+    """The last slice a table holds for a stream; StreamStopped if main no longer shows it."""
+    link = state.link(pipeline, stream) if state else None
+    why = state.stale(link) if state and link else None
+    if link is None or why is None:
+        return link
+    raise StreamStopped(
+        f"the table {table} says it holds slice {link.position.number}, but {why}",
+        safe="Nothing was changed: neither the mark nor the table.",
+        next_step=f"put the table back as it was; or `penstock state recover FILE --stream {stream}` sets table and "
+        "store to what the table shows now, and the next run delivers what is missing",
+        pipeline=pipeline,
+        stream=stream,
+    )
+
+
+def describe_stopped_readers(state: TableState | None, table: str) -> list[str]:
+    """Readers that cannot go on, each or all of them; empty: none is known."""
+    if state is None:
+        return []
+    readers = [reader for reader in state.readers() if not reader.abandoned]
+    if readers and (why := state.stopped):
+        names = ", ".join(f"{reader.pipeline}/{reader.stream}" for reader in readers)
+        return [
+            f"every reader of {table} stops ({names}): {why}. What lands here is not read until the table is put back, "
+            "or `--accept-foreign` of `penstock upkeep` lets them go on from what is there"
+        ]
+    return [
+        f"{reader.pipeline}/{reader.stream}, a reader of {table}, stops: {reader.lost} rows or deletes were removed "
+        "before it had seen them. Its next run says how to go on"
+        for reader in readers
+        if reader.lost
+    ]

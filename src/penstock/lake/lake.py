@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 #: seconds that a process waits for another one's write to a catalog file
-PATIENCE = 60
+CATALOG_LOCK_SECONDS = 60
 #: environment variables that name an S3 server, as Amazon's own tools know them
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 #: properties that are never shown
@@ -25,7 +25,7 @@ _SECRET = re.compile("secret|token|password|credential|access-key|authorization"
 
 
 @dataclass(frozen=True)
-class Place:
+class Lake:
     """Small and picklable; opens nothing by itself."""
 
     #: sqlite, jdbc, rest, glue or hive
@@ -40,7 +40,7 @@ class Place:
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, options: LakeOptions, *, folder: str, pipeline: str) -> Place:
+    def from_options(cls, options: LakeOptions, *, folder: str, pipeline: str) -> Lake:
         """The lake that a pipeline file names; relative paths start at its folder."""
         path = options.warehouse.removeprefix("file://")
         local = not options.warehouse.startswith("s3://")
@@ -154,7 +154,7 @@ class Place:
         """What PyIceberg needs to reach this catalog and its files."""
         properties = {"warehouse": self.warehouse, **self.properties}
         if self.type == "sqlite":
-            properties |= {"type": "sql", "uri": f"sqlite:///{self.uri}?timeout={PATIENCE}"}
+            properties |= {"type": "sql", "uri": f"sqlite:///{self.uri}?timeout={CATALOG_LOCK_SECONDS}"}
         elif self.type == "jdbc":
             address = self.uri.partition("://")[2]
             properties |= {"type": "sql", "uri": f"postgresql+psycopg://{address}", "pool_pre_ping": "true"}
@@ -163,7 +163,7 @@ class Place:
             if self.uri:
                 properties |= {"uri": self.uri}
         if self.folder is not None:
-            properties.setdefault("py-io-impl", "penstock.lake.durable.DurableFileIO")
+            properties.setdefault("py-io-impl", "penstock.lake.parquet.DurableFileIO")
         else:
             # Said, so that PyIceberg does not ask Amazon about a bucket that is elsewhere.
             for key, value in (("s3.region", self.region), ("s3.endpoint", self.endpoint)):
@@ -254,7 +254,7 @@ class Place:
 
     def _jdbc(self, at: str) -> dict[str, str]:
         if self.type == "sqlite":
-            return {f"{at}.uri": f"jdbc:sqlite:{self.uri}?busy_timeout={PATIENCE * 1000}"}
+            return {f"{at}.uri": f"jdbc:sqlite:{self.uri}?busy_timeout={CATALOG_LOCK_SECONDS * 1000}"}
         parts = urlsplit(self.uri)
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
         query = f"?{parts.query}" if parts.query else ""

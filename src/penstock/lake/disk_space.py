@@ -17,7 +17,7 @@ def is_full(error: BaseException) -> bool:
     return code in (errno.ENOSPC, errno.EDQUOT) or any(sign in str(error) for sign in _SIGNS)
 
 
-def no_space(location: str, *, pipeline: str, stream: str) -> StreamFailed:
+def make_no_space(location: str, *, pipeline: str, stream: str) -> StreamFailed:
     return StreamFailed(
         f"no space left for {location}",
         next_step="free some space and run again; the slice is moved again from its start",
@@ -27,7 +27,7 @@ def no_space(location: str, *, pipeline: str, stream: str) -> StreamFailed:
 
 
 @contextmanager
-def full_disk_named(location: str, *, pipeline: str, stream: str) -> Iterator[None]:
+def name_full_disk(location: str, *, pipeline: str, stream: str) -> Iterator[None]:
     """A full disk as the StreamFailed that names it; everything else as it is."""
     try:
         yield
@@ -36,4 +36,4 @@ def full_disk_named(location: str, *, pipeline: str, stream: str) -> Iterator[No
     except Exception as error:
         if not is_full(error):
             raise
-        raise no_space(location, pipeline=pipeline, stream=stream) from error
+        raise make_no_space(location, pipeline=pipeline, stream=stream) from error
