@@ -8,7 +8,11 @@ from types import ModuleType
 from penstock.links import registry
 
 #: built-in sources by the `type` a pipeline file names
-TYPES: Mapping[str, str] = {"lake": "penstock.sources.lake", "postgres": "penstock.sources.postgres"}
+TYPES: Mapping[str, str] = {
+    "lake": "penstock.sources.lake",
+    "postgres": "penstock.sources.postgres",
+    "rest": "penstock.sources.rest",
+}
 
 
 def load(type_: str) -> ModuleType:

@@ -26,6 +26,7 @@ POINTS = (
     "gate.compared",
     "gate.prepared",
     "gate.planned",
+    "rest.page_spooled",
     "gate.gathered",
     "gate.spooled",
     "gate.intended",
@@ -103,6 +104,8 @@ def _in_order(*points: str) -> tuple[str, ...]:
 
 #: what a run of a keyset stream into files passes through
 RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_FILES, "files.all_visible")
+#: the same of a list of an API, which is gathered first
+REST_RUN_POINTS = _in_order(*RUN_POINTS, "rest.page_spooled", "gate.gathered", "gate.spooled")
 #: the same into a log and into a keyed table of the lake
 LAKE_RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_LOG)
 MERGE_RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_LOG, "lake.staged", "lake.merged")

@@ -32,6 +32,8 @@ from typing import Any
 #: what commands import later than at their start
 PRELOADED = (
     "adbc_driver_postgresql.dbapi",
+    "aiolimiter",
+    "httpx",
     "penstock.cli.run",
     "penstock.cli.shared.engine_run",
     "penstock.cli.shared.status_output",
@@ -52,6 +54,7 @@ PRELOADED = (
     "penstock.sinks.postgres",
     "penstock.sources.lake",
     "penstock.sources.postgres",
+    "penstock.sources.rest",
     "penstock.store.opening",
     "penstock.store.postgres",
     "penstock.store.sqlite",

@@ -63,6 +63,8 @@ class Manifest:
             "files": [asdict(named) for named in self.files],
             "link": list(self.link) if self.link else None,
         }
+        if s.spool:
+            document["spool"] = s.spool
         return json.dumps(document, indent=1, ensure_ascii=True, sort_keys=True) + "\n"
 
     @classmethod
@@ -80,6 +82,7 @@ class Manifest:
             content=Mark.of(d["content"]).text,
             previous=d["previous"],
             kind=Kind(d["kind"]),
+            spool=d.get("spool", ""),
         )
         # Computed again: it must agree.
         if slice_.id != d["id"]:

@@ -1,0 +1,281 @@
+"""One account of an HTTP API: its limits are shared by all streams, and every request is retried by the same rules.
+
+Errors by kind: bad credentials fail the connection; a resource that is forbidden or unknown is refused; anything else
+that outlasts its retries fails the stream. Messages contain neither headers nor secrets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from random import SystemRandom
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+from penstock.core.retry import Backoff
+from penstock.errors import ConnectionFailed, PenstockError, StreamFailed
+from penstock.links.http.failures import (
+    REFUSED,
+    TRANSIENT,
+    Answer,
+    Malformed,
+    RequestRefused,
+    ResourceRefused,
+    describe,
+    retry_after,
+)
+from penstock.links.http.options import AccountOptions
+
+if TYPE_CHECKING:
+    import aiolimiter
+    import httpx
+
+Page = TypeVar("Page")
+
+#: a token is fetched again this many seconds before it expires
+TOKEN_MARGIN_SECONDS = 60.0
+#: a shorter string is found in any text by chance
+SECRET_CHARACTERS = 4
+_CHANCE = SystemRandom()
+
+
+@dataclass
+class Effort:
+    """What requests have cost so far."""
+
+    requests: int = 0
+    retries: int = 0
+    #: seconds that requests waited for the rate limit or before a retry
+    waited: float = 0.0
+
+
+class Account:
+    """Sends requests. Belongs to one event loop; made without connecting."""
+
+    def __init__(self, options: AccountOptions) -> None:
+        self._options = options
+        first = min(options.retry_seconds, options.retry_most)
+        self._backoff = Backoff(first, options.retry_most, jitter=0.5)
+        self._client: httpx.AsyncClient | None = None
+        self._limiter: aiolimiter.AsyncLimiter | None = None
+        self._slots: asyncio.Semaphore | None = None
+        self._token: tuple[str, float] | None = None
+        self._token_lock: asyncio.Lock | None = None
+        self._open = AsyncExitStack()
+
+    async def fetch(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        parse: Callable[[Answer], Page],
+        *,
+        stream: str,
+        effort: Effort | None = None,
+    ) -> Page:
+        """The parsed answer to a GET; `parse` raises Malformed for a body that may come whole the next time.
+
+        `path` is appended to the base URL; an address with a host must be on the same server.
+        """
+        effort = effort or Effort()
+        shown = self.show(path, query)
+        failures = 0
+        while True:
+            asked_wait, unreachable = 0.0, False
+            try:
+                answer = await self._send(self._address(path, stream), query, effort)
+            except AnswerLost as lost:
+                trouble, unreachable = lost.trouble, lost.connect
+            else:
+                if answer.status < 300:
+                    try:
+                        return parse(answer)
+                    except Malformed as malformed:
+                        trouble = f"the body is no JSON ({malformed})"
+                elif answer.status in TRANSIENT:
+                    trouble = describe(answer)
+                    asked_wait = retry_after(answer.headers.get("retry-after"), datetime.now(UTC))
+                else:
+                    raise self._failure(answer, shown, stream)
+            if failures >= self._options.retries:
+                raise self._unreachable(trouble) if unreachable else self._exhausted(trouble, shown, stream, failures)
+            failures += 1
+            wait = self._backoff.seconds(failures, _CHANCE.random(), at_least=asked_wait)
+            effort.retries += 1
+            effort.waited += wait
+            await asyncio.sleep(wait)
+
+    def show(self, path: str, query: Mapping[str, str]) -> str:
+        """A request for people: its path and query, which carry no secrets."""
+        shown = urlsplit(path).path if "://" in path else path
+        return f"GET {shown}" + (f"?{urlencode(query, safe='[]:')}" if query else "")
+
+    async def close(self) -> None:
+        await self._open.aclose()
+        self._client = None
+
+    # ------------------------------------------------------------ one request
+
+    async def _send(self, address: str, query: Mapping[str, str], effort: Effort) -> Answer:
+        import httpx
+
+        client = await self._connected()
+        assert self._slots is not None
+        begun = time.monotonic()
+        async with self._slots:
+            if self._limiter is not None:
+                await self._limiter.acquire()
+            effort.waited += time.monotonic() - begun
+            effort.requests += 1
+            auth = self._options.auth
+            secrets = {name: value.get_secret_value() for name, value in (auth.query or {}).items()} if auth else {}
+            try:
+                answer = await client.get(
+                    address, params={**query, **secrets} or None, headers=await self._token_header(client)
+                )
+            except httpx.TimeoutException:
+                raise AnswerLost(f"no answer within {self._options.timeout:g} s") from None
+            except httpx.ConnectError as error:
+                raise AnswerLost(f"the server cannot be reached: {error}", connect=True) from None
+            except httpx.TransportError as error:
+                raise AnswerLost(f"the connection was lost: {type(error).__name__}") from None
+        headers = {name.lower(): value for name, value in answer.headers.items()}
+        return Answer(answer.status_code, headers, answer.content)
+
+    async def _connected(self) -> httpx.AsyncClient:
+        if self._client is None:
+            import aiolimiter
+            import httpx
+
+            options = self._options
+            most = options.concurrency
+            self._slots = asyncio.Semaphore(most)
+            if options.rate_limit is not None:
+                # No more than the rate within any second: small rates are spread over a longer period.
+                period = 1.0 if options.rate_limit >= 1 else 1.0 / options.rate_limit
+                self._limiter = aiolimiter.AsyncLimiter(max(1.0, options.rate_limit), period)
+            self._token_lock = asyncio.Lock()
+            self._client = await self._open.enter_async_context(
+                httpx.AsyncClient(
+                    http2=True,
+                    timeout=options.timeout,
+                    headers=self._headers(),
+                    auth=self._basic(),
+                    limits=httpx.Limits(max_connections=most, max_keepalive_connections=most),
+                )
+            )
+        return self._client
+
+    def _headers(self) -> dict[str, str]:
+        auth = self._options.auth
+        headers = {"Accept": "application/json", "User-Agent": "penstock", **self._options.headers}
+        if auth and auth.bearer:
+            headers["Authorization"] = f"Bearer {auth.bearer.get_secret_value()}"
+        for name, value in (auth.header or {}).items() if auth else ():
+            headers[name] = value.get_secret_value()
+        return headers
+
+    def _basic(self) -> tuple[str, str] | None:
+        auth = self._options.auth
+        if auth is None or auth.basic is None:
+            return None
+        user, _, password = auth.basic.get_secret_value().partition(":")
+        return user, password
+
+    async def _token_header(self, client: httpx.AsyncClient) -> dict[str, str]:
+        """A header with the OAuth token; {} where none is used."""
+        oauth = self._options.auth.oauth if self._options.auth else None
+        if oauth is None:
+            return {}
+        assert self._token_lock is not None
+        async with self._token_lock:
+            if self._token is None or self._token[1] < time.monotonic():
+                form = {
+                    "grant_type": "client_credentials",
+                    "client_id": oauth.client_id.get_secret_value(),
+                    "client_secret": oauth.client_secret.get_secret_value(),
+                }
+                answer = await client.post(oauth.token_url, data=form | ({"scope": oauth.scope} if oauth.scope else {}))
+                try:
+                    document = answer.json()
+                    token, lasts = str(document["access_token"]), float(document.get("expires_in", 3600))
+                except (KeyError, TypeError, ValueError):
+                    raise self._bad_credentials(f"no OAuth token was given (status {answer.status_code})") from None
+                self._token = token, time.monotonic() + max(0.0, lasts - TOKEN_MARGIN_SECONDS)
+            return {"Authorization": f"Bearer {self._token[0]}"}
+
+    def _address(self, path: str, stream: str) -> str:
+        base = self._options.base_url
+        if "://" not in path:
+            return f"{base}/{path.lstrip('/')}"
+        ours, theirs = urlsplit(base), urlsplit(path)
+        if (ours.scheme, ours.netloc) != (theirs.scheme, theirs.netloc):
+            raise StreamFailed(
+                f"the next page lies on another server, {theirs.hostname}: credentials are not sent there",
+                next_step="set `base_url` to the server that the API names in its pages",
+                stream=stream,
+            )
+        return path
+
+    # ------------------------------------------------------------ failures
+
+    def _failure(self, answer: Answer, shown: str, stream: str) -> PenstockError:
+        said = self._scrub(f"{shown}: {describe(answer)}")
+        if answer.status == 401:
+            return self._bad_credentials(said)
+        if answer.status in REFUSED:
+            return ResourceRefused(
+                said,
+                next_step="give the account the right to read this resource, correct the stream's `path`, or remove "
+                "the stream",
+                stream=stream,
+            )
+        if answer.status < 400:
+            said += f", which leads to {urlsplit(answer.headers.get('location', '')).path or 'another address'}"
+        refused = RequestRefused(said, next_step="correct the stream's options by what the server says", stream=stream)
+        refused.status = answer.status
+        return refused
+
+    def _bad_credentials(self, said: str) -> ConnectionFailed:
+        return ConnectionFailed(
+            f"the API does not accept the credentials: {self._scrub(said)}", next_step="correct `auth` of the source"
+        )
+
+    def _unreachable(self, trouble: str) -> ConnectionFailed:
+        host = urlsplit(self._options.base_url).netloc
+        return ConnectionFailed(f"{host}: {trouble}", next_step="check `base_url` of the source and the network")
+
+    def _exhausted(self, trouble: str, shown: str, stream: str, failures: int) -> StreamFailed:
+        again = f", and {failures} retries did not help" if failures else ""
+        return StreamFailed(
+            self._scrub(f"{shown}: {trouble}{again}"),
+            next_step="run again once the server answers; raise `retries` or `timeout` if it happens often",
+            stream=stream,
+        )
+
+    def _scrub(self, text: str) -> str:
+        """The text without any secret that a provider may have repeated in its answer."""
+        auth = self._options.auth
+        if auth is None:
+            return text
+        secrets = [auth.bearer, auth.basic, *(auth.header or {}).values(), *(auth.query or {}).values()]
+        if auth.oauth:
+            secrets += [auth.oauth.client_id, auth.oauth.client_secret]
+        values = [secret.get_secret_value() for secret in secrets if secret is not None]
+        values += [part for value in values for part in value.split(":")]
+        for value in sorted(values, key=len, reverse=True):
+            text = text.replace(value, "***") if len(value) >= SECRET_CHARACTERS else text
+        return text
+
+
+class AnswerLost(Exception):
+    """A request without an answer; it may be tried again."""
+
+    def __init__(self, trouble: str, *, connect: bool = False) -> None:
+        super().__init__(trouble)
+        self.trouble = trouble
+        #: whether no connection was made at all
+        self.connect = connect

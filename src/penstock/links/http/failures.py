@@ -1,0 +1,99 @@
+"""What an answer means: failures by kind, in words, without secrets."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from penstock.errors import StreamFailed, StreamRefused
+
+#: answers after which the same request may succeed
+TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
+#: answers that say that the account may not use, or does not have, this resource
+REFUSED = frozenset({403, 404, 405, 410, 451})
+_REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "x-correlation-id")
+_MESSAGE_CHARACTERS = 300
+
+
+class ResourceRefused(StreamRefused):
+    """The account may not use this resource, or there is none."""
+
+
+class RequestRefused(StreamFailed):
+    """The server does not take this request (400, 422, …); a retry would not help."""
+
+    #: the status of the answer
+    status: int = 0
+
+
+class Malformed(ValueError):
+    """A body that is no JSON: cut off on the way, perhaps. Tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer."""
+
+    status: int
+    #: by lower-case name
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def date(self) -> datetime | None:
+        """The server's clock; None: it does not say."""
+        return read_http_date(self.headers.get("date"))
+
+
+def read_http_date(value: str | None) -> datetime | None:
+    """A date as HTTP spells it; None if there is none, or it is not one."""
+    if not value:
+        return None
+    try:
+        found = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def retry_after(value: str | None, now: datetime) -> float:
+    """Seconds that the server wants us to wait: a number or a date; 0 if it does not say."""
+    if not value:
+        return 0.0
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        until = read_http_date(value)
+        return max(0.0, (until - now).total_seconds()) if until else 0.0
+
+
+def describe(answer: Answer) -> str:
+    """The status, the provider's own message and its request id, in words."""
+    said = f"status {answer.status}"
+    if message := _message(answer.body):
+        said += f" ({message})"
+    for name in _REQUEST_IDS:
+        if name in answer.headers:
+            return f"{said}, request id {answer.headers[name]}"
+    return said
+
+
+def _message(body: bytes) -> str | None:
+    """What the provider says in its error document; None if there is none that is read easily."""
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return None
+    for key in ("error", "errors", "message", "detail", "error_description"):
+        if isinstance(document, list) and document:
+            document = document[0]
+        if isinstance(document, dict) and key in document:
+            found = document[key]
+            if isinstance(found, str):
+                return " ".join(found.split())[:_MESSAGE_CHARACTERS]
+            document = found
+    if isinstance(document, dict) and isinstance(document.get("message"), str):
+        return " ".join(document["message"].split())[:_MESSAGE_CHARACTERS]
+    return None

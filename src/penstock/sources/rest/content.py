@@ -1,0 +1,139 @@
+"""What is read of a list: what a replay reads by, and how a content carries it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from penstock.core.content import Column, Content
+from penstock.core.types import Plain, parse_type
+from penstock.errors import StreamRefused
+from penstock.sources.rest.options import RESERVED, Options, StreamOptions
+from penstock.sources.rest.times import Unit
+
+#: read by ranges of time; or whole in every run
+BY_TIME, WHOLE = "time", "whole"
+
+
+@dataclass(frozen=True, slots=True)
+class ListContent:
+    """A stream as it would be read now."""
+
+    #: server and path of the API, without its scheme
+    api: str
+    #: path of the list
+    path: str
+    params: dict[str, str]
+    columns: tuple[Column, ...]
+    #: by column, the path of its field
+    paths: dict[str, str]
+    #: the column with the whole object; None: there is none
+    json_column: str | None
+    #: path of the field that identifies an object, and its column
+    id: str
+    id_column: str
+    #: path of the field with an object's time; None: it is read whole
+    time: str | None
+    unit: str
+    order: str
+
+    @property
+    def mode(self) -> str:
+        return WHOLE if self.time is None else BY_TIME
+
+    def content(self) -> Content:
+        """The same as the engine, shaping and sinks see it."""
+        return Content(
+            columns=self.columns,
+            key=(self.id_column,),
+            identity={"api": self.api, "path": self.path, "params": self.params},
+            private={
+                "mode": self.mode,
+                "id": self.id,
+                "time": self.time,
+                "unit": self.unit,
+                "order": self.order,
+                "paths": self.paths,
+                "json": self.json_column,
+            },
+        )
+
+    @classmethod
+    def read(cls, content: Content) -> ListContent:
+        """From a content; ValueError if it is not one of ours."""
+        identity: Any = content.identity
+        private: Any = content.private
+        try:
+            return cls(
+                api=identity["api"],
+                path=identity["path"],
+                params=dict(identity["params"]),
+                columns=content.columns,
+                paths=dict(private["paths"]),
+                json_column=private["json"],
+                id=private["id"],
+                id_column=content.key[0],
+                time=private["time"],
+                unit=private["unit"],
+                order=private["order"],
+            )
+        except (KeyError, TypeError, IndexError) as error:
+            raise ValueError(f"not the content of a rest stream: {error!r}") from error
+
+
+def content_of(stream: str, options: StreamOptions, source: Options) -> ListContent:
+    """What the options say; StreamRefused if they contradict each other."""
+    paths, types = dict[str, str](), dict[str, str]()
+    for name, about in options.columns.items():
+        paths[name] = name if isinstance(about, str) else about.path
+        types[name] = about if isinstance(about, str) else about.type
+    id_column = _column_of(options.id, paths) or _add(options.id, "string", paths, types)
+    if options.time is not None and _column_of(options.time.field, paths) is None:
+        _add(options.time.field, "timestamptz", paths, types)
+    for name in (*paths, *([options.json_column] if options.json_column else [])):
+        if name in RESERVED:
+            raise _refuse(stream, f"column {name} is one of penstock's own", "give it another name under `columns`")
+    if options.json_column in paths:
+        what = f"column {options.json_column} is declared, and is also the column for the whole object"
+        raise _refuse(stream, what, "set `json_column` to another name, or to null")
+    columns = [Column(name, parse_type(types[name])) for name in paths]
+    if options.json_column:
+        columns.append(Column(options.json_column, Plain.JSON))
+    url = urlsplit(source.base_url)
+    return ListContent(
+        api=f"{url.netloc}{url.path}",
+        path=(options.path or stream).strip("/"),
+        params=dict(options.params),
+        columns=tuple(columns),
+        paths=paths,
+        json_column=options.json_column,
+        id=options.id,
+        id_column=id_column,
+        time=options.time.field if options.time else None,
+        unit=options.time.unit if options.time else "seconds",
+        order=options.order,
+    )
+
+
+def unit_of(content: ListContent) -> Unit:
+    return Unit(content.unit)
+
+
+def _column_of(path: str, paths: dict[str, str]) -> str | None:
+    return next((name for name, at in paths.items() if at == path), None)
+
+
+def _add(path: str, type_: str, paths: dict[str, str], types: dict[str, str]) -> str:
+    """Declare a column for a field that has none. Its name is the field's, or the whole path if that is taken."""
+    name = path.rpartition(".")[2]
+    name = path if name in paths else name
+    known = dict(paths)
+    paths.clear()
+    paths.update({name: path} | known)
+    types[name] = type_
+    return name
+
+
+def _refuse(stream: str, what: str, next_step: str) -> StreamRefused:
+    return StreamRefused(what, next_step=next_step, stream=stream)

@@ -1,0 +1,29 @@
+"""What holds for a stream as it is configured, what does not, and what would be better."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from penstock.ports import Remark
+from penstock.sources.rest.content import BY_TIME, ListContent
+from penstock.sources.rest.options import StreamOptions
+
+
+def remarks(options: StreamOptions, content: ListContent) -> Sequence[Remark]:
+    return list(_remarks(options, content))
+
+
+def _remarks(options: StreamOptions, content: ListContent) -> Iterator[Remark]:
+    if content.mode != BY_TIME or options.time is None:
+        yield Remark("guarantee", "every run reads the whole list, and replaces what the run before has delivered")
+        yield Remark(
+            "gap", "an object that is created or deleted while the list is read may be missed until the next run"
+        )
+        yield Remark("advice", "if the API filters by a time, set `time`: a run then reads only new objects")
+        return
+    yield Remark("guarantee", f"every object is delivered once, by its {options.time.field}, whatever is interrupted")
+    yield Remark("gap", "changes and deletes of objects that were delivered are not seen")
+    lag = options.time.lag
+    yield Remark("gap", f"an object that appears more than {lag:g} s after its {options.time.field} may be missed")
+    if options.paging.by in ("page", "offset"):
+        yield Remark("gap", "pages are counted: if an object is deleted while its range is read, another may be missed")

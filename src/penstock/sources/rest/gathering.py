@@ -1,0 +1,259 @@
+"""Fetches pages into a spool with several workers, up to a budget: by ranges of time, or one page after the other.
+
+The state of a subdivision moves with the page that was written, so what the mark says is what the spool has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from penstock.core.subdivision import (
+    CursorVanished,
+    PageError,
+    RequestAbandoned,
+    Subdivision,
+    WorkerIdle,
+    fold,
+    judge_page,
+)
+from penstock.errors import PenstockError, StreamFailed
+from penstock.links.http.failures import RequestRefused, ResourceRefused
+from penstock.links.http.loop import POLL_SECONDS, stopped
+from penstock.ports import Budget
+from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
+from penstock.sources.rest.spooling import SpoolWriter
+
+#: pages that one worker fetches alone before others join: a short list is not worth the requests that a split costs
+PAGES_ALONE = 12
+
+
+@dataclass
+class Limits:
+    """How long a gather goes on."""
+
+    budget: Budget
+    #: by time.monotonic()
+    deadline: float
+    is_cancelled: Callable[[], bool]
+    #: rows and bytes of the pages that are under way
+    expected_rows: int = 0
+    expected_bytes: float = 0.0
+
+
+@dataclass
+class RangeGather:
+    """Pages of one stream by ranges of time."""
+
+    api: ListApi
+    state: Subdivision
+    writer: SpoolWriter
+    limits: Limits
+    workers: int
+    #: called after each page, with the rows so far
+    report: Callable[[int], None]
+    at_page: Callable[[], None]
+    #: records that came a second time and were dropped
+    repeated: int = 0
+    _failure: PenstockError | None = None
+    _is_full: bool = False
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _under_way: int = 0
+    _ids: set[str] = field(default_factory=set)
+
+    async def run(self) -> Subdivision:
+        """Fetch until everything is read, the budget is used, or a request fails for good.
+
+        What was written before a failure counts; the failure is raised if nothing was.
+        """
+        tasks = {asyncio.create_task(self._work(number)) for number in range(1, self.workers + 1)}
+        try:
+            while tasks:
+                done, tasks = await asyncio.wait(tasks, timeout=POLL_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
+                for task in done:
+                    task.result()
+                if self.limits.is_cancelled():
+                    self._failure = self._failure or stopped()
+                    break
+                if time.monotonic() > self.limits.deadline and self.writer.rows:
+                    self._is_full = True
+                    self._changed.set()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self.writer.close()
+        if self._failure is not None and not self.writer.rows:
+            raise self._failure
+        return self.state
+
+    async def _work(self, worker: int) -> None:
+        while not self._is_full and self._failure is None and not self.state.done:
+            request = self.state.request_of(worker)
+            if request is None and self._may_join(worker):
+                idle = self.workers - self._under_way
+                self.state = fold(self.state, WorkerIdle(worker, idle=max(1, idle)))
+                request = self.state.request_of(worker)
+            size = self._reserve() if request is not None else 0
+            if request is None or not size:
+                if request is not None:
+                    self.state = fold(self.state, RequestAbandoned(request.key))
+                    if not self._under_way:
+                        self._is_full = True
+                        self._changed.set()
+                        return
+                await self._wait()
+                continue
+            self._under_way += 1
+            try:
+                await self._fetch(request.key, Asked(request.gte, request.lt, request.cursor, size))
+            except StreamFailed as failure:
+                if not isinstance(failure, _Unfit):
+                    # Others go on with the pages that they have asked for; the range stays for the next run.
+                    self.state = fold(self.state, RequestAbandoned(request.key))
+                    self._failure = failure
+                    return
+                raise
+            finally:
+                self._under_way -= 1
+                self._release(size)
+                self._changed.set()
+
+    def _may_join(self, worker: int) -> bool:
+        """Whether a worker may take a range: the first one always, others once there is enough to do."""
+        return worker == 1 or len(self.state.tasks) > 1 or self.state.pages >= PAGES_ALONE
+
+    async def _wait(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    # ------------------------------------------------------------ the budget
+
+    def _reserve(self) -> int:
+        """The size of the next page; 0: the budget does not allow one now."""
+        limits, budget, size = self.limits, self.limits.budget, self.api.options.paging.size
+        begun = self.writer.rows or self._under_way
+        if budget.rows is not None:
+            left = budget.rows - self.writer.rows - limits.expected_rows
+            if left <= 0:
+                return 0
+            if self.api.cursor_is_id:
+                size = min(size, left)
+            elif left < size and begun:
+                return 0
+        expected = size * self._bytes_of_row()
+        if begun and self.writer.bytes + limits.expected_bytes + expected > budget.bytes:
+            return 0
+        limits.expected_rows += size
+        limits.expected_bytes += expected
+        return size
+
+    def _release(self, size: int) -> None:
+        self.limits.expected_rows -= size
+        self.limits.expected_bytes = max(0.0, self.limits.expected_bytes - size * self._bytes_of_row())
+
+    def _bytes_of_row(self) -> float:
+        seen = self.writer.bytes / self.writer.rows if self.writer.rows else 0.0
+        return max(seen, self.limits.budget.row_bytes or 0.0)
+
+    # ------------------------------------------------------------ one page
+
+    async def _fetch(self, key: int, asked: Asked) -> None:
+        try:
+            page = await self.api.fetch(asked)
+        except (RequestRefused, ResourceRefused):
+            if asked.cursor is None:
+                raise
+            # The object that the cursor names may be deleted. If the request itself is wrong, it fails without one too.
+            self.state = self._restart(key)
+            return
+        self._take(key, asked, page)
+
+    def _restart(self, key: int) -> Subdivision:
+        try:
+            return fold(self.state, CursorVanished(key, cursor_is_id=self.api.cursor_is_id))
+        except ValueError as error:
+            raise _Unfit(str(error), next_step="reset the stream", stream=self.api.stream) from None
+
+    def _take(self, key: int, asked: Asked, page: FetchedPage) -> None:
+        try:
+            verdict = judge_page(self.state, key, page.records, page.has_more, page.cursor)
+        except PageError as error:
+            raise self._unfit(
+                str(error), "set `order` and `paging` of the stream as the API lists its objects"
+            ) from None
+        if verdict.outside:
+            raise self._outside(asked, page)
+        fresh = _take_new(page, verdict.keep, self._ids)
+        self.repeated += len(verdict.keep) - len(fresh)
+        self.writer.write([page.texts[number] for number in fresh])
+        self.state = fold(self.state, verdict.event)
+        self.report(self.writer.rows)
+        self.at_page()
+
+    def _outside(self, asked: Asked, page: FetchedPage) -> StreamFailed:
+        unit, time_options = self.api.unit, self.api.options.time
+        assert time_options is not None
+        at, id_ = (max if self.api.options.order == "newest" else min)(page.records)
+        bound, name = (
+            (asked.lt, time_options.before)
+            if self.api.options.order == "newest"
+            else (
+                asked.gte,
+                time_options.since,
+            )
+        )
+        return self._unfit(
+            f"record {id_} has time {unit.show_far(at)}, although {name}={bound} was asked for: the API ignores the "
+            "filter, or writes its times in another unit",
+            "correct `since`, `before` and `unit` under `time`; a list that cannot be filtered has no `time`",
+        )
+
+    def _unfit(self, what: str, next_step: str) -> _Unfit:
+        return _Unfit(what, next_step=next_step, stream=self.api.stream)
+
+
+class _Unfit(StreamFailed):
+    """What the API gives contradicts the configuration: nothing of it is delivered."""
+
+
+def _take_new(page: FetchedPage, numbers: Iterable[int], ids: set[str]) -> list[int]:
+    """The records whose ids have not come before; they have come from here on."""
+    fresh = []
+    for number in numbers:
+        id_ = page.records[number][1]
+        if id_ not in ids:
+            ids.add(id_)
+            fresh.append(number)
+    return fresh
+
+
+async def gather_whole(
+    api: ListApi, writer: SpoolWriter, is_cancelled: Callable[[], bool], report: Callable[[int], None]
+) -> int:
+    """Fetch all pages of a list, one after the other; records that came twice were dropped, and their number."""
+    cursor: str | None = None
+    ids: set[str] = set()
+    repeated = 0
+    try:
+        while True:
+            page = await api.fetch(Asked(None, None, cursor, api.options.paging.size))
+            fresh = _take_new(page, range(len(page.records)), ids)
+            repeated += len(page.records) - len(fresh)
+            writer.write([page.texts[number] for number in fresh])
+            report(writer.rows)
+            if not page.has_more:
+                return repeated
+            if page.cursor is None or page.cursor == cursor or (page.records and not fresh):
+                raise _Unfit(
+                    "the API gives the same page again and again",
+                    next_step="correct `paging` of the stream",
+                    stream=api.stream,
+                )
+            cursor = page.cursor
+            if is_cancelled():
+                raise stopped()
+    finally:
+        writer.close()

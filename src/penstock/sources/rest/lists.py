@@ -1,0 +1,184 @@
+"""One list of an API: how a page is asked for, what it must have, and how the next one is found."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from penstock.core.documents import canonical
+from penstock.errors import StreamFailed
+from penstock.links.http.account import Account, Effort
+from penstock.links.http.failures import Answer
+from penstock.sources.rest.cutting import NoRecords, Page, cut, look_up
+from penstock.sources.rest.options import Options, StreamOptions
+from penstock.sources.rest.times import Unit
+
+_NEXT_LINK = re.compile(r'<([^>]*)>\s*;[^,]*\brel="?next"?')
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPage:
+    """A page that is whole and has every field it must have."""
+
+    #: (time, id) of each record, in the page's order; the time is 0 where the list has none
+    records: list[tuple[int, str]]
+    #: each record's own text
+    texts: list[str]
+    has_more: bool
+    #: where the next page begins; None: there is none
+    cursor: str | None
+    #: the server's clock; None: it does not say
+    date: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked for; a cursor of some kinds is only valid with the same bounds."""
+
+    gte: int | None
+    lt: int | None
+    cursor: str | None
+    size: int
+
+
+class ListApi:
+    """Fetches pages of one stream."""
+
+    def __init__(self, account: Account, stream: str, options: StreamOptions, source: Options) -> None:
+        self.account, self.stream, self.options = account, stream, options
+        self.unit = Unit(options.time.unit if options.time else "seconds")
+        self._path = (options.path or stream).strip("/")
+        self._records = tuple(options.records.split(".")) if options.records else ()
+        url = urlsplit(source.base_url)
+        self._server = f"{url.scheme}://{url.netloc}"
+        self._secret_parameters = set(source.auth.query or ()) if source.auth else set[str]()
+        self.effort = Effort()
+
+    @property
+    def cursor_is_id(self) -> bool:
+        return self.options.paging.by == "last_id"
+
+    async def fetch(self, asked: Asked) -> FetchedPage:
+        """A page; StreamFailed if it lacks something, ResourceRefused or ConnectionFailed by its status."""
+        path, query = self._request(asked)
+        shown = self.account.show(path, query)
+
+        def parse(answer: Answer) -> FetchedPage:
+            try:
+                page = cut(answer.body, self._records)
+            except NoRecords as error:
+                raise self._unfit(shown, str(error), "set `records` of the stream to the path of its objects") from None
+            records = [self._identify(record, number, shown) for number, record in enumerate(page.records)]
+            has_more, cursor = self._next(page, answer, asked, records, shown)
+            return FetchedPage(records, page.texts, has_more, cursor, answer.date)
+
+        return await self.account.fetch(path, query, parse, stream=self.stream, effort=self.effort)
+
+    # ------------------------------------------------------------ asking
+
+    def _request(self, asked: Asked) -> tuple[str, dict[str, str]]:
+        paging, time = self.options.paging, self.options.time
+        query = {**self.options.params, paging.size_parameter: str(asked.size)}
+        gte, lt, following = asked.gte, asked.lt, asked.cursor
+        if asked.cursor is not None and not self.cursor_is_id:
+            document = json.loads(asked.cursor)
+            gte, lt, following = document["gte"], document["lt"], str(document["next"])
+            if paging.by in ("link", "next_url"):
+                return f"{self._server}{urlsplit(following).path}", dict(parse_qsl(urlsplit(following).query))
+            if paging.by in ("page", "offset"):
+                # A number counts pages of one size.
+                query[paging.size_parameter] = str(document["size"])
+        if time is not None:
+            if gte:
+                query[time.since] = self.unit.spell(gte)
+            if lt is not None:
+                query[time.before] = self.unit.spell(lt)
+        if following is not None:
+            query[paging.names_parameter] = following
+        return self._path, query
+
+    def _next(
+        self, page: Page, answer: Answer, asked: Asked, records: list[tuple[int, str]], shown: str
+    ) -> tuple[bool, str | None]:
+        """Whether more follow, and the cursor that they begin after."""
+        paging = self.options.paging
+        if paging.by == "last_id":
+            more = self._has_more(page, records, shown)
+            return more, records[-1][1] if more and records else None
+        if paging.by in ("page", "offset"):
+            if not self._has_more(page, records, shown):
+                return False, None
+            at = json.loads(asked.cursor)["next"] if asked.cursor else {"page": 1, "offset": 0}[paging.by]
+            return True, self._bound(asked, at + (1 if paging.by == "page" else len(records)))
+        if paging.by == "link":
+            found = _NEXT_LINK.search(answer.headers.get("link", ""))
+            following: Any = found[1] if found else None
+        else:
+            following = look_up(page.fields, paging.next_field)
+        if following in (None, "", False):
+            return False, None
+        if not isinstance(following, str | int):
+            raise self._unfit(shown, f"field {paging.next_field} is neither a string nor a number", "correct `paging`")
+        if paging.by == "token":
+            return True, self._bound(asked, following)
+        return True, self._bound(asked, self._without_secrets(str(following)))
+
+    def _has_more(self, page: Page, records: list[tuple[int, str]], shown: str) -> bool:
+        field = self.options.paging.more
+        if field is None:
+            # A page may be short because the server cuts it: only an empty one is certainly the last.
+            return bool(records)
+        more = look_up(page.fields, field)
+        if not isinstance(more, bool):
+            raise self._unfit(
+                shown,
+                f"field {field}, which says whether more pages follow, is {'missing' if more is None else repr(more)}",
+                "set `more` under `paging` to the right field, or to null",
+            )
+        return more
+
+    def _bound(self, asked: Asked, following: str | int) -> str:
+        """A cursor with the bounds that it is valid for: a range may have become smaller since."""
+        if asked.cursor is not None:
+            return canonical({**json.loads(asked.cursor), "next": following})
+        return canonical({"next": following, "gte": asked.gte, "lt": asked.lt, "size": asked.size})
+
+    def _without_secrets(self, address: str) -> str:
+        """The path and query of an address on the same server; the credentials in it are left out."""
+        url = urlsplit(address)
+        if url.netloc and f"{url.scheme}://{url.netloc}" != self._server:
+            raise StreamFailed(
+                f"the next page lies on another server, {url.hostname}: credentials are not sent there",
+                next_step="set `base_url` to the server that the API names in its pages",
+                stream=self.stream,
+            )
+        query = [(name, value) for name, value in parse_qsl(url.query) if name not in self._secret_parameters]
+        return f"{url.path}?{urlencode(query)}"
+
+    # ------------------------------------------------------------ what a record must have
+
+    def _identify(self, record: Any, number: int, shown: str) -> tuple[int, str]:
+        id_ = look_up(record, self.options.id)
+        if isinstance(id_, bool) or not isinstance(id_, str | int) or id_ == "":
+            problem = "missing" if id_ is None else repr(id_)[:50]
+            raise self._unfit(
+                shown, f"record {number + 1}: field {self.options.id} is {problem}", "set `id` of the stream"
+            )
+        if self.options.time is None:
+            return 0, str(id_)
+        field = self.options.time.field
+        value = look_up(record, field)
+        try:
+            return self.unit.read(value), str(id_)
+        except ValueError as error:
+            problem = f"field {field} is missing or null" if value is None else f"field {field}: {error}"
+            raise self._unfit(
+                shown, f"record {id_}: {problem}", "set `field` and `unit` under `time` as the API writes its times"
+            ) from None
+
+    def _unfit(self, shown: str, what: str, next_step: str) -> StreamFailed:
+        return StreamFailed(f"{shown}: {what}", next_step=next_step, stream=self.stream)

@@ -1,0 +1,78 @@
+"""The marks of a rest stream: what remains of its time range and what is read, or the run that read it whole."""
+
+from __future__ import annotations
+
+from penstock.core.content import Content
+from penstock.core.marks import Mark
+from penstock.core.marks import Position as Held
+from penstock.core.subdivision import Order, Position
+from penstock.errors import StreamRefused
+from penstock.sources.rest.content import BY_TIME, ListContent
+from penstock.sources.rest.times import Unit
+
+
+def order_of(content: ListContent) -> Order:
+    return Order.NEWEST_FIRST if content.order == "newest" else Order.ASCENDING
+
+
+def position_mark(position: Position, unit: str) -> Mark:
+    return Mark.of({**position.to_document(), "unit": unit})
+
+
+def read_position(mark: Mark | None) -> Position:
+    """The position of a mark; nothing is read where there is none. ValueError if it is not one of ours."""
+    return Position((), ()) if mark is None else Position.from_document(mark.document)
+
+
+def whole_mark(run: str) -> Mark:
+    return Mark.of({"run": run})
+
+
+def accept(stream: str, last: Held, content: Content) -> None:
+    """StreamRefused if a stored position does not fit what would be read now."""
+    if last.mark is None:
+        return
+    reset = f"`penstock state reset FILE --stream {stream}` reads it again from the beginning"
+    now = ListContent.read(content)
+    try:
+        before = ListContent.read(Content.parse(last.content))
+        document = last.mark.document
+        if now.mode == BY_TIME:
+            Position.from_document(document)
+            if document["unit"] != now.unit and before.unit == now.unit:
+                raise ValueError(f"its unit is {document['unit']}")
+        elif not isinstance(document["run"], str):
+            raise ValueError("it names no run")
+    except (KeyError, ValueError, TypeError) as error:
+        raise StreamRefused(
+            f"the stored mark is not one of this stream: {error}", next_step=reset, stream=stream
+        ) from None
+    for name in ("api", "path", "params", "id", "time", "unit", "order"):
+        was, is_ = getattr(before, name), getattr(now, name)
+        if was != is_:
+            raise StreamRefused(
+                f"the mark was made with {name} {was or 'none'}, and the stream now has {is_ or 'none'}",
+                next_step=f"restore the configuration, or {reset}",
+                stream=stream,
+            )
+
+
+def describe(mark: Mark | None) -> str:
+    """A mark in words."""
+    if mark is None:
+        return "the beginning"
+    document = mark.document
+    if "run" in document:
+        return f"read whole by run {str(document['run'])[:8]}"
+    position, unit = Position.from_document(document), Unit(document["unit"])
+    spans = [f"{_show(span.gte, unit, 'the beginning')} to {_show(span.lt, unit, 'now')}" for span in position.covered]
+    read = f"read: {', '.join(spans[:3])}" + (f" and {len(spans) - 3} more ranges" if len(spans) > 3 else "")
+    if not spans:
+        read = "nothing is read"
+    ranges = len(position.remaining)
+    left = "nothing remains" if not ranges else "1 range remains" if ranges == 1 else f"{ranges} ranges remain"
+    return f"{read}; {left}"
+
+
+def _show(time: int | None, unit: Unit, otherwise: str) -> str:
+    return otherwise if not time else unit.show(time)

@@ -1,0 +1,197 @@
+"""Options of a rest source and its streams."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from penstock.core.types import Plain, is_nested, parse_type
+from penstock.links.http.options import AccountOptions
+
+#: names of penstock's own columns
+RESERVED = ("_change", "_ingest_seq", "_tombstone")
+
+
+def _column_type(value: str) -> str:
+    type_ = parse_type(value)
+    if is_nested(type_) or type_ in (Plain.NULL, Plain.BINARY, Plain.UUID) or str(type_).startswith("fixed"):
+        raise ValueError(f"{value} is no type of a column here; use json for objects and lists")
+    return value
+
+
+ColumnType = Annotated[str, AfterValidator(_column_type)]
+
+
+def read_time(value: str) -> datetime:
+    """A configured bound; ValueError if it is none. Without a zone it is UTC."""
+    found = datetime.fromisoformat(value)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+class TimeRange(BaseModel):
+    """The objects to read, by their time."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    from_: str | None = Field(
+        default=None,
+        alias="from",
+        description="date or timestamp of the first objects to read; default: all that there are",
+        examples=["2025-01-01"],
+    )
+    to: str | None = Field(
+        default=None,
+        description="date or timestamp before which objects are read; default: no end",
+        examples=["2026-01-01"],
+    )
+
+    @field_validator("from_", "to")
+    @classmethod
+    def _is_a_time(cls, value: str | None) -> str | None:
+        if value is not None:
+            read_time(value)
+        return value
+
+    @model_validator(mode="after")
+    def _is_not_empty(self) -> TimeRange:
+        if self.from_ and self.to and read_time(self.from_) >= read_time(self.to):
+            raise ValueError("`from` must lie before `to`")
+        return self
+
+
+class Time(BaseModel):
+    """The field that says when an object was created, and the parameters that filter by it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    field: str = Field(
+        default="created", min_length=1, description="path of the field, such as `created` or `meta.created_at`"
+    )
+    unit: Literal["seconds", "milliseconds", "iso"] = Field(
+        default="seconds",
+        description="how the API writes times: `seconds` or `milliseconds` since 1970, or `iso` (RFC 3339)",
+    )
+    since: str = Field(
+        default="created[gte]", min_length=1, description="query parameter for objects at or after a time"
+    )
+    before: str = Field(default="created[lt]", min_length=1, description="query parameter for objects before a time")
+    lag: float = Field(
+        default=10.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="seconds for which an object is not read yet, because others with the same time may still appear",
+    )
+
+
+class Paging(BaseModel):
+    """How the next page is asked for."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    by: Literal["last_id", "token", "link", "next_url", "page", "offset"] = Field(
+        default="last_id",
+        description="`last_id`: the id of the last object; `token`: a token in the page; `link`: the header `Link`; "
+        "`next_url`: an address in the page; `page`: the number of the page; `offset`: the number of objects before it",
+    )
+    parameter: str | None = Field(
+        default=None,
+        min_length=1,
+        description="query parameter that names the next page; default: `starting_after`, `page_token`, `page` or "
+        "`offset`",
+        examples=["starting_after"],
+    )
+    field: str | None = Field(
+        default=None,
+        min_length=1,
+        description="path of the field in the page that has the token or address of the next one; default: "
+        "`next_page_token` or `next`",
+        examples=["meta.next"],
+    )
+    more: str | None = Field(
+        default="has_more",
+        min_length=1,
+        description="path of the field in the page that says whether more follow; null: a full page is followed by "
+        "another",
+    )
+    size_parameter: str = Field(default="limit", min_length=1, description="query parameter for the size of a page")
+    size: int = Field(default=100, ge=1, le=100_000, description="objects on a page; the largest that the API allows")
+
+    @property
+    def names_parameter(self) -> str:
+        defaults = {"last_id": "starting_after", "token": "page_token", "page": "page", "offset": "offset"}
+        return self.parameter or defaults.get(self.by, "")
+
+    @property
+    def next_field(self) -> str:
+        return self.field or {"token": "next_page_token", "next_url": "next"}.get(self.by, "")
+
+
+class Column(BaseModel):
+    """A column whose values lie elsewhere than its name says."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str = Field(min_length=1, description="path of the field in the object", examples=["billing.address.city"])
+    type: ColumnType = Field(description="type of the column", examples=["string"])
+
+
+class Options(AccountOptions):
+    """An API that lists objects."""
+
+    time_range: TimeRange | None = Field(
+        default=None, description="the objects to read, by their time, for all streams; default: all"
+    )
+    slice_seconds: float = Field(
+        default=60.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="seconds after which the pages fetched so far are delivered",
+    )
+
+
+class StreamOptions(BaseModel):
+    """Options of one list of objects."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str | None = Field(
+        default=None,
+        min_length=1,
+        description="path of the list, appended to `base_url`; default: the stream's name",
+        examples=["charges"],
+    )
+    params: dict[str, str] = Field(
+        default_factory=dict,
+        description="further query parameters of every request; default: none",
+        examples=[{"status": "paid"}],
+    )
+    records: str = Field(
+        default="data", description="path of the objects in a page; empty string: the page itself is the list"
+    )
+    id: str = Field(default="id", min_length=1, description="path of the field that identifies an object")
+    time: Time | None = Field(
+        default=None,
+        description="the field with an object's time, where the API filters by it; default: none, the stream is read "
+        "whole in every run",
+    )
+    order: Literal["newest", "oldest"] = Field(
+        default="newest", description="which objects the API lists first: the `newest` or the `oldest`"
+    )
+    paging: Paging = Field(default=Paging(), description="how the next page is asked for; default: see below")
+    columns: dict[str, ColumnType | Column] = Field(
+        default_factory=dict,
+        description="columns and their types; default: the id, the time, and `json_column`",
+        examples=[{"amount": "int64", "city": {"path": "address.city", "type": "string"}}],
+    )
+    json_column: str | None = Field(
+        default="json", min_length=1, description="column with the whole object as JSON; null: none"
+    )
+    time_range: TimeRange | None = Field(
+        default=None, description="like `time_range` of the source, for this stream only; default: the source's"
+    )
+    accept_drop: bool = Field(
+        default=False,
+        description="accept a full refresh with less than half the rows of the previous one",
+    )

@@ -1,0 +1,177 @@
+"""A slice's rows, inside a worker: the records of a spool's file as Arrow columns."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal as Exact
+from decimal import InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.content import Column
+from penstock.core.documents import parse
+from penstock.core.slices import Part
+from penstock.core.types import FLOATS, INTEGERS, Decimal, Plain, Type
+from penstock.errors import StreamFailed
+from penstock.sources.rest.cutting import look_up
+from penstock.sources.rest.times import Unit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: bytes of records in one batch
+BATCH_BYTES = 4 << 20
+_DIGITS = re.compile(r"-?\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolReader:
+    """Reads the files of a spool. Small and picklable."""
+
+    stream: str
+    #: (name, type's string form, path; "" for the whole object)
+    columns: tuple[tuple[str, str, str], ...]
+    unit: str
+
+    def open(self, part: Part) -> pa.RecordBatchReader:
+        import pyarrow as pa
+
+        from penstock.core.types import parse_type
+        from penstock.links.arrow_types import arrow_type
+
+        types = [parse_type(type_) for _, type_, _ in self.columns]
+        schema = pa.schema([(name, arrow_type(type_)) for (name, _, _), type_ in zip(self.columns, types, strict=True)])
+        return pa.RecordBatchReader.from_batches(schema, self._batches(parse(part.terms)["file"], schema, types))
+
+    def _batches(self, file: str, schema: pa.Schema, types: Sequence[Type]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from penstock.sources.rest.spooling import read_lines
+
+        # A decimal keeps its digits; floats are only made where a column has floats.
+        exact = any(isinstance(type_, Decimal) for type_ in types)
+        decode = json.JSONDecoder(parse_float=Exact).decode if exact else json.JSONDecoder().decode
+        for lines in read_lines(file, BATCH_BYTES):
+            texts = [line.decode() for line in lines]
+            records = [decode(text) for text in texts]
+            arrays = []
+            for (name, _, path), type_, field in zip(self.columns, types, schema, strict=True):
+                values = texts if not path else self._values(records, name, path, type_)
+                storage = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
+                made = pa.array(values, storage)
+                arrays.append(pa.ExtensionArray.from_storage(field.type, made) if storage is not field.type else made)
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _values(self, records: Sequence[Any], name: str, path: str, type_: Type) -> list[Any]:
+        convert = converter(type_, Unit(self.unit))
+        values = [record.get(path) for record in records] if "." not in path else [look_up(r, path) for r in records]
+        try:
+            return [None if value is None else convert(value) for value in values]
+        except (ValueError, TypeError, OverflowError, InvalidOperation):
+            raise self._unfit(name, type_, convert, values, records) from None
+
+    def _unfit(
+        self, name: str, type_: Type, convert: Callable[[Any], Any], values: Sequence[Any], records: Sequence[Any]
+    ) -> StreamFailed:
+        for value, record in zip(values, records, strict=True):
+            try:
+                if value is not None:
+                    convert(value)
+            except (ValueError, TypeError, OverflowError, InvalidOperation):
+                id_ = look_up(record, "id") or "?"
+                return StreamFailed(
+                    f"record {id_}: {json.dumps(value, default=str)[:80]} has no exact form as {type_} (column {name})",
+                    next_step=f"declare column {name} with a type that holds all values (json holds any)",
+                    stream=self.stream,
+                )
+        raise AssertionError("a value did not fit, and every value fits")
+
+
+def converter(type_: Type, unit: Unit) -> Callable[[Any], Any]:
+    """How a JSON value becomes a value of a type; ValueError or TypeError where it has no exact form."""
+    if type_ in INTEGERS:
+        return _integer
+    if type_ in FLOATS:
+        return _number
+    if isinstance(type_, Decimal):
+        return lambda value: _decimal(value, type_)
+    plain: dict[object, Callable[[Any], Any]] = {
+        Plain.BOOL: _boolean,
+        Plain.STRING: _string,
+        Plain.JSON: lambda value: json.dumps(value, ensure_ascii=False, default=_exact_number),
+        Plain.DATE: lambda value: datetime.fromisoformat(_string_only(value)).date(),
+        Plain.TIMESTAMPTZ: lambda value: _moment(value, unit),
+        Plain.TIMESTAMP: lambda value: _moment(value, unit).replace(tzinfo=None),
+    }
+    if type_ not in plain:
+        raise ValueError(f"no column of a rest stream has type {type_}")
+    return plain[type_]
+
+
+def columns_of(columns: Sequence[Column], paths: dict[str, str]) -> tuple[tuple[str, str, str], ...]:
+    return tuple((column.name, str(column.type), paths.get(column.name, "")) for column in columns)
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        return int(value)
+    if isinstance(value, bool) or value != int(value):
+        raise ValueError(value)
+    return int(value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool):
+        raise ValueError(value)
+    return float(value)
+
+
+def _decimal(value: Any, type_: Decimal) -> Exact:
+    if isinstance(value, bool | float):
+        raise ValueError(value)
+    exact = Exact(value)
+    if exact != round(exact, type_.scale):
+        raise ValueError(value)
+    return exact
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(value)
+    return value
+
+
+def _string(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise ValueError(value)
+
+
+def _string_only(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(value)
+    return value
+
+
+def _exact_number(value: Any) -> Any:
+    if isinstance(value, Exact):
+        return float(value)
+    raise TypeError(value)
+
+
+def _moment(value: Any, unit: Unit) -> datetime:
+    """A timestamp: RFC 3339 text, or a number in the stream's unit, to the microsecond."""
+    if isinstance(value, str) and not _DIGITS.fullmatch(value):
+        found = datetime.fromisoformat(value)
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+    if isinstance(value, bool):
+        raise ValueError(value)
+    number = Exact(value) if not isinstance(value, float) else Exact(repr(value))
+    micros = int(number * 1_000_000 / unit.steps)
+    seconds, rest = divmod(micros, 1_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)

@@ -1,0 +1,273 @@
+"""The rest source: what the engine asks, answered by the other modules of this room."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from penstock.core.content import Content
+from penstock.core.documents import Document, canonical
+from penstock.core.marks import Mark, Position
+from penstock.core.slices import Kind, Part, Slice
+from penstock.core.subdivision import Position as TimePosition
+from penstock.core.subdivision import Span, reconcile, start
+from penstock.errors import ConnectionFailed, PenstockError, StreamFailed, StreamRefused
+from penstock.links.http.account import Account
+from penstock.links.http.failures import ResourceRefused
+from penstock.links.http.loop import LoopThread
+from penstock.ports import Budget, Context, Planned, Reading, Remark, Spool, StreamInfo
+from penstock.sources.rest import marks
+from penstock.sources.rest.content import BY_TIME, ListContent, content_of
+from penstock.sources.rest.gathering import Limits, RangeGather, gather_whole
+from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
+from penstock.sources.rest.options import Options, StreamOptions, TimeRange, read_time
+from penstock.sources.rest.reader import SpoolReader, columns_of
+from penstock.sources.rest.spooling import SpoolWriter, list_files
+from penstock.sources.rest.times import Unit
+
+#: a server's clock and this machine's may differ by this much without a remark
+CLOCK_TOLERANCE = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The first page of a stream, which tells whether it can be read, and what its newest object is."""
+
+    page: FetchedPage | None
+    #: why it cannot be read; None: it can
+    failure: PenstockError | None = None
+
+
+class RestSource:
+    """Lists of one API. See `Source` in ports for what each method owes."""
+
+    def __init__(self, options: Options, streams: Mapping[str, StreamOptions], context: Context) -> None:
+        self._options = options
+        self._streams = dict(streams)
+        self._context = context
+        self._loop = LoopThread(context.is_cancelled)
+        self._account = Account(options)
+        self._apis = {name: ListApi(self._account, name, each, options) for name, each in self._streams.items()}
+        self._looks: dict[str, _Look] = {}
+        #: by stream and run
+        self._ceilings: dict[tuple[str, str], Document] = {}
+        #: streams whose clock was remarked on
+        self._remarked: set[str] = set()
+
+    def connect(self) -> None:
+        """Nothing is asked yet: the first page of each stream tells whether the API can be reached."""
+
+    def close(self) -> None:
+        if self._loop.is_running:
+            self._loop.start(self._account.close()).result()
+        self._loop.close()
+        self._looks.clear()
+
+    # ------------------------------------------------------------ the streams
+
+    def catalog(self) -> Sequence[StreamInfo]:
+        return [self._info(stream, options) for stream, options in self._streams.items()]
+
+    def _info(self, stream: str, options: StreamOptions) -> StreamInfo:
+        try:
+            content = content_of(stream, options, self._options)
+        except StreamRefused:
+            return StreamInfo(name=stream, kind=Kind.ROWS)  # `content` says what is wrong with it
+        failure = self._look(stream).failure
+        time_column = next((name for name, path in content.paths.items() if path == content.time), None)
+        return StreamInfo(
+            name=stream,
+            kind=Kind.ROWS if content.mode == BY_TIME else Kind.REFRESH,
+            primary_key=(content.id_column,),
+            order=(time_column,) if time_column else (),
+            skipped=failure.what if isinstance(failure, ResourceRefused) else None,
+            accept_drop=options.accept_drop,
+        )
+
+    def _look(self, stream: str) -> _Look:
+        """The first page of a stream, asked for once."""
+        if stream not in self._looks:
+            try:
+                page = self._loop.run(self._apis[stream].fetch(Asked(None, None, None, 1)))
+                self._looks[stream] = _Look(page)
+            except ConnectionFailed as failed:
+                raise failed.at(pipeline=self._context.pipeline) from None
+            except PenstockError as failure:
+                self._looks[stream] = _Look(None, failure)
+        return self._looks[stream]
+
+    def content(self, stream: str) -> Content:
+        if stream not in self._streams:
+            raise StreamRefused(
+                "the pipeline file does not have this stream", next_step="list it under `streams`", stream=stream
+            )
+        content = content_of(stream, self._streams[stream], self._options)
+        look = self._look(stream)
+        if look.failure is not None:
+            raise look.failure
+        if content.mode == BY_TIME and look.page is not None:
+            self._check_unit(stream, content, look.page)
+        return content.content()
+
+    def _check_unit(self, stream: str, content: ListContent, page: FetchedPage) -> None:
+        """Refuse a stream whose times are in another unit than its options say."""
+        now, unit = page.date or datetime.now(UTC), Unit(content.unit)
+        for at, id_ in page.records[:1]:
+            doubt = unit.doubt(at, unit.of(max(now, datetime.now(UTC))))
+            if doubt:
+                raise StreamRefused(
+                    f"record {id_}: field {content.time}, read as {unit.name}, {doubt}",
+                    next_step="set `unit` under `time` to seconds, milliseconds or iso, as the API writes its times",
+                    stream=stream,
+                )
+
+    def accept(self, stream: str, last: Position, content: Content) -> None:
+        marks.accept(stream, last, content)
+
+    def explain(self, stream: str, content: Content) -> Sequence[Remark]:
+        from penstock.sources.rest.explain import remarks
+
+        return remarks(self._streams[stream], ListContent.read(content))
+
+    # ------------------------------------------------------------ planning
+
+    def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
+        read = ListContent.read(content)
+        if read.mode != BY_TIME:
+            return {"run": run}
+        if (stream, run) not in self._ceilings:
+            self._ceilings[stream, run] = {"lt": self._highest(stream, read), "run": run}
+        return self._ceilings[stream, run]
+
+    def _highest(self, stream: str, content: ListContent) -> int:
+        """The time before which this run reads: the server's clock, less the lag.
+
+        A clock that is ahead would hide objects that are still to come, so the earlier of the two clocks counts.
+        """
+        options, unit = self._streams[stream].time, Unit(content.unit)
+        assert options is not None
+        look = self._look(stream)
+        here, there = datetime.now(UTC), look.page.date if look.page else None
+        if there is None:
+            self._remark(stream, "the API does not say what time it is: this machine's clock is used instead")
+        elif there > here + CLOCK_TOLERANCE:
+            self._remark(
+                stream, f"the API's clock is ahead of this machine's by {there - here}: the earlier one counts"
+            )
+        now = min(here, there) if there else here
+        return unit.of(now - timedelta(seconds=options.lag))
+
+    def _remark(self, stream: str, text: str) -> None:
+        if stream not in self._remarked:
+            self._remarked.add(stream)
+            self._context.say(stream, text)
+
+    def _window(self, stream: str, unit: Unit, ceiling: Document) -> Span | None:
+        """The configured range of time, below the run's ceiling; None: it is empty."""
+        configured = self._streams[stream].time_range or self._options.time_range or TimeRange()
+        low = unit.of(read_time(configured.from_)) if configured.from_ else 0
+        bound: Any = ceiling["lt"]
+        high = int(bound)
+        if configured.to:
+            high = min(high, unit.of(read_time(configured.to)))
+        return Span(low, high) if low < high else None
+
+    def _wanted(self, stream: str, content: ListContent, after: Mark | None, ceiling: Document) -> TimePosition:
+        """What is still to be read, and what is read."""
+        position = marks.read_position(after)
+        window = self._window(stream, Unit(content.unit), ceiling)
+        if window is None:
+            return TimePosition((), position.covered)
+        return reconcile(position, window, marks.order_of(content))
+
+    def plan(
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
+    ) -> Planned | None:
+        read = ListContent.read(content)
+        if read.mode != BY_TIME:
+            upto = marks.whole_mark(str(ceiling["run"]))
+            return None if after == upto else Planned(upto, Kind.REFRESH)
+        wanted = self._wanted(stream, read, after, ceiling)
+        if not self._may_have_records(stream, read, wanted):
+            return None
+        return Planned(marks.position_mark(wanted, read.unit))
+
+    def _may_have_records(self, stream: str, content: ListContent, wanted: TimePosition) -> bool:
+        """Whether one of the ranges may have records, by the newest one where the API lists it first."""
+        page = self._look(stream).page
+        if not wanted.remaining or page is None or not page.records:
+            return False
+        if content.order != "newest":
+            return any(self._has_records(stream, each.gte, each.lt, each.cursor) for each in wanted.remaining)
+        newest = page.records[0][0]
+        below = [each for each in wanted.remaining if each.gte is None or each.gte <= newest]
+        if len(below) == 1 and below[0].cursor is None and below[0].lt is not None and newest >= below[0].lt:
+            # The newest record is above the ceiling, or above the configured range: another may lie below it.
+            return self._has_records(stream, below[0].gte, below[0].lt, None)
+        return bool(below)
+
+    def _has_records(self, stream: str, gte: int | None, lt: int | None, cursor: str | None) -> bool:
+        if cursor is not None:
+            return True
+        return bool(self._loop.run(self._apis[stream].fetch(Asked(gte, lt, None, 1))).records)
+
+    def describe(self, mark: Mark | None) -> str:
+        return marks.describe(mark)
+
+    # ------------------------------------------------------------ gathering
+
+    def gather(
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget, spool: Spool
+    ) -> Planned | None:
+        read, api = ListContent.read(content), self._apis[stream]
+        writer = SpoolWriter(spool.path, budget.row_bytes)
+        context = self._context
+
+        def report(rows: int) -> None:
+            context.report(stream, "fetching pages", done=rows)
+
+        if read.mode != BY_TIME:
+            repeated = self._loop.run(gather_whole(api, writer, context.is_cancelled, report))
+            self._say_repeated(stream, repeated)
+            return Planned(marks.whole_mark(str(ceiling["run"])), Kind.REFRESH, rows=writer.rows, exact=True)
+        wanted = self._wanted(stream, read, after, ceiling)
+        if not wanted.remaining:
+            return None
+        gathering = RangeGather(
+            api,
+            start(wanted, marks.order_of(read), api.options.paging.size),
+            writer,
+            Limits(budget, time.monotonic() + self._options.slice_seconds, context.is_cancelled),
+            workers=self._options.concurrency,
+            report=report,
+            at_page=lambda: context.probe.at("rest.page_spooled"),
+        )
+        # Not through `run`: what was fetched before a signal counts.
+        state = self._loop.start(gathering.run()).result()
+        self._say_repeated(stream, gathering.repeated)
+        upto = marks.position_mark(state.position(), read.unit)
+        return None if upto == after else Planned(upto, rows=writer.rows, exact=True)
+
+    def _say_repeated(self, stream: str, repeated: int) -> None:
+        if repeated:
+            records = "1 record" if repeated == 1 else f"{repeated} records"
+            self._context.say(stream, f"the API listed {records} a second time: each was delivered once")
+
+    # ------------------------------------------------------------ reading
+
+    @contextmanager
+    def reading(self, slice_: Slice) -> Iterator[Reading]:
+        content = ListContent.read(Content.parse(slice_.content))
+        folder = self._context.spools.find_gathered(slice_.stream, slice_.spool)
+        if folder is None:
+            raise StreamFailed(
+                f"the spool of slice {slice_.number} is gone or damaged",
+                next_step="`penstock state recover FILE` asks the sink, and drops the slice if it does not hold it",
+                stream=slice_.stream,
+            )
+        parts = [Part(index, canonical({"file": file})) for index, file in enumerate(list_files(folder))]
+        yield Reading(SpoolReader(slice_.stream, columns_of(content.columns, content.paths), content.unit), parts)

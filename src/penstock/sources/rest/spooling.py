@@ -1,0 +1,76 @@
+"""The files of a spool: compressed lines of JSON, one record each, in files that workers read at the same time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+#: bytes of records in one file: what one worker reads
+FILE_BYTES = 16 << 20
+_SUFFIX = ".ndjson.zst"
+
+
+class SpoolWriter:
+    """Writes records into the folder of a spool. The spool itself syncs and digests the files."""
+
+    def __init__(self, folder: str, row_bytes: float | None) -> None:
+        self._folder = folder
+        self._row_bytes = row_bytes or 0.0
+        self._file: Any = None
+        self._in_file = 0
+        self._files = 0
+        #: what was written so far
+        self.rows = 0
+        self.bytes = 0
+
+    def size_of(self, texts: Sequence[str]) -> int:
+        """The Arrow bytes that records are expected to have."""
+        return max(sum(map(len, texts)), int(len(texts) * self._row_bytes))
+
+    def write(self, texts: Sequence[str]) -> None:
+        if not texts:
+            return
+        if self._file is None:
+            self._file = self._open()
+        self._file.write(("\n".join(texts) + "\n").encode())
+        size = self.size_of(texts)
+        self.rows += len(texts)
+        self.bytes += size
+        self._in_file += size
+        if self._in_file >= FILE_BYTES:
+            self.close()
+
+    def _open(self) -> Any:
+        import pyarrow as pa
+
+        path = os.path.join(self._folder, f"records-{self._files:05}{_SUFFIX}")
+        self._files += 1
+        self._in_file = 0
+        return pa.output_stream(path, compression="zstd")
+
+    def close(self) -> None:
+        """End the file at hand. Idempotent."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+
+def list_files(folder: str) -> list[str]:
+    """The files with records of a spool, in the order in which they were written."""
+    return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(_SUFFIX)]
+
+
+def read_lines(path: str, most_bytes: int) -> Iterator[list[bytes]]:
+    """The records of a file, in lists of about `most_bytes`."""
+    import pyarrow as pa
+
+    rest = b""
+    with pa.input_stream(path, compression="zstd") as file:
+        while block := file.read(most_bytes):
+            lines = (rest + block).split(b"\n")
+            rest = lines.pop()
+            if lines:
+                yield lines
+    if rest:
+        yield [rest]
