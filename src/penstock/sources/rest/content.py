@@ -84,10 +84,11 @@ class ListContent:
 
 def content_of(stream: str, options: StreamOptions, source: Options) -> ListContent:
     """What the options say; StreamRefused if they contradict each other."""
-    paths, types = dict[str, str](), dict[str, str]()
-    for name, about in options.columns.items():
-        paths[name] = name if isinstance(about, str) else about.path
-        types[name] = about if isinstance(about, str) else about.type
+    for name in options.fields:
+        if name not in options.columns:
+            raise _refuse(stream, f"`fields` names {name}, which is no column", "declare it under `columns`")
+    paths = {name: options.fields.get(name, name) for name in options.columns}
+    types = dict(options.columns)
     id_column = _column_of(options.id, paths) or _add(options.id, "string", paths, types)
     if options.time is not None and _column_of(options.time.field, paths) is None:
         _add(options.time.field, "timestamptz", paths, types)

@@ -54,6 +54,7 @@ class RangeGather:
     workers: int
     #: called after each page, with the rows so far
     report: Callable[[int], None]
+    #: called after each page with records
     at_page: Callable[[], None]
     #: records that came a second time and were dropped
     repeated: int = 0
@@ -191,7 +192,8 @@ class RangeGather:
         self.writer.write([page.texts[number] for number in fresh])
         self.state = fold(self.state, verdict.event)
         self.report(self.writer.rows)
-        self.at_page()
+        if fresh:
+            self.at_page()
 
     def _outside(self, asked: Asked, page: FetchedPage) -> StreamFailed:
         unit, time_options = self.api.unit, self.api.options.time

@@ -128,15 +128,6 @@ class Paging(BaseModel):
         return self.field or {"token": "next_page_token", "next_url": "next"}.get(self.by, "")
 
 
-class Column(BaseModel):
-    """A column whose values lie elsewhere than its name says."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    path: str = Field(min_length=1, description="path of the field in the object", examples=["billing.address.city"])
-    type: ColumnType = Field(description="type of the column", examples=["string"])
-
-
 class Options(AccountOptions):
     """An API that lists objects."""
 
@@ -180,13 +171,19 @@ class StreamOptions(BaseModel):
         default="newest", description="which objects the API lists first: the `newest` or the `oldest`"
     )
     paging: Paging = Field(default=Paging(), description="how the next page is asked for; default: see below")
-    columns: dict[str, ColumnType | Column] = Field(
+    columns: dict[str, ColumnType] = Field(
         default_factory=dict,
-        description="columns and their types; default: the id, the time, and `json_column`",
-        examples=[{"amount": "int64", "city": {"path": "address.city", "type": "string"}}],
+        description="columns and their types: bool, int64, float64, decimal(p,s), string, json, date, timestamp, "
+        "timestamptz; default: the id, the time, and `json_column`",
+        examples=[{"amount": "int64", "city": "string"}],
+    )
+    fields: dict[str, str] = Field(
+        default_factory=dict,
+        description="columns whose field has another name or lies deeper, with its path; default: none",
+        examples=[{"city": "address.city"}],
     )
     json_column: str | None = Field(
-        default="json", min_length=1, description="column with the whole object as JSON; null: none"
+        default="json", min_length=1, description="column with the whole object as JSON; null: no such column"
     )
     time_range: TimeRange | None = Field(
         default=None, description="like `time_range` of the source, for this stream only; default: the source's"
