@@ -101,7 +101,7 @@ LIKELY = [
         3,
         SOURCE,
         "required key is missing; ",
-        "known types: lake, postgres",
+        "known types: lake, postgres, rest",
     ),
     Likely(
         "no sink",
@@ -146,7 +146,7 @@ LIKELY = [
         5,
         f"{SOURCE}.type",
         "unknown source type 'postgresql'; ",
-        "did you mean 'postgres'? Known: lake, postgres",
+        "did you mean 'postgres'? Known: lake, postgres, rest",
     ),
     Likely(
         "type as others call it",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 
 class OAuth(BaseModel):
@@ -19,7 +19,7 @@ class OAuth(BaseModel):
 
 
 class Auth(BaseModel):
-    """Credentials; exactly one kind."""
+    """Credentials; at most one of `bearer`, `basic` and `oauth`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -45,12 +45,10 @@ class Auth(BaseModel):
     )
     oauth: OAuth | None = Field(default=None, description="OAuth 2.0 client credentials; default: none")
 
-    @model_validator(mode="after")
-    def _is_one(self) -> Auth:
-        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError(f"needs exactly one of {', '.join(type(self).model_fields)}")
-        return self
+    def contradictions(self) -> list[str]:
+        """Kinds that would set the same header, if there are several."""
+        given = [name for name in ("bearer", "basic", "oauth") if getattr(self, name) is not None]
+        return given if len(given) > 1 else []
 
 
 class AccountOptions(BaseModel):

@@ -15,7 +15,7 @@ from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Part, Slice
 from penstock.core.subdivision import Position as TimePosition
 from penstock.core.subdivision import Span, reconcile, start
-from penstock.errors import ConnectionFailed, PenstockError, StreamFailed, StreamRefused
+from penstock.errors import ConnectionFailed, InputError, PenstockError, StreamFailed, StreamRefused
 from penstock.links.http.account import Account
 from penstock.links.http.failures import ResourceRefused
 from penstock.links.http.loop import LoopThread
@@ -60,6 +60,13 @@ class RestSource:
 
     def connect(self) -> None:
         """Nothing is asked yet: the first page of each stream tells whether the API can be reached."""
+        twice = self._options.auth.contradictions() if self._options.auth else []
+        if twice:
+            raise InputError(
+                f"`auth` has {' and '.join(twice)}, which both say who asks",
+                next_step="keep one of them",
+                pipeline=self._context.pipeline,
+            )
 
     def close(self) -> None:
         if self._loop.is_running:
