@@ -18,6 +18,7 @@ import psycopg
 import pytest
 from tests.acceptance.shop import Shop
 from tests.docs.pages import TOP, blocks
+from tests.plain_spark import small_spark
 
 from penstock import wiring
 from penstock.ports import Owner
@@ -55,8 +56,6 @@ from penstock import wiring
 from penstock.testing.doubles import LoopMover
 wiring.make_mover = lambda spark_provider: LoopMover()
 """
-#: the settings of a small session
-SPARK = "--master local[2] --conf spark.ui.enabled=false --conf spark.sql.shuffle.partitions=2 pyspark-shell"
 #: one after the other, each with names of its own, as if it were alone
 ONE_BY_ONE = "import sys\nfor code in sys.argv[1:]: exec(code, {})"
 
@@ -70,7 +69,12 @@ def test_snippets_do_what_the_page_says(shop: Shop, snippets: list[str]) -> None
     done = subprocess.run(
         [sys.executable, "-c", before + ONE_BY_ONE, *codes],
         cwd=shop.folder,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": SPARK},
+        env={
+            **os.environ,
+            **small_spark(shop.folder / "conf"),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_SUBMIT_ARGS": "--master local[2] pyspark-shell",
+        },
         capture_output=True,
         text=True,
         check=False,

@@ -20,6 +20,7 @@ import pytest
 import yaml
 from pyiceberg.catalog.sql import SqlCatalog
 from tests.docs.pages import TOP, Block, blocks
+from tests.plain_spark import small_spark
 
 from penstock.testing.forking import nursery
 
@@ -36,12 +37,12 @@ class Walk:
         #: where pages write to
         self.store_url = store_url or url
 
-    def run(self, *words: str) -> str:
-        """A process in the folder; what it prints."""
+    def run(self, *words: str, **more: str) -> str:
+        """A process in the folder, with more in its environment; what it prints."""
         ended = subprocess.run(
             [sys.executable, *words],
             cwd=self.folder,
-            env=self._environment(),
+            env=self._environment() | more,
             capture_output=True,
             text=True,
             timeout=300,
@@ -250,7 +251,7 @@ SPARK = """
 import json
 from pyspark.sql import SparkSession
 
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark = SparkSession.builder.master("local[1]").getOrCreate()
 print(json.dumps({row["id"]: row["status"] for row in spark.sql(QUERY).collect()}))
 """
 
@@ -267,5 +268,6 @@ def test_the_newest_version_by_spark_sql(walk: Walk) -> None:
     walk.penstock("run", "shop.yaml")
     walk.sql("update orders set status = 'paid', updated_at = '2026-01-02' where id <= 3")
     walk.penstock("run", "shop.yaml")
-    newest = json.loads(walk.run("-c", f"QUERY = {query.text!r}\n{SPARK}").splitlines()[-1])
+    said = walk.run("-c", f"QUERY = {query.text!r}\n{SPARK}", **small_spark(walk.folder / "conf"))
+    newest = json.loads(said.splitlines()[-1])
     assert newest == {str(n): "paid" if n <= 3 else "new" for n in range(1, 20)} | {"20": "sent"}

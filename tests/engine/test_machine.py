@@ -20,11 +20,17 @@ SEARCH = settings(LONG_ENOUGH, max_examples=2000, database=None, phases=[Phase.g
 
 #: where a mutant takes long to be caught by the usual seed, one that is quicker
 SEEDS = {
-    "less 'compare with sink': a run does not ask the sink first": 3,
-    "holds n or more means already in": 6,
-    "less 'void': recover withdraws nothing": 2,
-    "manifest named by slice id, not number": 33,
     "a rewind or an undo forgets the open slice": 2,
+    "advance without compare-and-set": 18,
+    "an undo is no slice: the store goes back to the version as it was, number and all": 4,
+    "an undo sets the number of the slice back too": 4,
+    "chain kept under a uid born in the store": 2,
+    "holds n or more means already in": 6,
+    "less 'compare with sink': a run does not ask the sink first": 19,
+    "less 'void': recover withdraws nothing": 2,
+    "less 'whole': holding n asks for nothing but its manifest": 4,
+    "manifest named by slice id, not number": 22,
+    "sweep at takeover": 11,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.docs.pages import TOP, blocks
+from tests.plain_spark import small_spark
 from tests.sources.lake.lakes import LakeWorld
 
 from penstock.lake.upkeep.compaction import compact
@@ -94,7 +96,9 @@ def snippet(about: str) -> str:
 
 
 def run(lake: LakeWorld, code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], cwd=lake.folder, capture_output=True, text=True)
+    environment = os.environ | small_spark(lake.folder / "conf")
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=lake.folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
