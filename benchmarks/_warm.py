@@ -19,6 +19,7 @@ from typing import Any, Self
 from benchmarks import _orders as orders
 
 from penstock import wiring
+from penstock.links.spark import SharedSpark
 
 
 class Kept:
@@ -70,7 +71,7 @@ class Warm(Kept):
         return self.tell(pipeline)
 
 
-def run(path: str, pipeline: str, kept: wiring.SharedSparkRuntime) -> dict[str, Any]:
+def run(path: str, pipeline: str, kept: SharedSpark) -> dict[str, Any]:
     """One run from the store's opening to its closing, as the command does it."""
     said: list[tuple[float, Any]] = []
     begun = time.perf_counter()
@@ -81,7 +82,7 @@ def run(path: str, pipeline: str, kept: wiring.SharedSparkRuntime) -> dict[str, 
             pipeline,
             store=store,
             emit=lambda message: said.append((time.perf_counter(), message)),
-            shared_runtime=kept,
+            shared_spark=kept,
         )
         eof = engine.run()
     seconds = time.perf_counter() - begun
@@ -95,7 +96,7 @@ def run(path: str, pipeline: str, kept: wiring.SharedSparkRuntime) -> dict[str, 
 
 def main() -> None:
     path = sys.argv[1]
-    kept = wiring.SharedSparkRuntime(wiring.runtime_for(wiring.load(path)).spark)
+    kept = wiring.shared_spark_for(wiring.load(path), ())
     try:
         for line in sys.stdin:
             print(json.dumps(run(path, line.strip(), kept)), flush=True)

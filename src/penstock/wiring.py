@@ -7,30 +7,24 @@ Drivers, stores and Spark are imported inside functions, so that a command impor
 from __future__ import annotations
 
 import os
-import secrets
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
+from penstock.links.processes import has_ended, this_process
 from penstock.ports import (
     Context,
     Mover,
     NoProbe,
     NoSpark,
-    Owner,
     Probe,
-    Reader,
     Report,
     Sink,
     Source,
     Store,
-    Writer,
     is_never_cancelled,
     report_nothing,
     say_nothing,
@@ -39,9 +33,9 @@ from penstock.ports import (
 if TYPE_CHECKING:
     from penstock.config import File
     from penstock.core.messages import Message
-    from penstock.core.slices import Part, Receipt
     from penstock.engine import Engine
-    from penstock.links.spark import SparkRequirements, SparkSessionProvider
+    from penstock.links.spark import SharedSpark, SparkOptions, SparkRequirements, SparkSessionProvider
+    from penstock.links.spark.runtime import SparkRuntime
     from penstock.links.spools import FolderSpools
 
 
@@ -105,91 +99,37 @@ def store_path(file: File) -> str | None:
     return store_path(file.store, folder=file.folder)
 
 
-class SparkRuntime:
-    """A Spark session and the mover on it, each created on first use; both are cancelled and closed together."""
-
-    def __init__(self, spark: SparkSessionProvider) -> None:
-        self.spark = spark
-        self._mover: Mover | None = None
-
-    @property
-    def workers(self) -> int:
-        return self.spark.workers
-
-    def begin(self) -> None:
-        self._get_mover().begin()
-
-    def warm(self) -> None:
-        self._get_mover().warm()
-
-    def move(self, reader: Reader, writer: Writer, parts: Sequence[Part]) -> Sequence[Receipt]:
-        return self._get_mover().move(reader, writer, parts)
-
-    def cancel(self) -> None:
-        if self._mover is not None:
-            self._mover.cancel()
-        self.spark.cancel()
-
-    def close(self) -> None:
-        if self._mover is not None:
-            self._mover.close()
-        self.spark.close()
-
-    def _get_mover(self) -> Mover:
-        if self._mover is None:
-            self._mover = make_mover(self.spark)
-        return self._mover
-
-
-class SharedSparkRuntime(SparkRuntime):
-    """A runtime whose Spark outlives the engines that use it: only `end` stops it."""
-
-    def lend(self, on_start: Callable[[], object], on_ready: Callable[[], object]) -> SparkRuntime:
-        """A runtime for one engine on this Spark; closing it does not stop Spark."""
-        from penstock.links.spark import SparkSessionProvider
-
-        return SparkRuntime(
-            SparkSessionProvider(self.spark.options, on_start=on_start, on_ready=on_ready, shared=self.spark.shared)
-        )
-
-    def close(self) -> None:
-        return None
-
-    def end(self) -> None:
-        self.spark.shared.end()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end()
-
-
 def runtime_for(
-    file: File, on_start: Callable[[], object] = lambda: None, on_ready: Callable[[], object] = lambda: None
+    file: File,
+    on_start: Callable[[], object] = lambda: None,
+    on_ready: Callable[[], object] = lambda: None,
+    shared: SharedSpark | None = None,
 ) -> SparkRuntime:
-    """A runtime with the file's Spark settings; the caller closes it.
+    """A runtime with the file's Spark settings; the caller closes it. Closing it does not end a `shared` Spark.
 
     `on_start` is called before the session is started, `on_ready` when it runs.
     """
-    from penstock.links.spark import SparkOptions, SparkSessionProvider
+    from penstock.links.spark import SparkSessionProvider
+    from penstock.links.spark.runtime import SparkRuntime
 
     return SparkRuntime(
-        SparkSessionProvider(
-            SparkOptions(**file.spark.model_dump(exclude={"keep_warm"})), on_start=on_start, on_ready=on_ready
-        )
+        SparkSessionProvider(_spark_options(file), on_start=on_start, on_ready=on_ready, shared=shared), make_mover
     )
 
 
-def shared_runtime_for(file: File, pipelines: Sequence[str]) -> SharedSparkRuntime:
-    """A runtime for several pipelines of a file; the caller ends it. Its Spark has what each of them needs."""
-    from penstock.links.spark import SharedSpark, SparkOptions, SparkSessionProvider
+def shared_spark_for(file: File, pipelines: Sequence[str]) -> SharedSpark:
+    """A Spark for several pipelines of a file, with what each of them needs; the caller ends it."""
+    from penstock.links.spark import SharedSpark
 
-    options = SparkOptions(**file.spark.model_dump(exclude={"keep_warm"}))
-    shared = SharedSpark(options, ahead=lambda: requirements_of(file, pipelines if len(pipelines) > 1 else ()))
-    return SharedSparkRuntime(SparkSessionProvider(options, shared=shared))
+    return SharedSpark(
+        _spark_options(file), ahead=lambda: requirements_of(file, pipelines if len(pipelines) > 1 else ())
+    )
+
+
+def _spark_options(file: File) -> SparkOptions:
+    from penstock.links.spark import SparkOptions
+
+    return SparkOptions(**file.spark.model_dump(exclude={"keep_warm"}))
 
 
 def requirements_of(file: File, pipelines: Sequence[str]) -> Iterator[SparkRequirements]:
@@ -285,11 +225,11 @@ def assemble(
     *,
     store: Store,
     emit: Callable[[Message], None],
-    shared_runtime: SharedSparkRuntime | None = None,
+    shared_spark: SharedSpark | None = None,
 ) -> Engine:
     """A pipeline's engine. It closes its source, sink and mover; the caller closes the store.
 
-    With `shared_runtime`, several engines share one Spark, which the caller ends.
+    With `shared_spark`, several engines share one Spark, which the caller ends.
     """
     from penstock.engine import Engine, Settings
 
@@ -299,11 +239,7 @@ def assemble(
     def on_ready() -> None:
         engine.report_mover_ready("Spark")
 
-    runtime = (
-        shared_runtime.lend(on_start, on_ready)
-        if shared_runtime is not None
-        else runtime_for(file, on_start=on_start, on_ready=on_ready)
-    )
+    runtime = runtime_for(file, on_start=on_start, on_ready=on_ready, shared=shared_spark)
     context = context_for(
         file,
         pipeline,
@@ -325,7 +261,7 @@ def assemble(
         clock=SystemClock(),
         probe=context.probe,
         owner=this_process(),
-        gone=gone,
+        gone=has_ended,
         emit=emit,
         spools=context.spools,
         settings=Settings(
@@ -338,63 +274,3 @@ def assemble(
     )
     engine.mover()  # created here, so that the engine cancels it at a signal and closes it
     return engine
-
-
-# ---------------------------------------------------------------- processes
-
-
-def this_process() -> Owner:
-    """The identity of this process, by which others recognize it."""
-    pid = os.getpid()
-    return Owner(
-        token=secrets.token_hex(16),
-        host=socket.gethostname(),
-        pid=pid,
-        boot=_boot(),
-        started=_started(pid) or "",
-    )
-
-
-def gone(owner: Owner) -> bool:
-    """Whether a process has certainly ended; False if this machine cannot know."""
-    if not owner.boot or not owner.started or owner.boot != _boot():
-        return False
-    try:
-        # Ask the kernel: /proc may hide the processes of other users.
-        os.kill(owner.pid, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        pass
-    started = _started(owner.pid)
-    return started is not None and (started != owner.started or _has_ended(owner.pid))
-
-
-def _boot() -> str:
-    """The id of this boot and process namespace; "" if the system does not provide it."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return ""
-
-
-def _has_ended(pid: int) -> bool:
-    """Whether a process is a zombie: it has exited and its parent has not waited for it."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return False  # its parent has just waited for it, or it is hidden
-    # The first thread may end before the others.
-    return stat.rpartition(")")[2].split()[0] == "Z" and len(threads) == 1
-
-
-def _started(pid: int) -> str | None:
-    """When a process started, in ticks since boot."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    # The name, in parentheses, may contain anything. Field 3 follows it; the start time is field 22.
-    return stat.rpartition(")")[2].split()[19]

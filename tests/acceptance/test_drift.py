@@ -17,6 +17,7 @@ from penstock import wiring
 from penstock.lake.lake import Lake
 from penstock.lake.options import LakeOptions
 from penstock.lake.tables import load_table
+from penstock.links.spark.runtime import SparkRuntime
 from penstock.links.spark.session_provider import SparkSessionProvider
 from penstock.testing.doubles import LoopMover
 from tests.acceptance.drifting import Ground, same
@@ -401,7 +402,9 @@ def test_a_keyed_and_partitioned_table_follows(
 ) -> None:
     stream = {"mode": "merge", "partition_by": ["bucket(4, id)"]}
     ground = Ground(database, tmp_path, "lake", stream)
-    monkeypatch.setattr(wiring, "runtime_for", lambda *_, **__: wiring.SharedSparkRuntime(spark_provider))
+    monkeypatch.setattr(
+        wiring, "runtime_for", lambda *_, **__: SparkRuntime(spark_provider, lambda spark: wiring.make_mover(spark))
+    )
     ground.ran()
     ground.sql(
         "ALTER TABLE orders DROP COLUMN note, ADD COLUMN tag text DEFAULT 'x', ALTER COLUMN amount TYPE bigint,"

@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 from penstock import wiring
 from penstock.cli import app
+from penstock.links.spark.runtime import SparkRuntime
 from penstock.links.spark.session_provider import SparkSessionProvider
 from penstock.testing.doubles import LoopMover
 
@@ -163,7 +164,9 @@ def shop(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "1000")
     monkeypatch.setattr(wiring, "make_mover", lambda *_, **__: LoopMover())
-    monkeypatch.setattr(wiring, "runtime_for", lambda *_, **__: wiring.SharedSparkRuntime(spark_provider))
+    monkeypatch.setattr(
+        wiring, "runtime_for", lambda *_, **__: SparkRuntime(spark_provider, lambda spark: wiring.make_mover(spark))
+    )
     with psycopg.connect(database, autocommit=True) as db:
         db.execute("CREATE TABLE orders (id bigint PRIMARY KEY, note text, updated_at timestamptz NOT NULL)")
         db.execute("CREATE INDEX ON orders (updated_at, id)")

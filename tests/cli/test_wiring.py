@@ -1,12 +1,7 @@
-"""Who a process is, and whether it is gone; and what a pipeline's source, sink and engine share."""
+"""What a pipeline's source, sink and engine share."""
 
 from __future__ import annotations
 
-import dataclasses
-import os
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,65 +16,6 @@ from penstock.links.spark import SparkSessionProvider, shared
 from penstock.ports import Context, Mover
 from penstock.testing.doubles import LoopMover
 from penstock.testing.memory_store import MemoryStore
-
-
-def test_this_process_is_not_gone() -> None:
-    me = wiring.this_process()
-    assert me.pid == os.getpid()
-    assert me.boot
-    assert me.started.isdigit()
-    assert not wiring.gone(me)
-    assert wiring.this_process().token != me.token
-
-
-def test_a_process_that_ended_is_gone() -> None:
-    script = "from penstock import wiring; me = wiring.this_process(); print(me.pid, me.started)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    pid, started = done.stdout.split()
-    assert wiring.gone(dataclasses.replace(wiring.this_process(), pid=int(pid), started=started))
-
-
-def test_a_process_whose_exit_status_nobody_has_asked_for_is_gone() -> None:
-    """A container may have nobody who asks; a worker that is frozen asks for none of its runs."""
-    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
-        while _state(ended.pid) != "Z":
-            time.sleep(0.01)
-        started = wiring._started(ended.pid)
-        assert started is not None
-        assert wiring.gone(dataclasses.replace(wiring.this_process(), pid=ended.pid, started=started))
-
-
-def test_a_process_whose_first_thread_has_ended_is_not_gone() -> None:
-    script = """
-import ctypes, sys, threading
-threading.Thread(target=lambda: sys.stdin.read()).start()
-ctypes.CDLL(None).pthread_exit(None)
-"""
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as half:
-        while _state(half.pid) != "Z":
-            time.sleep(0.01)
-        started = wiring._started(half.pid)
-        assert started is not None
-        assert not wiring.gone(dataclasses.replace(wiring.this_process(), pid=half.pid, started=started))
-        half.kill()
-
-
-def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-def test_a_process_id_that_was_given_to_another_process_is_gone() -> None:
-    assert wiring.gone(dataclasses.replace(wiring.this_process(), started="1"))
-
-
-def test_no_guess_about_another_machine_boot_or_namespace() -> None:
-    me = dataclasses.replace(wiring.this_process(), pid=2**22 - 1, started="1")
-    assert not wiring.gone(dataclasses.replace(me, boot="other"))
-    assert not wiring.gone(dataclasses.replace(me, boot=""))
-    assert not wiring.gone(dataclasses.replace(me, started=""))
-
-
-# ---------------------------------------------------------------- what source, sink and engine share
 
 FILE = """
 spark: {master: "local[3,3]", config: {spark.sql.session.timeZone: UTC}}

@@ -26,6 +26,7 @@ from penstock.errors import PipelineHeld
 from penstock.lake.lake import Lake
 from penstock.lake.metadata import read_state
 from penstock.lake.options import LakeOptions
+from penstock.links.processes import has_ended, this_process
 from penstock.links.spark import SparkOptions, SparkSessionProvider
 from penstock.ports import Context, NoSpark, Sink, Source, Spark
 from penstock.sinks import files as files_sink
@@ -33,7 +34,7 @@ from penstock.sinks import lake as lake_sink
 from penstock.sources import lake as lake_source
 from penstock.store import open_store
 from penstock.testing.doubles import LoopMover
-from penstock.wiring import SystemClock, gone, this_process
+from penstock.wiring import SystemClock
 from tests.soak.lake_feed import CHANGES, LOG, Feed, FeedSource
 
 WRITERS = ("w1", "w2", "w3", "w4")
@@ -200,7 +201,7 @@ class Worker:
                     clock=SystemClock(),
                     probe=self.probe,
                     owner=this_process(),
-                    gone=gone,
+                    gone=has_ended,
                     emit=heard,
                     settings=Settings(lease_seconds=LEASE_SECONDS, slice_bytes=1 << 20),
                 ).run()

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from penstock import wiring
 from penstock.api.files import load_file
@@ -23,6 +23,9 @@ from penstock.core.limits import Limits
 from penstock.core.messages import Eof, Message, with_commands
 from penstock.engine import Engine
 from penstock.errors import UNTOUCHED, InputError, PenstockError
+
+if TYPE_CHECKING:
+    from penstock.links.spark import SharedSpark
 
 #: maximum number of unread messages; then the engine waits
 MAX_UNREAD_MESSAGES = 1000
@@ -157,21 +160,21 @@ class _Spark:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs = 0
-        self._runtimes: list[wiring.SharedSparkRuntime] = []
+        self._unused: list[SharedSpark] = []
 
     @contextmanager
-    def borrow(self, file: File, pipelines: Sequence[str]) -> Iterator[wiring.SharedSparkRuntime]:
-        runtime = wiring.shared_runtime_for(file, pipelines)
+    def borrow(self, file: File, pipelines: Sequence[str]) -> Iterator[SharedSpark]:
+        spark = wiring.shared_spark_for(file, pipelines)
         with self._lock:
             self._runs += 1
-            self._runtimes.append(runtime)
+            self._unused.append(spark)
         try:
-            yield runtime
+            yield spark
         finally:
             with self._lock:
                 self._runs -= 1
-                while self._runs == 0 and self._runtimes:
-                    self._runtimes.pop().end()
+                while self._runs == 0 and self._unused:
+                    self._unused.pop().end()
 
 
 _spark = _Spark()
@@ -193,10 +196,10 @@ class _Work(threading.Thread):
         # At the end of the process, stop the run and wait for it.
         atexit.register(self._end)
         try:
-            with closing(wiring.open_store(self._file)) as store, _spark.borrow(self._file, self._names) as runtime:
+            with closing(wiring.open_store(self._file)) as store, _spark.borrow(self._file, self._names) as spark:
                 for name in self._names:
                     engine = wiring.assemble(
-                        self._file, name, store=store, emit=partial(self._emit, name), shared_runtime=runtime
+                        self._file, name, store=store, emit=partial(self._emit, name), shared_spark=spark
                     )
                     if not self._set_engine(engine):
                         break

@@ -106,7 +106,7 @@ def _run(
     as_json: bool,
     may_start_worker: bool,
 ) -> int:
-    from contextlib import closing
+    from contextlib import ExitStack, closing
 
     from penstock import wiring
     from penstock.cli.shared.engine_run import run_engine
@@ -137,7 +137,9 @@ def _run(
                 hooks.call(name, Outcome.of(error))
             raise
         codes = []
-        with closing(store), wiring.shared_runtime_for(file, names) as runtime:
+        spark = wiring.shared_spark_for(file, names)
+        with closing(store), ExitStack() as at_end:
+            at_end.callback(spark.end)
             for name in names:
                 outcome = Outcome()
                 with outcome.report_errors(path, as_json=as_json):
@@ -150,7 +152,7 @@ def _run(
                         as_json=as_json,
                         live=live,
                         hear=worker.observe(outcome.hear),
-                        runtime=runtime,
+                        shared_spark=spark,
                     )
                 codes.append(outcome.exit_code)
                 if signals.number is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from penstock.links.processes import children
+
 
 def tree_bytes(pid: int) -> int:
     """The proportional set size of a process and its descendants; those that end meanwhile do not count."""
@@ -16,7 +18,7 @@ def tree(pid: int) -> list[int]:
     while waiting:
         process = waiting.pop()
         found.append(process)
-        waiting += _children(process)
+        waiting += children(process)
     return found
 
 
@@ -30,13 +32,3 @@ def _own_bytes(pid: int) -> int:
         if name == "Pss":
             return int(value.split()[0]) * 1024
     return 0
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    try:
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            found += map(int, (thread / "children").read_text().split())
-    except OSError:
-        pass  # it has ended
-    return found

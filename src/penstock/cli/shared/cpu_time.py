@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import time
-from pathlib import Path
+
+from penstock.links.processes import START_TIME, children, stat_fields
 
 #: seconds between two samples of running processes
 SAMPLE_SECONDS = 1.0
@@ -30,7 +31,7 @@ class CpuTime:
         if time.monotonic() - self._sampled_at < SAMPLE_SECONDS:
             return
         self._sampled_at = time.monotonic()
-        for child in _children(os.getpid()):
+        for child in children(os.getpid()):
             self._sample_children(child)
 
     def seconds(self) -> float:
@@ -44,27 +45,8 @@ class CpuTime:
         return round(max(0.0, since) + sum(self._workers.values()), 3)
 
     def _sample_children(self, parent: int) -> None:
-        for pid in _children(parent):
-            try:
-                # The process name, in parentheses, may contain anything; field 3 follows it.
-                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-            self._workers[pid, fields[19]] = used
-            self._sample_children(pid)
-
-
-def _children(pid: int) -> list[int]:
-    """The child processes of a process; empty where the system does not list them."""
-    pids: list[int] = []
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return pids
-    for thread in threads:
-        try:
-            pids += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
-        except OSError:
-            continue
-    return pids
+        for pid in children(parent):
+            if fields := stat_fields(pid):
+                used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+                self._workers[pid, fields[START_TIME]] = used
+                self._sample_children(pid)

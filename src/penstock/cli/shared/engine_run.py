@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.config import File
     from penstock.core.messages import Eof, Message
     from penstock.engine import Engine
+    from penstock.links.spark import SharedSpark
     from penstock.ports import Source, Store
 
 
@@ -35,11 +36,11 @@ def run_engine(
     summary: bool = True,
     live: bool = False,
     hear: Callable[[Message], None] = lambda _: None,
-    runtime: wiring.SharedSparkRuntime | None = None,
+    shared_spark: SharedSpark | None = None,
 ) -> int:
     """Run an engine on a pipeline, print its messages (as a live display if `live`), and return the exit code.
 
-    `hear` also receives every message. Pipelines of one command share a `runtime`.
+    `hear` also receives every message. Pipelines of one command share one Spark.
     """
     output = _output(file, pipeline, signals, as_json=as_json, summary=summary, live=live)
 
@@ -47,7 +48,7 @@ def run_engine(
         hear(message)
         output.emit(message)
 
-    engine = wiring.assemble(file, pipeline, store=store, emit=emit, shared_runtime=runtime)
+    engine = wiring.assemble(file, pipeline, store=store, emit=emit, shared_spark=shared_spark)
     output.describe_mark = mark_describer(engine.source)
     signals.watch(engine)
     # A run may take hours. Objects that exist by now stay to the end, so the collector skips them.

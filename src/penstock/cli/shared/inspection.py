@@ -22,6 +22,7 @@ from penstock.core.slices import Kind
 from penstock.engine import drifting
 from penstock.engine.disagreement import disagreement
 from penstock.errors import ConnectionFailed, InputError, PenstockError, StoreRefused, StreamRefused, filled
+from penstock.links.processes import has_ended
 from penstock.ports import Budget, Sink, Source, Store, StreamInfo, StreamState
 
 #: stands for the id of the next run: a full refresh is identified by its run
@@ -182,7 +183,7 @@ class PipelineInspection:
             self.pipeline,
             names,
             describe_mark=mark_describer(self.source),
-            gone=wiring.gone,
+            gone=has_ended,
             now=now,
             runs=0,
         )

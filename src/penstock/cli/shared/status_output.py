@@ -15,6 +15,7 @@ from penstock.config import File
 from penstock.config.pipeline_choice import choose_pipelines
 from penstock.core.names import suggest
 from penstock.errors import UNTOUCHED, InputError, filled
+from penstock.links.processes import has_ended
 from penstock.ports import Store
 
 Text = Callable[[Mapping[str, Any], datetime], list[str]]
@@ -65,7 +66,7 @@ def status_document(file: File, name: str, store: Store, now: datetime) -> dict[
             name,
             list(file.pipelines[name].source_streams),
             describe_mark=mark_describer(source),
-            gone=wiring.gone,
+            gone=has_ended,
             now=now,
             fill=lambda step, stream: filled(step, file.path, name if len(file.pipelines) > 1 else None, stream),
         )

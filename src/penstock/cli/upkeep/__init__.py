@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.cli.upkeep.targets import Target
     from penstock.config import File as PipelineFile
     from penstock.lake.upkeep.job import UpkeepJob
-    from penstock.wiring import SparkRuntime
+    from penstock.links.spark.runtime import SparkRuntime
 
 
 def upkeep(
