@@ -9,11 +9,11 @@ from pathlib import Path
 import psycopg
 import pyarrow.parquet as pq
 import pytest
+from demo.acts import table_of
+from demo.checksums import Agreement, Connection, agreement, in_files
+from demo.folder import Folder
+from demo.shop import ORDERS, fill
 
-from penstock.demo.acts import table_of
-from penstock.demo.checksums import Agreement, Connection, agreement, in_files
-from penstock.demo.folder import Folder
-from penstock.demo.shop import ORDERS, fill
 from penstock.testing.faults import Command
 from penstock.testing.postgres import PostgresServer
 

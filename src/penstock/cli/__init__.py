@@ -14,7 +14,6 @@ import typer
 from penstock.cli import (
     check,
     completion,
-    demo,
     discover,
     init,
     log,
@@ -71,7 +70,6 @@ app.command("rewind", short_help="Move a mark back and deliver the rows after it
 app.command("upkeep", short_help="Compact lake tables, expire snapshots, delete old rows.")(upkeep.upkeep)
 app.add_typer(state.app, name="state")
 app.add_typer(quarantine.app, name="quarantine")
-app.command("demo", short_help="Show penstock at work on its own PostgreSQL server.")(demo.demo)
 app.command("schema", short_help="Print the JSON Schema of a pipeline file, or an annotated example.")(schema.schema)
 app.command("completion", short_help="Print a shell completion script.")(completion.completion)
 app.command("version")(version.version)

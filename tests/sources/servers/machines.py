@@ -14,8 +14,15 @@ from typing import Self
 import psycopg
 from tests.sources.tables import execute, rows
 
-from penstock.demo.server import START_STOP_SECONDS, as_unprivileged, unprivileged_user, without_settings
-from penstock.testing.postgres import PASSWORD, PostgresServer, free_port
+from penstock.testing.postgres import (
+    PASSWORD,
+    START_STOP_SECONDS,
+    PostgresServer,
+    as_unprivileged,
+    free_port,
+    unprivileged_user,
+    without_settings,
+)
 
 POOLER = Path("/usr/sbin/pgbouncer")
 

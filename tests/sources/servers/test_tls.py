@@ -18,14 +18,13 @@ from tests.sources.servers.pipelines import ORDERS, arrive
 from tests.sources.servers.slices import ids, planned
 from tests.sources.tables import execute
 
-from penstock.demo.server import unprivileged_user
 from penstock.errors import ConnectionFailed, InputError
 from penstock.links.postgres import arrow
 from penstock.links.postgres.failures import connect_error
 from penstock.links.postgres.targets import connection_target
 from penstock.ports import Context, NoProbe
 from penstock.sources.postgres import Options, PostgresSource, StreamOptions, build
-from penstock.testing.postgres import PASSWORD, PostgresServer
+from penstock.testing.postgres import PASSWORD, PostgresServer, unprivileged_user
 
 #: the server's certificate is for this name
 HOST = "db.test"

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from psycopg import sql
 
-from penstock.demo.shop import Table
+from demo.shop import Table
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 #: number of keys listed for a difference

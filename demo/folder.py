@@ -7,55 +7,33 @@ import fcntl
 import os
 import shlex
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
-from penstock.demo.server import as_unprivileged, unprivileged_user
 from penstock.errors import InputError
+from penstock.testing.postgres import unprivileged_user
+
+HERE = Path(__file__).parent
 
 #: marks a folder as the demo's own
 MARKER = ".penstock-demo"
 UNTOUCHED = "Nothing in it was changed."
 
 
-@dataclass(frozen=True)
 class Folder:
     """The paths of one demo."""
 
-    path: Path
-
-    @property
-    def file(self) -> Path:
-        return self.path / "shop.yaml"
-
-    @property
-    def store(self) -> Path:
-        return self.path / "store.db"
-
-    @property
-    def lake(self) -> Path:
-        return self.path / "lake"
-
-    @property
-    def archive(self) -> Path:
-        return self.path / "archive"
-
-    @property
-    def report(self) -> Path:
-        return self.path / "report"
-
-    @property
-    def environment(self) -> Path:
-        return self.path / "env.sh"
-
-    @property
-    def postgres(self) -> Path:
-        """The server's directory; under root it may be a link to one that the server's user can access."""
-        return self.path / "postgres"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file = path / "shop.yaml"
+        self.store = path / "store.db"
+        self.lake = path / "lake"
+        self.archive = path / "archive"
+        self.report = path / "report"
+        self.environment = path / "env.sh"
+        #: the server's directory; under root a link to one that the server's user can access
+        self.postgres = path / "postgres"
 
     @property
     def is_ours(self) -> bool:
@@ -69,7 +47,7 @@ class Folder:
             raise InputError(
                 f"{self.path} exists and was not created by the demo",
                 safe=UNTOUCHED,
-                next_step="choose another folder: penstock demo FOLDER",
+                next_step="choose another folder: script/demo FOLDER",
             )
 
     @contextlib.contextmanager
@@ -93,13 +71,13 @@ class Folder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if not known:
-                (self.path / MARKER).write_text("created by penstock demo; penstock demo --clean removes it\n")
+                (self.path / MARKER).write_text("created by script/demo; script/demo --clean removes it\n")
                 (self.path / ".gitignore").write_text("*\n")
         except OSError as error:
             raise InputError(
                 f"{self.path} cannot be written to: {error.strerror}",
                 safe="Nothing was created.",
-                next_step="choose another folder: penstock demo FOLDER",
+                next_step="choose another folder: script/demo FOLDER",
             ) from error
         return known
 
@@ -109,7 +87,7 @@ class Folder:
             shutil.rmtree(path, ignore_errors=True)
         for path in self.path.glob("store.db*"):
             path.unlink()
-        self.file.write_text(shop("shop.yaml"))
+        self.file.write_text((HERE / "shop.yaml").read_text())
 
     def server_directory(self) -> Path:
         """The server's directory, created if necessary where the server's user can access it."""
@@ -117,17 +95,12 @@ class Folder:
         if known.is_dir():
             return known
         self.postgres.unlink(missing_ok=True)  # a link to a temporary directory that was deleted
-        self.postgres.mkdir(mode=0o700)
         if os.geteuid() != 0:
+            self.postgres.mkdir(mode=0o700)
             return known
-        owner = unprivileged_user()
-        self.path.chmod(self.path.stat().st_mode | 0o011)
-        os.chown(self.postgres, owner.pw_uid, owner.pw_gid)
-        if _can_write(known):
-            return known
-        self.postgres.rmdir()
+        # The server runs as another user, who may not reach this folder.
         elsewhere = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
-        os.chown(elsewhere, owner.pw_uid, owner.pw_gid)
+        os.chown(elsewhere, (owner := unprivileged_user()).pw_uid, owner.pw_gid)
         self.postgres.symlink_to(elsewhere)
         return elsewhere
 
@@ -145,13 +118,3 @@ class Folder:
         elsewhere = self.postgres.resolve()
         shutil.rmtree(elsewhere, ignore_errors=True)
         shutil.rmtree(self.path)
-
-
-def shop(name: str) -> str:
-    """The text of a file in this package."""
-    return files("penstock.demo").joinpath(name).read_text(encoding="utf-8")
-
-
-def _can_write(directory: Path) -> bool:
-    asked = [*as_unprivileged(), "test", "-w", str(directory)]
-    return subprocess.run(asked, cwd="/", capture_output=True).returncode == 0

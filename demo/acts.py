@@ -12,14 +12,14 @@ from pathlib import Path
 
 import psycopg
 
+from demo import checksums, shop, writer
+from demo.checksums import Agreement
+from demo.folder import Folder
+from demo.shop import CUSTOMERS, EVENTS, ORDERS, TABLES
+from demo.stage import DemoFailed, Stage, short_path
 from penstock import wiring
 from penstock.config import File
-from penstock.demo import checksums, shop, writer
-from penstock.demo.checksums import Agreement
-from penstock.demo.folder import Folder
-from penstock.demo.server import LocalServer
-from penstock.demo.shop import CUSTOMERS, EVENTS, ORDERS, TABLES
-from penstock.demo.stage import DemoFailed, Stage, short_path
+from penstock.testing.postgres import LocalServer
 
 #: the run is killed while this slice of `orders` is open
 KILL_AT_SLICE = 3

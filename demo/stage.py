@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from penstock.demo.processes import alive, descendants, name_of
+import psutil
+
 from penstock.errors import Interrupted, PenstockError
 
 #: seconds to wait for a command to stop before it is killed
@@ -63,6 +64,11 @@ class Stage:
         """Print preformatted lines, indented."""
         print(textwrap.indent(text, "    "), flush=True)
 
+    def show_columns(self, lines: dict[str, str]) -> None:
+        """Print pairs in two columns, indented."""
+        wide = max(map(len, lines))
+        self.show("\n".join(f"{left:<{wide}}  {right}" for left, right in lines.items()))
+
     def good(self, text: str) -> None:
         """Print a result that was just verified."""
         print(self._in("32", text), flush=True)
@@ -78,7 +84,7 @@ class Stage:
         started: set[str] = set()
         with self.running(*words) as process:
             while process.poll() is None:
-                started |= {name_of(pid) for pid in descendants(process.pid)}
+                started |= {each.name() for each in _descendants(process)}
                 time.sleep(0.1)
         if process.returncode != 0:
             raise DemoFailed(
@@ -102,7 +108,7 @@ class Stage:
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
         """Kill only the command with SIGKILL, and wait until the processes it started have ended by themselves."""
-        family = descendants(process.pid)
+        family = _descendants(process)
         process.send_signal(signal.SIGKILL)
         process.wait()
         # A killed display cannot restore the cursor.
@@ -112,7 +118,7 @@ class Stage:
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is not None:
             return
-        family = descendants(process.pid)
+        family = _descendants(process)
         process.send_signal(signal.SIGCONT)
         process.terminate()
         try:
@@ -134,16 +140,17 @@ def short_path(path: Path) -> str:
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
-def _wait_for_end(family: dict[int, str]) -> None:
+def _descendants(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    try:
+        return psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _wait_for_end(family: list[psutil.Process]) -> None:
     """Wait until these processes have ended, and kill those that do not end."""
-    end = time.monotonic() + STOP_SECONDS
-    while any(alive(pid, born) for pid, born in family.items()):
-        if time.monotonic() > end:
-            for pid, born in family.items():
-                if alive(pid, born):
-                    os.kill(pid, signal.SIGKILL)
-            return
-        time.sleep(0.05)
+    for process in psutil.wait_procs(family, STOP_SECONDS)[1]:
+        process.kill()
 
 
 @contextmanager

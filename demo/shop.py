@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
-from penstock.demo import programs
-from penstock.demo.folder import Folder, shop
-from penstock.demo.server import LocalServer, PortTaken, free_port
+from demo.folder import HERE, Folder
+from penstock.testing.postgres import LocalServer, PortTaken, free_port, newest_programs
 
 DATABASE = "shop"
 #: number of ports to try, as another process may take a free one
@@ -43,7 +42,7 @@ def server_of(folder: Folder, *, stays: bool) -> LocalServer:
     """The folder's server, running or not; with `stays`, it outlives this process."""
     directory = folder.server_directory()
     port, password = _load_access(folder) or (free_port(), secrets.token_hex(12))
-    return LocalServer(programs.usable(directory), directory, port=port, password=password, ends_with_us=not stays)
+    return LocalServer(newest_programs(), directory, port=port, password=password, ends_with_us=not stays)
 
 
 def start(folder: Folder, server: LocalServer) -> None:
@@ -61,7 +60,7 @@ def start(folder: Folder, server: LocalServer) -> None:
 
 def fill(server: LocalServer, orders: int) -> str:
     """Create the shop and return its URL. The first shop is kept as a template for later ones."""
-    text = shop("shop.sql")
+    text = (HERE / "shop.sql").read_text()
     seed = f"shop_{orders}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     server.drop(DATABASE)
     with psycopg.connect(server.url(), autocommit=True) as connection:
