@@ -23,7 +23,7 @@ pipelines:
     streams: {orders: {}, items: {}}
 """
 STAYS = "Rows delivered so far stay in the sink.\n"
-TWICE = "The files sink appends: rows delivered again are duplicated, under a higher slice number.\n"
+TWICE = "The files sink appends: rows delivered again are duplicated.\n"
 ON = ", the mark at version"
 
 

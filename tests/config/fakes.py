@@ -70,8 +70,10 @@ class Fake:
     """A registry."""
 
     def __init__(self, modules: Mapping[str, Any]) -> None:
-        self.TYPES = tuple(modules)
         self._modules = modules
+
+    def types(self) -> list[str]:
+        return sorted(self._modules)
 
     def load(self, type_: str) -> Any:
         return self._modules[type_]

@@ -85,8 +85,8 @@ def test_the_example_loads_as_it_is_and_with_every_key_switched_on(
     path = tmp_path / "annotated.yaml"
     path.write_text(uncommented(text) if all_keys else text)
     file = config.load(path, environment=ENVIRONMENT, sources=known, sinks=into)
-    assert {pipeline.source_type for pipeline in file.pipelines.values()} == set(known.TYPES)
-    assert {pipeline.sink_type for pipeline in file.pipelines.values()} == set(into.TYPES)
+    assert {pipeline.source_type for pipeline in file.pipelines.values()} == set(known.types())
+    assert {pipeline.sink_type for pipeline in file.pipelines.values()} == set(into.types())
 
 
 def test_the_example_has_every_key() -> None:

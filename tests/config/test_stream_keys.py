@@ -46,7 +46,7 @@ def test_a_stream_s_keys_are_split_three_ways(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("registry", [sources, sinks], ids=["sources", "sinks"])
 def test_no_source_or_sink_has_a_key_of_the_same_name(registry: Any) -> None:
-    for type_ in registry.TYPES:
+    for type_ in registry.types():
         assert not names_of(StreamKeys) & names_of(registry.load(type_).StreamOptions), type_
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +10,8 @@ from penstock.cli.shared.error_report import report_errors
 from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Streams, Yes
 
 if TYPE_CHECKING:
+    from penstock.cli.shared.operation import Prepared
+    from penstock.config import File as PipelineFile
     from penstock.ports import Source, StreamState
 
 
@@ -46,69 +47,31 @@ def rewind(
     mark moves back only; it moves forward only past deleted rows of a lake table, to the number that the error prints.
     """
     with report_errors(file, as_json=as_json):
-        raise typer.Exit(_rewind(file, set_ or [], to, stream, pipeline, yes, as_json))
+        from contextlib import closing
 
+        from penstock import wiring
+        from penstock.cli.shared.operation import existing_store, operate
+        from penstock.config.pipeline_choice import require_streams
+        from penstock.errors import StreamRefused
 
-def _rewind(
-    path: str, sets: list[str], to: str, streams: list[str] | None, pipeline: str | None, yes: bool, as_json: bool
-) -> int:
-    from contextlib import closing
-
-    from penstock import wiring
-    from penstock.cli.shared.confirm import confirm
-    from penstock.cli.shared.engine_run import run_engine
-    from penstock.cli.shared.signals import Signals
-    from penstock.config.pipeline_choice import choose_pipeline
-    from penstock.errors import UNTOUCHED, InputError, StreamRefused
-
-    file = wiring.load(path, sets)
-    name = choose_pipeline(file, pipeline, f"penstock rewind FILE --to {to}")
-    if missing := wiring.missing_store(file):
-        raise InputError(
-            f"there is no store at {missing}: no pipeline of this file has run yet, so there is nothing to rewind",
-            safe=UNTOUCHED,
-            next_step="penstock run FILE",
-        )
-    with closing(wiring.open_store(file)) as store:
-        with closing(wiring.build_source(file, name)) as source:
-            source.connect()
-            chosen = _chosen(source, streams, name)
+        def prepare(file: PipelineFile, name: str) -> Prepared:
             lines = []
-            for stream in chosen:
-                try:
-                    what = _preview(source, stream, store.state(name, stream), to)
-                except StreamRefused as error:
-                    raise error.at(pipeline=name, stream=stream) from None
-                lines.append(f"{name}/{stream}: {what}")
-        lines.append("Rows delivered so far stay in the sink.")
-        confirm(lines, yes=yes, to_stderr=as_json)
-        with Signals() as signals:
-            return run_engine(
-                file,
-                name,
-                store,
-                signals,
-                lambda engine: engine.rewind(chosen, to),
-                as_json=as_json,
-                summary=False,
-            )
+            with existing_store(file, "rewind") as store, closing(wiring.build_source(file, name)) as source:
+                source.connect()
+                known = [info.name for info in source.catalog() if info.skipped is None]
+                require_streams(stream, known, name)
+                chosen = list(dict.fromkeys(stream or known))
+                for each in chosen:
+                    try:
+                        what = _preview(source, each, store.state(name, each), to)
+                    except StreamRefused as error:
+                        raise error.at(pipeline=name, stream=each) from None
+                    lines.append(f"{name}/{each}: {what}")
+            lines.append("Rows delivered so far stay in the sink.")
+            return lines, lambda engine: engine.rewind(chosen, to)
 
-
-def _chosen(source: Source, streams: Sequence[str] | None, pipeline: str) -> list[str]:
-    """The named streams; all synced streams if none was named."""
-    from penstock.core.names import suggest
-    from penstock.errors import UNTOUCHED, InputError
-
-    known = [info.name for info in source.catalog() if info.skipped is None]
-    for stream in streams or ():
-        if stream not in known:
-            raise InputError(
-                f"there is no stream '{stream}'; {suggest(stream, known, 'streams')}",
-                safe=UNTOUCHED,
-                next_step="list the streams: `penstock status FILE`",
-                pipeline=pipeline,
-            )
-    return list(dict.fromkeys(streams)) if streams else known
+        command = f"penstock rewind FILE --to {to}"
+        raise typer.Exit(operate(file, set_ or (), pipeline, command, prepare, yes=yes, as_json=as_json))
 
 
 def _preview(source: Source, stream: str, state: StreamState, to: str) -> str:

@@ -25,6 +25,15 @@ def status(
     """
     with report_errors(file, as_json=as_json):
         from penstock.cli.shared.status_document import pipeline_lines
-        from penstock.cli.shared.status_output import print_status
+        from penstock.cli.shared.status_output import print_from_store, status_document
 
-        print_status(file, None, stream, sets=set_ or (), as_json=as_json, text=pipeline_lines, worker=True)
+        print_from_store(
+            file,
+            None,
+            status_document,
+            lambda document, now, _: pipeline_lines(document, now),
+            sets=set_,
+            streams=stream,
+            as_json=as_json,
+            worker=True,
+        )

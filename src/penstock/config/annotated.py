@@ -61,7 +61,7 @@ class _Writer:
                 yield from self._key(key, at[key.name], "")
 
     def _pipelines(self) -> Iterator[str]:
-        known, into = sorted(self._sources.TYPES), sorted(self._sinks.TYPES)
+        known, into = self._sources.types(), self._sinks.types()
         pairs = zip_longest(known, into)
         for source, sink in ((source or known[-1], sink or into[-1]) for source, sink in pairs):
             yield from ("", f"  {source}_to_{sink}:")

@@ -79,7 +79,7 @@ def models(sources: Registry, sinks: Registry) -> dict[str, type[BaseModel]]:
         ("stream", StreamKeys),
     ]
     for side, registry in (("source", sources), ("sink", sinks)):
-        for type_ in sorted(registry.TYPES):
+        for type_ in registry.types():
             module = registry.load(type_)
             tops += [(f"{side} {type_}", module.Options), (f"{side} {type_} streams", module.StreamOptions)]
     return {name: model for top, whole in tops for name, model in _within(top, whole)}

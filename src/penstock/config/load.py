@@ -28,8 +28,9 @@ Model = TypeVar("Model", bound=BaseModel)
 class Registry(Protocol):
     """The interface of `penstock.sources` and `penstock.sinks`, which this package does not import."""
 
-    @property
-    def TYPES(self) -> Collection[str]: ...
+    def types(self) -> Sequence[str]:
+        """Every known type, sorted."""
+        ...
 
     def load(self, type_: str, /) -> Any:
         """The module of a type, with `Options` and `StreamOptions`.
@@ -164,14 +165,14 @@ class _Validator:
         options = body.get(side)
         if not isinstance(options, dict):
             return None  # the validation of the pipeline's keys has reported it
-        type_, known = options.get("type"), sorted(registry.TYPES)
+        type_ = options.get("type")
         place = (*path, "type")
         if "type" not in options:
             near = nearest("type", options)
             if near is not None and nearest(near, ["type"]):
                 self._report((*path, near), f"{UNKNOWN}; did you mean 'type'?")
             else:
-                self._report(place, f"{validation_messages.MISSING}; known types: {', '.join(known)}")
+                self._report(place, f"{validation_messages.MISSING}; known types: {', '.join(registry.types())}")
             return None
         if not isinstance(type_, str):
             self._report(place, validation_messages.expected("a string", type_, self._document, place))
@@ -179,6 +180,7 @@ class _Validator:
         try:
             module = registry.load(type_)
         except KeyError:
+            known = registry.types()
             near = nearest(type_, known, synonyms=SYNONYMS)
             meant = f"; did you mean '{near}'?" if near else "."
             shown = validation_messages.shown(type_, self._document, place)
@@ -286,7 +288,7 @@ class _Validator:
                 return "; write each pipeline below it, under its name"
             case ("pipelines", _, "source" | "sink" as side):
                 registry = self._sources if side == "source" else self._sinks
-                return f"; known types: {', '.join(sorted(registry.TYPES))}"
+                return f"; known types: {', '.join(registry.types())}"
         return validation_messages.example(model, missing)
 
     def _is_misspelled(self, missing: Path) -> bool:

@@ -42,7 +42,7 @@ def _candidates(path: Path, data: Any, sources: Registry, sinks: Registry) -> It
             yield pipeline
             yield "'shape', indented below it", names_of(Shape)
             for registry, word in ((sources, "from"), (sinks, "into")):
-                for type_ in sorted(registry.TYPES):
+                for type_ in registry.types():
                     yield f"streams {word} {type_}", names_of(registry.load(type_).StreamOptions)
 
 

@@ -1,8 +1,8 @@
-"""Chooses the pipelines that a command works on."""
+"""Chooses the pipelines and streams that a command works on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from penstock.config.models import File
 from penstock.core.names import suggest
@@ -32,3 +32,20 @@ def choose_pipeline(file: File, name: str | None, command: str) -> str:
             next_step=f"name one of them, for example: {filled(command, file.path, names[0])}",
         )
     return names[0]
+
+
+def require_streams(
+    wanted: Sequence[str] | None,
+    known: Collection[str],
+    pipeline: str | None = None,
+    next_step: str = "list the streams: `penstock status FILE`",
+) -> None:
+    """Raise InputError for a named stream that does not exist."""
+    for stream in wanted or ():
+        if stream not in known:
+            raise InputError(
+                f"there is no stream '{stream}'; {suggest(stream, set(known), 'streams')}",
+                safe=UNTOUCHED,
+                next_step=next_step,
+                pipeline=pipeline,
+            )

@@ -42,7 +42,7 @@ def schema(sources: Registry, sinks: Registry) -> Schema:
     streams: dict[str, dict[str, Schema]] = {}
     for side, registry in (("source", sources), ("sink", sinks)):
         streams[side] = {}
-        for type_ in sorted(registry.TYPES):
+        for type_ in registry.types():
             module = registry.load(type_)
             whole = _mapping(module.Options, f"{side}.{type_}", definitions)
             whole["properties"] = {"type": {}} | whole["properties"]

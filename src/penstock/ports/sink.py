@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from penstock.core.content import Content
 from penstock.core.marks import Position
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Receipt, Slice
 from penstock.ports.rows import Writer
-from penstock.ports.source import Remark, StreamInfo
+from penstock.ports.source import DiscoveredStream, Remark, StreamInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +159,15 @@ class Keyed(Protocol):
 
     def keeps_one_row(self, stream: StreamInfo) -> bool:
         """Whether it does so for the stream as it is configured. Asks nobody: the sink need not be connected."""
+        ...
+
+
+@runtime_checkable
+class Proposing(Protocol):
+    """A sink that proposes its own options for new streams, for `penstock init`."""
+
+    def propose(self, streams: Sequence[DiscoveredStream]) -> Sequence[Mapping[str, Any]]:
+        """The sink's options for each stream, in the same order. Asks nobody: the sink need not be connected."""
         ...
 
 

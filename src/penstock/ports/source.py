@@ -140,6 +140,8 @@ class DiscoveredStream:
     reasons: tuple[str, ...] = ()
     #: why it cannot be read, with what to do about it; None: it can
     refused: str | None = None
+    #: the pipeline's stream that reads it already; None: there is none
+    read_by: str | None = None
 
 
 class Source(Protocol):

@@ -16,5 +16,10 @@ TYPES: Mapping[str, str] = {
 
 
 def load(type_: str) -> ModuleType:
-    """The module of a sink; KeyError if there is none. Third parties join by the entry point `penstock.sinks`."""
+    """The module of a sink, built in or an entry point of `penstock.sinks`; KeyError if there is none."""
     return registry.load(type_, TYPES, "penstock.sinks")
+
+
+def types() -> list[str]:
+    """Every known type of sink, sorted, with those of third parties."""
+    return registry.types(TYPES, "penstock.sinks")

@@ -16,5 +16,10 @@ TYPES: Mapping[str, str] = {
 
 
 def load(type_: str) -> ModuleType:
-    """The module of a source; KeyError if there is none. Third parties join by the entry point `penstock.sources`."""
+    """The module of a source, built in or an entry point of `penstock.sources`; KeyError if there is none."""
     return registry.load(type_, TYPES, "penstock.sources")
+
+
+def types() -> list[str]:
+    """Every known type of source, sorted, with those of third parties."""
+    return registry.types(TYPES, "penstock.sources")

@@ -22,7 +22,7 @@ def print_tables(file: File, pipeline: str, *, columns: bool, why: bool, as_json
     try:
         source.connect()
         infos = {info.name: info for info in source.catalog()}
-        streams = [_document(file, pipeline, offered, infos) for offered in discover(source)]
+        streams = [_document(offered, infos.get(offered.read_by or "")) for offered in discover(source)]
     finally:
         source.close()
     if as_json:
@@ -41,8 +41,8 @@ def print_tables(file: File, pipeline: str, *, columns: bool, why: bool, as_json
             print("\n".join(f"    # {reason}" for reason in reasons))
 
 
-def _document(file: File, pipeline: str, offered: DiscoveredStream, infos: Mapping[str, StreamInfo]) -> dict[str, Any]:
-    info = _configured(file, pipeline, offered, infos)
+def _document(offered: DiscoveredStream, info: StreamInfo | None) -> dict[str, Any]:
+    """A table, and the stream that reads it."""
     return {
         "stream": offered.name,
         "what": offered.what,
@@ -57,21 +57,6 @@ def _document(file: File, pipeline: str, offered: DiscoveredStream, infos: Mappi
         "refused": offered.refused,
         "columns": [{"name": name, "type": type_} for name, type_ in offered.columns],
     }
-
-
-def _configured(
-    file: File, pipeline: str, offered: DiscoveredStream, infos: Mapping[str, StreamInfo]
-) -> StreamInfo | None:
-    """The stream that already reads this table; None if there is none."""
-    chosen = file.pipelines[pipeline]
-    schema = getattr(chosen.source, "default_schema", None)
-    table = offered.options.get("table") or offered.name
-    spellings = {table, table.strip('"'), f"{schema}.{table}"}
-    for name, info in infos.items():
-        options = chosen.source_streams.get(name)
-        if (getattr(options, "table", None) or name) in spellings:
-            return info
-    return None
 
 
 def _row(stream: Mapping[str, Any]) -> Sequence[str]:

@@ -14,29 +14,27 @@ import yaml
 
 from penstock import wiring
 from penstock.cli.init.file_text import Stream, stream_lines
-from penstock.cli.init.proposal import InitOptions, check_streams, filter_tables, streams_for
+from penstock.cli.init.proposal import InitOptions, check_streams, filter_tables, refuse, streams_for
 from penstock.cli.shared.render import count
-from penstock.config import File
 from penstock.config.pipeline_choice import choose_pipeline
-from penstock.errors import UNTOUCHED, InputError
-from penstock.links.postgres.literals import TableName
 from penstock.ports import DiscoveredStream, discover
-from penstock.sources.postgres.options import Options, StreamOptions
-from penstock.sources.postgres.validate import table_name
 
 
 def add(wanted: InitOptions) -> None:
     """Add streams for tables that no stream of the pipeline reads, or print the new file."""
     path = Path(wanted.output)
     if not path.exists():
-        raise _refused(f"there is no file {path} to add tables to", f"omit --add: penstock init -o {path}")
+        raise refuse(f"there is no file {path} to add tables to", f"omit --add: penstock init -o {path}")
     file = wiring.load(wanted.output)
     name = wanted.pipeline or choose_pipeline(file, None, "penstock init --add -o FILE")
     text = path.read_text(encoding="utf-8")
     place = _InsertionPoint.of(text, name, wanted.output)
     with closing(wiring.build_source(file, name)) as source:
         offers = filter_tables(discover(source), wanted.include, wanted.exclude)
-    streams = _missing_streams(file, name, offers, views=wanted.views)
+    taken = file.pipelines[name].source_streams
+    missing = [_rename(offered, taken) for offered in offers if offered.read_by is None]
+    with closing(wiring.build_sink(file, name)) as sink:
+        streams = streams_for(missing, sink, views=wanted.views)
     streams = _check_streams(path, name, text, place, streams)
     added = [stream for stream in streams if stream.left_out is None]
     if wanted.stdout:
@@ -66,12 +64,12 @@ class _InsertionPoint:
         for key in ("pipelines", pipeline, "streams"):
             found = _value(found, key)
         if found is None or not isinstance(found, yaml.MappingNode) or not found.value:
-            raise _refused(
+            raise refuse(
                 f"pipeline {pipeline} of {file} lists no streams, so it already syncs every table of its schema",
                 "no change is needed; list the tables: `penstock discover FILE`",
             )
         if found.flow_style:
-            raise _refused(
+            raise refuse(
                 f"the streams of pipeline {pipeline} are written in braces, where init cannot add any",
                 "write each stream on a line of its own, then run init --add again",
             )
@@ -104,29 +102,6 @@ def _last_line(text: str, node: yaml.Node) -> int:
     ):
         number -= 1
     return number
-
-
-def _missing_streams(file: File, pipeline: str, offers: Sequence[DiscoveredStream], *, views: bool) -> list[Stream]:
-    """Streams for tables that no stream reads, under unused names."""
-    chosen = file.pipelines[pipeline]
-    if not isinstance(chosen.source, Options):
-        raise _refused(
-            f"pipeline {pipeline} reads from {chosen.source_type}, and init supports only Postgres",
-            "add the streams by hand; list the tables: `penstock discover FILE`",
-        )
-    schema = chosen.source.default_schema
-    read = {
-        table_name(stream, options, schema)
-        for stream, options in chosen.source_streams.items()
-        if isinstance(options, StreamOptions)
-    }
-    into = [getattr(options, "into", None) or stream for stream, options in chosen.sink_streams.items()]
-    missing = [_rename(offered, chosen.source_streams) for offered in offers if _table(offered, schema) not in read]
-    return streams_for(missing, chosen.sink_type, views=views, tables=into)
-
-
-def _table(offered: DiscoveredStream, schema: str) -> TableName:
-    return table_name(offered.name, StreamOptions.model_validate(dict(offered.options)), schema)
 
 
 def _rename(offered: DiscoveredStream, taken: Collection[str]) -> DiscoveredStream:
@@ -165,7 +140,3 @@ def _replace(path: Path, text: str) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _refused(what: str, next_step: str) -> InputError:
-    return InputError(what, safe=UNTOUCHED, next_step=next_step)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,9 +16,10 @@ from pydantic import ValidationError
 from penstock import sinks, sources
 from penstock.cli.init.file_text import Stream, Variable, file_text
 from penstock.cli.shared.render import count
+from penstock.config.load import names_of
 from penstock.core.names import suggest
 from penstock.errors import UNTOUCHED, InputError, StreamRefused
-from penstock.ports import Context, DiscoveredStream, NoProbe, Sink, Source, discover
+from penstock.ports import Context, DiscoveredStream, NoProbe, Proposing, Sink, Source, capability, discover
 
 #: relations that store rows, unlike views
 _TABLES = ("table", "partitioned table")
@@ -50,38 +52,34 @@ def propose(wanted: InitOptions) -> None:
     """Write or print the file, and print the next steps."""
     for variable in (wanted.url_env, wanted.sink_url_env or SINK_URL):
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
-            raise _refused(f"{variable!r} is not a valid name of an environment variable", "use letters, digits and _")
+            raise refuse(f"{variable!r} is not a valid name of an environment variable", "use letters, digits and _")
     if not wanted.stdout and not wanted.force and os.path.lexists(wanted.output):
-        raise _refused(
+        raise refuse(
             f"{wanted.output} already exists",
             "use --add to add missing tables, --force to replace the file, or --output to write another file",
         )
-    sink_options = _sink_options(wanted)
+    shown = {"type": wanted.sink, **_sink_options(wanted)}
     url = wanted.url or os.environ.get(wanted.url_env)
     if not url:
-        raise _refused(
+        raise refuse(
             f"there is no URL argument, and the environment variable {wanted.url_env} is not set",
             f"penstock init postgresql://user:password@host/database, or set {wanted.url_env}",
         )
-    if sink_options["type"] == "postgres":
-        sink_options |= _sink_database(wanted, url)
+    shown_source = {"type": "postgres", "url": Variable(wanted.url_env), "schema": wanted.schema}
     name = wanted.pipeline or _pipeline_name(url)
     context = Context(pipeline=name, folder=os.path.dirname(os.path.abspath(wanted.output)), probe=NoProbe())
-    source_options = {"type": "postgres", "url": url, "schema": wanted.schema}
-    source = _build(sources, source_options, {}, context)
-    try:
+    source_options, sink_options = shown_source | {"url": url}, _with_url(shown, wanted, url)
+    with closing(_build(sources, source_options, {}, context)) as source:
         offers = filter_tables(discover(source), wanted.include, wanted.exclude)
-    finally:
-        source.close()
-    streams = _check_streams(
-        streams_for(offers, wanted.sink, views=wanted.views), source_options, sink_options, context
-    )
+    with closing(_build(sinks, sink_options, {}, context)) as sink:
+        streams = streams_for(offers, sink, views=wanted.views)
+    options = {stream.offered.name: stream.options for stream in streams if stream.left_out is None}
+    if options:
+        source = _build(sources, source_options, options, context)
+        streams = check_streams(streams, source, _build(sinks, sink_options, options, context))
     if not any(stream.left_out is None for stream in streams):
         raise _nothing(wanted, streams)
-    shown = {"type": "postgres", "url": Variable(wanted.url_env), "schema": wanted.schema}
-    if sink_options["type"] == "postgres":
-        sink_options["url"] = Variable(wanted.sink_url_env or SINK_URL)
-    text = file_text(_opening(wanted), name, shown, sink_options, streams)
+    text = file_text(_opening(wanted, shown), name, shown_source, shown, streams)
     if wanted.stdout:
         print(text, end="")
         return
@@ -93,44 +91,47 @@ def propose(wanted: InitOptions) -> None:
 
 
 def _sink_options(wanted: InitOptions) -> dict[str, Any]:
-    known: dict[str, dict[str, Any]] = {
-        "files": {"directory": wanted.directory or "out"},
-        "lake": {"warehouse": wanted.warehouse or "lake"},
-        "postgres": {"url": None, "schema": wanted.sink_schema or wanted.schema},
-    }
-    if wanted.sink not in known:
-        raise _refused(
-            f"there is no sink type '{wanted.sink}'; {suggest(wanted.sink, known, 'sinks')}",
+    """The sink's options as the file has them; an option of the command line needs a key of that name."""
+    try:
+        keys = names_of(sinks.load(wanted.sink).Options)
+    except KeyError:
+        raise refuse(
+            f"there is no sink type '{wanted.sink}'; {suggest(wanted.sink, sinks.types(), 'sinks')}",
             "choose a sink, for example --sink files",
-        )
-    of = {
-        "--directory": ("files", wanted.directory),
-        "--warehouse": ("lake", wanted.warehouse),
-        "--sink-url-env": ("postgres", wanted.sink_url_env),
-        "--sink-schema": ("postgres", wanted.sink_schema),
-    }
-    for option, (sink, given) in of.items():
-        if given and sink != wanted.sink:
+        ) from None
+    url = Variable(wanted.sink_url_env or SINK_URL)
+    options: dict[str, Any] = {}
+    for option, key, given, value in (
+        ("--directory", "directory", wanted.directory, wanted.directory or "out"),
+        ("--warehouse", "warehouse", wanted.warehouse, wanted.warehouse or "lake"),
+        ("--sink-url-env", "url", wanted.sink_url_env, url),
+        ("--sink-schema", "schema", wanted.sink_schema, wanted.sink_schema or wanted.schema),
+    ):
+        if key in keys:
+            options[key] = value
+        elif given:
             step = f"omit {option}, or choose another --sink"
-            raise _refused(f"{option} cannot be used with --sink {wanted.sink}", step)
-    return {"type": wanted.sink, **known[wanted.sink]}
+            raise refuse(f"{option} cannot be used with --sink {wanted.sink}", step)
+    return options
 
 
-def _sink_database(wanted: InitOptions, source: str) -> dict[str, Any]:
-    """The URL of a postgres sink, checked against the source's."""
+def _with_url(shown: Mapping[str, Any], wanted: InitOptions, source: str) -> dict[str, Any]:
+    """The sink's options with the URL from the environment, checked against the source's."""
+    if "url" not in shown:
+        return dict(shown)
     variable = wanted.sink_url_env or SINK_URL
     url = os.environ.get(variable)
     if not url:
-        raise _refused(
-            f"--sink postgres needs the sink's URL in the environment variable {variable}, which is not set",
+        raise refuse(
+            f"--sink {wanted.sink} needs the sink's URL in the environment variable {variable}, which is not set",
             f"set {variable}, or name another variable with --sink-url-env",
         )
-    if url == source and (wanted.sink_schema or wanted.schema) == wanted.schema:
-        raise _refused(
+    if url == source and shown.get("schema") == wanted.schema:
+        raise refuse(
             f"source and sink are the same schema {wanted.schema}: the tables would be written into themselves",
             "choose another schema with --sink-schema, or another database",
         )
-    return {"url": url}
+    return {**shown, "url": url}
 
 
 def _pipeline_name(url: str) -> str:
@@ -149,28 +150,13 @@ def _build(
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         text = first["msg"].removeprefix("Value error, ")
-        raise _refused(f"{'.'.join(map(str, first['loc']))}: {text}", "correct the value, and run init again") from None
-    known = {field.alias or name for name, field in module.StreamOptions.model_fields.items()}
-    said = {
+        raise refuse(f"{'.'.join(map(str, first['loc']))}: {text}", "correct the value, and run init again") from None
+    known = names_of(module.StreamOptions)
+    own = {
         name: module.StreamOptions.model_validate({k: v for k, v in each.items() if k in known})
         for name, each in streams.items()
     }
-    return module.build(chosen, said, context)
-
-
-def _check_streams(
-    streams: Sequence[Stream],
-    source_options: Mapping[str, Any],
-    sink_options: Mapping[str, Any],
-    context: Context,
-) -> list[Stream]:
-    """Check the streams with source and sink; a refused stream is left out, with the reason."""
-    options = {stream.offered.name: stream.options for stream in streams if stream.left_out is None}
-    if not options:
-        return list(streams)
-    source: Source = _build(sources, source_options, options, context)
-    sink: Sink = _build(sinks, sink_options, options, context)
-    return check_streams(streams, source, sink)
+    return module.build(chosen, own, context)
 
 
 def check_streams(streams: Sequence[Stream], source: Source, sink: Sink) -> list[Stream]:
@@ -208,51 +194,30 @@ def filter_tables(
     return [o for o in offers if (not include or matches(o, include)) and not matches(o, exclude)]
 
 
-def streams_for(
-    offers: Sequence[DiscoveredStream], sink: str, *, views: bool, tables: Iterable[str] = ()
-) -> list[Stream]:
-    """Streams for the file, with the options that the sink needs. `tables` are lake tables that are already taken."""
+def streams_for(offers: Sequence[DiscoveredStream], sink: Sink, *, views: bool) -> list[Stream]:
+    """Streams for the file, with the options that the sink proposes."""
     found = []
-    taken = {table.lower() for table in tables}
-    for offered in offers:
+    proposing = capability(sink, Proposing)
+    proposed = proposing.propose(offers) if proposing else [{}] * len(offers)
+    for offered, options in zip(offers, proposed, strict=True):
         left_out = offered.refused
         if left_out is None and offered.what not in _TABLES and not views:
             left_out = "it stores no rows of its own; to read it in full in every run, remove the # or use --views"
-        options = dict(offered.options)
-        if sink == "lake":
-            into = _table_for(offered.name, taken)
-            options |= {"into": into} if into else {}
-            # With a number that only new rows get, no key repeats, and appending is cheaper than merging.
-            if "cursor" in options and offered.primary_key and not options.get("unique"):
-                options["mode"] = "merge"
-        if sink == "postgres" and "cursor" in options and offered.primary_key:
-            options["newer_than"] = options["cursor"]
-        found.append(Stream(offered, options, left_out))
+        found.append(Stream(offered, {**offered.options, **options}, left_out))
     return found
-
-
-def _table_for(stream: str, taken: set[str]) -> str | None:
-    """A free table name for a stream whose default table is taken; None if the default is free."""
-    stem = re.sub(r"[^A-Za-z0-9_]", "_", stream)
-    name, number = stem, 1
-    while name.lower() in taken:
-        number += 1
-        name = f"{stem}_{number}"
-    taken.add(name.lower())
-    return name if name != stem else None
 
 
 # ---------------------------------------------------------------- the file, and the printed text
 
 
-def _opening(wanted: InitOptions) -> list[str]:
+def _opening(wanted: InitOptions, sink: Mapping[str, Any]) -> list[str]:
     return [
         f"Proposed by `penstock init` for the schema {wanted.schema} of a Postgres database. The reasons are given "
         "above each stream. Change whatever you know better.",
         "A stream with a cursor delivers new and changed rows, and does not see deletes. A stream without a cursor "
         "is read in full in every run.",
         f"The environment variable {wanted.url_env} holds the URL"
-        + (f"; {wanted.sink_url_env or SINK_URL} holds that of the sink." if wanted.sink == "postgres" else "."),
+        + (f"; {wanted.sink_url_env or SINK_URL} holds that of the sink." if "url" in sink else "."),
         "",
     ]
 
@@ -263,7 +228,7 @@ def _write(path: Path, text: str, *, force: bool) -> None:
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise _refused(f"{path} cannot be written: {error.strerror}", "choose another file with --output") from None
+        raise refuse(f"{path} cannot be written: {error.strerror}", "choose another file with --output") from None
 
 
 def _next_steps(wanted: InitOptions, streams: Sequence[Stream]) -> list[str]:
@@ -282,17 +247,18 @@ def _next_steps(wanted: InitOptions, streams: Sequence[Stream]) -> list[str]:
 def _nothing(wanted: InitOptions, streams: Sequence[Stream]) -> InputError:
     if not streams:
         what = f"there are no tables to sync in schema {wanted.schema}"
-        return _refused(
+        return refuse(
             what + (" that match these patterns" if wanted.include or wanted.exclude else ""),
             "choose another schema with --schema",
         )
     first = streams[0]
-    return _refused(
+    return refuse(
         f"none of {count(len(streams), 'table')} in schema {wanted.schema} can be synced; the first, "
         f"{first.offered.name}: {first.left_out}",
         "fix the problem, and run init again",
     )
 
 
-def _refused(what: str, next_step: str) -> InputError:
+def refuse(what: str, next_step: str) -> InputError:
+    """The error for input that cannot be used."""
     return InputError(what, safe=UNTOUCHED, next_step=next_step)

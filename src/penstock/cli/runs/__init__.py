@@ -44,4 +44,4 @@ def runs(
     with report_errors(file, as_json=as_json):
         from penstock.cli.runs.report import print_runs
 
-        print_runs(file, set_ or [], pipelines, days or DEFAULT_DAYS, each=each, as_json=as_json)
+        print_runs(file, set_, pipelines, days or DEFAULT_DAYS, each=each, as_json=as_json)

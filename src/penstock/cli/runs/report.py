@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from datetime import date, datetime, timedelta
 from typing import Any
 
-from penstock import wiring
 from penstock.cli.shared.failures import minute
 from penstock.cli.shared.render import count, size, span
-from penstock.config.pipeline_choice import choose_pipelines
+from penstock.cli.shared.status_output import print_from_store
 from penstock.core.messages import stamp
 from penstock.core.reports import DayOfRuns
 from penstock.ports import RunRecord, Store
@@ -25,23 +23,17 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def print_runs(
-    path: str, sets: Sequence[str], pipelines: list[str] | None, days: int, *, each: bool, as_json: bool
+    path: str, sets: Sequence[str] | None, pipelines: list[str] | None, days: int, *, each: bool, as_json: bool
 ) -> None:
-    file = wiring.load(path, sets)
-    names = choose_pipelines(file, pipelines)
-    missing = wiring.missing_store(file)
-    now = wiring.SystemClock().now()
-    documents: list[dict[str, Any]] = []
-    if missing is None:
-        with closing(wiring.open_store(file)) as store:
-            documents = [document(store, name, days, now, each=each) for name in names]
-    if as_json:
-        print(json.dumps({"file": file.path, "pipelines": documents}, ensure_ascii=False, indent=2))
-    elif missing is not None:
-        print(f"There is no store at {missing}: no pipeline of this file has run yet.")
-    else:
-        ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
-        print("\n".join(line for found in documents for line in lines(found, ascii_only=ascii_only)))
+    ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
+    print_from_store(
+        path,
+        pipelines,
+        lambda _file, name, store, now: document(store, name, days, now, each=each),
+        lambda found, _now, _file: lines(found, ascii_only=ascii_only),
+        sets=sets,
+        as_json=as_json,
+    )
 
 
 def document(store: Store, pipeline: str, days: int, now: datetime, *, each: bool) -> dict[str, Any]:

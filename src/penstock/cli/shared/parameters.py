@@ -22,6 +22,10 @@ Streams = Annotated[
     list[str] | None,
     typer.Option("--stream", "-s", metavar="S", help="Only this stream. May be repeated.", show_default=False),
 ]
+RequiredStreams = Annotated[
+    list[str],
+    typer.Option("--stream", "-s", metavar="S", help="The stream. May be repeated.", show_default=False),
+]
 Pipeline = Annotated[
     str | None,
     typer.Option("--pipeline", "-p", metavar="P", help="The pipeline. Required if the file has several."),

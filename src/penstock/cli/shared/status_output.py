@@ -1,8 +1,9 @@
-"""Prints the status of pipelines from the store. Creates and changes nothing."""
+"""Prints what the store holds about pipelines, for `status`, `state` and `runs`. Creates and changes nothing."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
@@ -12,34 +13,37 @@ from penstock import wiring
 from penstock.cli.shared.engine_run import mark_describer
 from penstock.cli.shared.status_document import pipeline_document
 from penstock.config import File
-from penstock.config.pipeline_choice import choose_pipelines
-from penstock.core.names import suggest
-from penstock.errors import UNTOUCHED, InputError, filled
+from penstock.config.pipeline_choice import choose_pipelines, require_streams
+from penstock.errors import filled
 from penstock.links.processes import has_ended
 from penstock.ports import Store
 
-Text = Callable[[Mapping[str, Any], datetime], list[str]]
+#: the document of one pipeline
+Make = Callable[[File, str, Store, datetime], dict[str, Any]]
+#: a document as text
+Lines = Callable[[Mapping[str, Any], datetime, File], list[str]]
 
 
-def print_status(
+def print_from_store(
     path: str,
     pipelines: Sequence[str] | None,
-    streams: Sequence[str] | None,
+    make: Make,
+    text: Lines,
     *,
-    sets: Sequence[str] = (),
+    sets: Sequence[str] | None,
+    streams: Sequence[str] | None = None,
     as_json: bool,
-    text: Text,
     worker: bool = False,
 ) -> None:
-    """Print the status of pipelines, or of some of their streams; with `worker`, also that of the warm worker."""
-    file = wiring.load(path, sets)
+    """Print a document for each pipeline, or for some of their streams; with `worker`, also the warm worker's."""
+    file = wiring.load(path, sets or ())
     names = choose_pipelines(file, pipelines)
     now = wiring.SystemClock().now()
     missing = wiring.missing_store(file)
     documents = []
     if missing is None:
         with closing(wiring.open_store(file)) as store:
-            documents = [status_document(file, name, store, now) for name in names]
+            documents = [make(file, name, store, now) for name in names]
         if streams:
             documents = _select_streams(documents, streams)
     found = _worker(file) if worker else None
@@ -50,7 +54,7 @@ def print_status(
         print(f"There is no store at {missing}: no pipeline of this file has run yet.")
         print(f"If the sink already holds slices, rebuild the store: penstock state recover {file.path}")
     else:
-        print("\n".join(line for document in documents for line in text(document, now)))
+        print("\n".join(line for document in documents for line in text(document, now, file)))
     if found is not None and not as_json:
         from penstock.cli.shared.warm_worker import worker_lines
 
@@ -59,8 +63,7 @@ def print_status(
 
 def status_document(file: File, name: str, store: Store, now: datetime) -> dict[str, Any]:
     """A pipeline's status document."""
-    source = wiring.build_source(file, name)
-    try:
+    with closing(wiring.build_source(file, name)) as source:
         return pipeline_document(
             store,
             name,
@@ -70,13 +73,9 @@ def status_document(file: File, name: str, store: Store, now: datetime) -> dict[
             now=now,
             fill=lambda step, stream: filled(step, file.path, name if len(file.pipelines) > 1 else None, stream),
         )
-    finally:
-        source.close()
 
 
 def _worker(file: File) -> dict[str, Any] | None:
-    import sys
-
     if sys.platform != "linux":
         return None
     from penstock.warm.starting import status
@@ -85,14 +84,7 @@ def _worker(file: File) -> dict[str, Any] | None:
 
 
 def _select_streams(documents: list[dict[str, Any]], streams: Sequence[str]) -> list[dict[str, Any]]:
-    known = {stream["stream"] for document in documents for stream in document["streams"]}
-    for stream in streams:
-        if stream not in known:
-            raise InputError(
-                f"there is no stream '{stream}'; {suggest(stream, known, 'streams')}",
-                safe=UNTOUCHED,
-                next_step="list the streams: `penstock status FILE`",
-            )
+    require_streams(streams, {stream["stream"] for document in documents for stream in document["streams"]})
     chosen = [
         document | {"streams": [stream for stream in document["streams"] if stream["stream"] in streams]}
         for document in documents

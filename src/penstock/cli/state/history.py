@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +13,9 @@ from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, S
 DEFAULT_CHANGES = 20
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
     from penstock.cli.shared.status_document import DescribeMark
     from penstock.config import File as PipelineFile
     from penstock.ports import Change, Store
@@ -42,60 +44,30 @@ def history(
     Reads only the store: no Spark, no connection to a source or sink.
     """
     with report_errors(file, as_json=as_json):
-        _history(file, set_ or [], [pipeline] if pipeline else None, stream, most or DEFAULT_CHANGES, as_json)
+        from contextlib import closing
 
+        from penstock import wiring
+        from penstock.cli.shared.engine_run import mark_describer
+        from penstock.cli.shared.status_output import print_from_store
 
-def _history(
-    path: str, sets: list[str], pipelines: list[str] | None, streams: list[str] | None, most: int, as_json: bool
-) -> None:
-    import json
-    from contextlib import closing
-
-    from penstock import wiring
-    from penstock.cli.shared.engine_run import mark_describer
-    from penstock.config.pipeline_choice import choose_pipelines
-
-    file = wiring.load(path, sets)
-    names = choose_pipelines(file, pipelines)
-    missing = wiring.missing_store(file)
-    documents: list[dict[str, Any]] = []
-    if missing is None:
-        with closing(wiring.open_store(file)) as store:
-            for name in names:
-                with closing(wiring.build_source(file, name)) as source:
-                    known = [*file.pipelines[name].source_streams, *sorted(store.streams(name))]
-                    documents.append(
-                        _document(store, name, dict.fromkeys(known), streams, most, mark_describer(source))
-                    )
-        _check(documents, streams)
-    if as_json:
-        print(json.dumps({"file": file.path, "pipelines": documents}, ensure_ascii=False, indent=2))
-    elif missing is not None:
-        print(f"There is no store at {missing}: no pipeline of this file has run yet.")
-    else:
-        print("\n".join(line for document in documents for line in _lines(document, file)))
-
-
-def _document(
-    store: Store,
-    pipeline: str,
-    known: dict[str, None],
-    streams: Sequence[str] | None,
-    most: int,
-    describe_mark: DescribeMark,
-) -> dict[str, Any]:
-    return {
-        "pipeline": pipeline,
-        "known": list(known),
-        "streams": [
-            {
-                "stream": stream,
-                "changes": [_change(change, describe_mark) for change in store.history(pipeline, stream, most=most)],
+        def make(file: PipelineFile, name: str, store: Store, _now: datetime) -> dict[str, Any]:
+            known = dict.fromkeys([*file.pipelines[name].source_streams, *sorted(store.streams(name))])
+            # Changes are read only for the streams that are printed.
+            read = {
+                each: store.history(name, each, most=most or DEFAULT_CHANGES)
+                for each in known
+                if not stream or each in stream
             }
-            for stream in known
-            if not streams or stream in streams
-        ],
-    }
+            with closing(wiring.build_source(file, name)) as source:
+                describe = mark_describer(source)
+                streams = [
+                    {"stream": each, "changes": [_change(change, describe) for change in read.get(each, ())]}
+                    for each in known
+                ]
+            return {"pipeline": name, "streams": streams}
+
+        names = [pipeline] if pipeline else None
+        print_from_store(file, names, make, _lines, sets=set_, streams=stream, as_json=as_json)
 
 
 def _change(change: Change, describe_mark: DescribeMark) -> dict[str, Any]:
@@ -117,22 +89,7 @@ def _change(change: Change, describe_mark: DescribeMark) -> dict[str, Any]:
     }
 
 
-def _check(documents: Sequence[dict[str, Any]], streams: Sequence[str] | None) -> None:
-    """Raise InputError for a stream that no pipeline has; removes `known`, which is not printed."""
-    from penstock.core.names import suggest
-    from penstock.errors import UNTOUCHED, InputError
-
-    known = [stream for document in documents for stream in document.pop("known")]
-    for stream in streams or ():
-        if stream not in known:
-            raise InputError(
-                f"there is no stream '{stream}'; {suggest(stream, known, 'streams')}",
-                safe=UNTOUCHED,
-                next_step="list the streams: `penstock status FILE`",
-            )
-
-
-def _lines(document: dict[str, Any], file: PipelineFile) -> list[str]:
+def _lines(document: Mapping[str, Any], _now: datetime, file: PipelineFile) -> list[str]:
     from penstock.cli.shared.render import count, describe_outcome
     from penstock.errors import filled
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from penstock.cli.shared.error_report import report_errors
-from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Yes
+from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, RequiredStreams, Set, Yes
+
+if TYPE_CHECKING:
+    from penstock.cli.shared.operation import Prepared
+    from penstock.config import File as PipelineFile
 
 
 def migrate(
     file: File,
-    stream: Annotated[
-        list[str],
-        typer.Option("--stream", "-s", metavar="S", help="The stream. May be repeated.", show_default=False),
-    ],
+    stream: RequiredStreams,
     pipeline: Pipeline = None,
     set_: Set = None,
     _env_file: EnvFile = None,
@@ -36,32 +37,20 @@ def migrate(
     reads the stream from the beginning into the original place. Prints what will be moved and asks for confirmation.
     """
     with report_errors(file, as_json=as_json):
-        raise typer.Exit(_migrate(file, set_ or [], stream, pipeline, yes, as_json))
+        from penstock.cli.shared.operation import existing_store, operate
+        from penstock.cli.shared.render import count
+        from penstock.cli.state.preview import require_stream
 
+        def prepare(file: PipelineFile, name: str) -> Prepared:
+            chosen = list(dict.fromkeys(stream))
+            with existing_store(file, "migrate") as store:
+                rows = {each: require_stream(file, store, name, each).rows for each in chosen}
+            lines = [f"{name}/{each}: {count(rows[each], 'row')} delivered so far are moved away." for each in chosen]
+            lines += [
+                "The next run reads every row from the beginning. Nothing is deleted.",
+                "An open slice is dropped.",
+            ]
+            return lines, lambda engine: engine.migrate(chosen)
 
-def _migrate(path: str, sets: list[str], streams: list[str], pipeline: str | None, yes: bool, as_json: bool) -> int:
-    from contextlib import closing
-
-    from penstock import wiring
-    from penstock.cli.shared.confirm import confirm
-    from penstock.cli.shared.engine_run import run_engine
-    from penstock.cli.shared.render import count
-    from penstock.cli.shared.signals import Signals
-    from penstock.cli.state.preview import require_store, require_stream
-    from penstock.config.pipeline_choice import choose_pipeline
-
-    file = wiring.load(path, sets)
-    name = choose_pipeline(file, pipeline, f"penstock state migrate FILE --stream {streams[0]}")
-    require_store(file, "migrate")
-    chosen = list(dict.fromkeys(streams))
-    with closing(wiring.open_store(file)) as store:
-        lines = []
-        for stream in chosen:
-            state = require_stream(file, store, name, stream)
-            lines.append(f"{name}/{stream}: {count(state.rows, 'row')} delivered so far are moved away.")
-        lines += ["The next run reads every row from the beginning. Nothing is deleted.", "An open slice is dropped."]
-        confirm(lines, yes=yes, to_stderr=as_json)
-        with Signals() as signals:
-            return run_engine(
-                file, name, store, signals, lambda engine: engine.migrate(chosen), as_json=as_json, summary=False
-            )
+        command = f"penstock state migrate FILE --stream {stream[0]}"
+        raise typer.Exit(operate(file, set_ or (), pipeline, command, prepare, yes=yes, as_json=as_json))

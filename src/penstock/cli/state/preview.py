@@ -7,34 +7,17 @@ from contextlib import closing
 from penstock import wiring
 from penstock.cli.shared.render import count
 from penstock.config import File
+from penstock.config.pipeline_choice import require_streams
 from penstock.core.marks import Mark
-from penstock.core.names import suggest
 from penstock.core.slices import Kind
-from penstock.errors import UNTOUCHED, InputError, PenstockError
+from penstock.errors import PenstockError
 from penstock.ports import Keyed, Source, Store, StreamInfo, StreamState, capability, estimate
-
-
-def require_store(file: File, verb: str) -> None:
-    """Raise InputError if there is no store: these commands must not create one."""
-    if missing := wiring.missing_store(file):
-        raise InputError(
-            f"there is no store at {missing}: no pipeline of this file has run yet, so there is nothing to {verb}",
-            safe=UNTOUCHED,
-            next_step="penstock run FILE",
-        )
 
 
 def require_stream(file: File, store: Store, pipeline: str, stream: str) -> StreamState:
     """The stream's state; InputError if neither the file nor the store has the stream."""
     states = store.streams(pipeline)
-    known = dict.fromkeys([*file.pipelines[pipeline].source_streams, *states])
-    if stream not in known:
-        raise InputError(
-            f"there is no stream '{stream}'; {suggest(stream, known, 'streams')}",
-            safe=UNTOUCHED,
-            next_step="list the streams: `penstock status FILE`",
-            pipeline=pipeline,
-        )
+    require_streams([stream], [*file.pipelines[pipeline].source_streams, *states], pipeline)
     return states.get(stream, StreamState())
 
 
@@ -80,6 +63,4 @@ def describe_duplicates(file: File, pipeline: str, stream: StreamInfo) -> str:
         keyed = capability(sink, Keyed)
         if keyed is not None and keyed.keeps_one_row(stream):
             return "The sink keeps one row per key: rows delivered again replace the existing ones."
-    type_ = file.pipelines[pipeline].sink_type
-    how = ", under a higher slice number" if type_ == "files" else ""
-    return f"The {type_} sink appends: rows delivered again are duplicated{how}."
+    return f"The {file.pipelines[pipeline].sink_type} sink appends: rows delivered again are duplicated."

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.shared.error_report import report_errors
 from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Streams, Yes
+
+if TYPE_CHECKING:
+    from penstock.cli.shared.operation import Prepared
+    from penstock.config import File as PipelineFile
 
 
 def recover(
@@ -36,41 +40,15 @@ def recover(
     Slices that are incomplete in the sink are withdrawn, newest first; the next run delivers them again.
     """
     with report_errors(file, as_json=as_json):
-        raise typer.Exit(_recover(file, set_ or [], stream, pipeline, yes, as_json, drop_sealed))
+        from penstock.cli.shared.operation import operate
 
+        def prepare(_file: PipelineFile, name: str) -> Prepared:
+            which = ", ".join(stream) if stream else "every stream"
+            lines = [
+                f"{name}: the marks of {which} are set to what the sink holds; open slices are dropped.",
+                "Slices that are incomplete in the sink are withdrawn, newest first.",
+            ]
+            return lines, lambda engine: engine.recover(stream, drop_sealed=drop_sealed)
 
-def _recover(
-    path: str,
-    sets: list[str],
-    streams: list[str] | None,
-    pipeline: str | None,
-    yes: bool,
-    as_json: bool,
-    drop_sealed: bool,
-) -> int:
-    from contextlib import closing
-
-    from penstock import wiring
-    from penstock.cli.shared.confirm import confirm
-    from penstock.cli.shared.engine_run import run_engine
-    from penstock.cli.shared.signals import Signals
-    from penstock.config.pipeline_choice import choose_pipeline
-
-    file = wiring.load(path, sets)
-    name = choose_pipeline(file, pipeline, "penstock state recover FILE")
-    which = ", ".join(streams) if streams else "every stream"
-    lines = [
-        f"{name}: the marks of {which} are set to what the sink holds; open slices are dropped.",
-        "Slices that are incomplete in the sink are withdrawn, newest first.",
-    ]
-    confirm(lines, yes=yes, to_stderr=as_json)
-    with closing(wiring.open_store(file)) as store, Signals() as signals:
-        return run_engine(
-            file,
-            name,
-            store,
-            signals,
-            lambda engine: engine.recover(streams, drop_sealed=drop_sealed),
-            as_json=as_json,
-            summary=False,
-        )
+        command = "penstock state recover FILE"
+        raise typer.Exit(operate(file, set_ or (), pipeline, command, prepare, yes=yes, as_json=as_json))

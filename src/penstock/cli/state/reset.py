@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from penstock.cli.shared.error_report import report_errors
-from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Yes
+from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, RequiredStreams, Set, Yes
 
 if TYPE_CHECKING:
+    from penstock.cli.shared.operation import Prepared
     from penstock.config import File as PipelineFile
     from penstock.ports import Store
 
 
 def reset(
     file: File,
-    stream: Annotated[
-        list[str],
-        typer.Option("--stream", "-s", metavar="S", help="The stream. May be repeated.", show_default=False),
-    ],
+    stream: RequiredStreams,
     pipeline: Pipeline = None,
     set_: Set = None,
     _env_file: EnvFile = None,
@@ -38,35 +36,15 @@ def reset(
     `penstock state undo` reverts the reset while it is the last change.
     """
     with report_errors(file, as_json=as_json):
-        raise typer.Exit(_reset(file, set_ or [], stream, pipeline, yes, as_json))
+        from penstock.cli.shared.operation import existing_store, operate
 
+        def prepare(file: PipelineFile, name: str) -> Prepared:
+            chosen = list(dict.fromkeys(stream))
+            with existing_store(file, "reset") as store:
+                return _preview(file, store, name, chosen), lambda engine: engine.reset(chosen)
 
-def _reset(path: str, sets: list[str], streams: list[str], pipeline: str | None, yes: bool, as_json: bool) -> int:
-    from contextlib import closing
-
-    from penstock import wiring
-    from penstock.cli.shared.confirm import confirm
-    from penstock.cli.shared.engine_run import run_engine
-    from penstock.cli.shared.signals import Signals
-    from penstock.cli.state.preview import require_store
-    from penstock.config.pipeline_choice import choose_pipeline
-
-    file = wiring.load(path, sets)
-    name = choose_pipeline(file, pipeline, f"penstock state reset FILE --stream {streams[0]}")
-    require_store(file, "reset")
-    chosen = list(dict.fromkeys(streams))
-    with closing(wiring.open_store(file)) as store:
-        confirm(_preview(file, store, name, chosen), yes=yes, to_stderr=as_json)
-        with Signals() as signals:
-            return run_engine(
-                file,
-                name,
-                store,
-                signals,
-                lambda engine: engine.reset(chosen),
-                as_json=as_json,
-                summary=False,
-            )
+        command = f"penstock state reset FILE --stream {stream[0]}"
+        raise typer.Exit(operate(file, set_ or (), pipeline, command, prepare, yes=yes, as_json=as_json))
 
 
 def _preview(file: PipelineFile, store: Store, name: str, streams: Sequence[str]) -> list[str]:

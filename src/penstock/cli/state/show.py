@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cli.shared.error_report import report_errors
 from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Streams
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from penstock.config import File as PipelineFile
 
 
 def show(
@@ -26,13 +30,13 @@ def show(
       penstock state show shop.yaml --stream orders --json
     """
     with report_errors(file, as_json=as_json):
-        from penstock.cli.shared.status_output import print_status
+        from penstock.cli.shared.status_output import print_from_store, status_document
 
         names = [pipeline] if pipeline else None
-        print_status(file, names, stream, sets=set_ or (), as_json=as_json, text=_text)
+        print_from_store(file, names, status_document, _text, sets=set_, streams=stream, as_json=as_json)
 
 
-def _text(document: Mapping[str, Any], now: datetime) -> list[str]:
+def _text(document: Mapping[str, Any], now: datetime, _file: PipelineFile) -> list[str]:
     import json
 
     from penstock.cli.shared.failures import is_failing

@@ -10,6 +10,8 @@ from penstock.cli.shared.error_report import report_errors
 from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Yes
 
 if TYPE_CHECKING:
+    from penstock.cli.shared.operation import Prepared
+    from penstock.config import File as PipelineFile
     from penstock.ports import Source, Store, StreamState
 
 
@@ -48,45 +50,26 @@ def undo(
     versions whose slices the sink has lost, and full-refresh streams.
     """
     with report_errors(file, as_json=as_json):
-        raise typer.Exit(_undo(file, set_ or [], stream, to, pipeline, yes, as_json))
+        from contextlib import closing
 
+        from penstock import wiring
+        from penstock.cli.shared.operation import existing_store, operate
+        from penstock.cli.state.preview import SourcePreview, describe_duplicates, require_stream
+        from penstock.engine import undoing
 
-def _undo(
-    path: str, sets: list[str], stream: str, to: int | None, pipeline: str | None, yes: bool, as_json: bool
-) -> int:
-    from contextlib import closing
+        def prepare(file: PipelineFile, name: str) -> Prepared:
+            with existing_store(file, "undo") as store, closing(wiring.build_source(file, name)) as source:
+                state = require_stream(file, store, name, stream)
+                version = undoing.default_version(state) if to is None else to
+                rows_again, what = _preview(store, source, name, stream, state, version)
+                info = SourcePreview(source).info(stream) if rows_again else None
+            lines = [f"{name}/{stream}: {what}", "Rows delivered so far stay in the sink."]
+            if info is not None:
+                lines.append(describe_duplicates(file, name, info))
+            return lines, lambda engine: engine.undo([stream], version)
 
-    from penstock import wiring
-    from penstock.cli.shared.confirm import confirm
-    from penstock.cli.shared.engine_run import run_engine
-    from penstock.cli.shared.signals import Signals
-    from penstock.cli.state.preview import SourcePreview, describe_duplicates, require_store, require_stream
-    from penstock.config.pipeline_choice import choose_pipeline
-    from penstock.engine import undoing
-
-    file = wiring.load(path, sets)
-    name = choose_pipeline(file, pipeline, f"penstock state undo FILE --stream {stream}")
-    require_store(file, "undo")
-    with closing(wiring.open_store(file)) as store:
-        state = require_stream(file, store, name, stream)
-        version = undoing.default_version(state) if to is None else to
-        with closing(wiring.build_source(file, name)) as source:
-            rows_again, what = _preview(store, source, name, stream, state, version)
-            info = SourcePreview(source).info(stream) if rows_again else None
-        lines = [f"{name}/{stream}: {what}", "Rows delivered so far stay in the sink."]
-        if info is not None:
-            lines.append(describe_duplicates(file, name, info))
-        confirm(lines, yes=yes, to_stderr=as_json)
-        with Signals() as signals:
-            return run_engine(
-                file,
-                name,
-                store,
-                signals,
-                lambda engine: engine.undo([stream], version),
-                as_json=as_json,
-                summary=False,
-            )
+        command = f"penstock state undo FILE --stream {stream}"
+        raise typer.Exit(operate(file, set_ or (), pipeline, command, prepare, yes=yes, as_json=as_json))
 
 
 def _preview(

@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.content import Content
 from penstock.core.drift import absent
@@ -21,7 +21,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.metadata import read_state
 from penstock.lake.options import NAME
 from penstock.lake.table_state import TableState
-from penstock.ports import Context, Held, Remark, StreamInfo, Writer
+from penstock.ports import Context, DiscoveredStream, Held, Remark, StreamInfo, Writer
 from penstock.sinks.lake.checks import Admission, Checks, newer_than
 from penstock.sinks.lake.leftovers import leftovers
 from penstock.sinks.lake.options import Options, StreamOptions
@@ -137,6 +137,23 @@ class LakeSink:
 
     def keeps_one_row(self, stream: StreamInfo) -> bool:
         return self.stream_options(stream.name).mode == "merge"
+
+    def propose(self, streams: Sequence[DiscoveredStream]) -> Sequence[Mapping[str, Any]]:
+        taken = {self.table(stream).lower() for stream in self.streams}
+        found: list[dict[str, Any]] = []
+        for stream in streams:
+            stem, number = self.table(stream.name), 1
+            into = stem
+            while into.lower() in taken:
+                number += 1
+                into = f"{stem}_{number}"
+            taken.add(into.lower())
+            options = {"into": into} if into != stem else {}
+            # With a number that only new rows get, no key repeats, and appending is cheaper than merging.
+            if "cursor" in stream.options and stream.primary_key and not stream.options.get("unique"):
+                options["mode"] = "merge"
+            found.append(options)
+        return found
 
     def explain(self, stream: StreamInfo, content: Content) -> Sequence[Remark]:
         from penstock.shaping.sink_remarks import explain_stale_rows, explain_strings

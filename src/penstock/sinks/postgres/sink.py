@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from typing import Any
 
 import psycopg
 
@@ -18,7 +19,7 @@ from penstock.links.postgres.failures import is_connection_error
 from penstock.links.postgres.literals import TableName, to_text
 from penstock.links.postgres.targets import connection_target
 from penstock.links.postgres.write_connection import WriteConnection
-from penstock.ports import Context, Held, Quarantined, Remark, StreamInfo, Writer
+from penstock.ports import Context, DiscoveredStream, Held, Quarantined, Remark, StreamInfo, Writer
 from penstock.sinks.postgres import staging
 from penstock.sinks.postgres.archive import archive
 from penstock.sinks.postgres.binding import Named
@@ -88,6 +89,12 @@ class PostgresSink:
 
     def keeps_one_row(self, stream: StreamInfo) -> bool:
         return bool(self.rules(stream).key)
+
+    def propose(self, streams: Sequence[DiscoveredStream]) -> Sequence[Mapping[str, Any]]:
+        return [
+            {"newer_than": stream.options["cursor"]} if "cursor" in stream.options and stream.primary_key else {}
+            for stream in streams
+        ]
 
     def info(self, stream: str) -> StreamInfo:
         return self._infos.get(stream) or StreamInfo(stream, Kind.ROWS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,12 @@ class LakeSource:
         from penstock.sources.lake.discovery import describe_table
 
         found = ((name, read_state(self.lake, name)) for name in list_tables(self.lake))
-        return [describe_table(name, state) for name, state in found if state is not None]
+        read = {self.table(stream): stream for stream in self.streams}
+        return [
+            replace(describe_table(name, state), read_by=read.get(name) if self.streams else name)
+            for name, state in found
+            if state is not None
+        ]
 
     def explain(self, stream: str, content: Content) -> Sequence[Remark]:
         from penstock.sources.lake.discovery import explain

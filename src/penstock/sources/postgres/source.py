@@ -125,7 +125,14 @@ class PostgresSource:
         found = offers(self._session, self._options.default_schema)
         if not found:
             self._check_schema(self._options.default_schema)
-        return found
+        schema = self._options.default_schema
+        read = {table_name(stream, options, schema): stream for stream, options in self._streams.items()}
+        return [
+            replace(each, read_by=read.get(TableName.read(each.options.get("table") or each.name, schema)))
+            if self._streams
+            else replace(each, read_by=each.name)
+            for each in found
+        ]
 
     def explain(self, stream: str, content: Content) -> Sequence[Remark]:
         from penstock.sources.postgres.offer.explain import remarks
