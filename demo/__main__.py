@@ -84,7 +84,7 @@ def show(folder: Folder, *, orders: int, keep_running: bool) -> None:
         finally:
             if not (done and keep_running):
                 server.stop()
-    _print_files_and_next_steps(stage, folder, server, running=keep_running)
+    _print_next_steps(stage, folder, server, running=keep_running)
 
 
 def start_server(folder: Folder) -> None:
@@ -130,18 +130,13 @@ def _existing_server(folder: Folder) -> LocalServer:
     return shop.server_of(folder, stays=True)
 
 
-def _print_files_and_next_steps(stage: Stage, folder: Folder, server: LocalServer, *, running: bool) -> None:
-    stage.act(8, "The files of the demo, and what to try next")
-    places = {
-        folder.file: "the pipeline file",
-        folder.store: "the store: how far each stream is",
-        folder.lake: "the lake: Iceberg tables; their catalog is catalog.db",
-        folder.archive: "Parquet files with every version; each name starts with the slice's number",
-        folder.report: "Parquet files, from the lake",
-        server.directory if folder.postgres.is_symlink() else folder.postgres: "PostgreSQL; its log is server.log",
-        folder.environment: "sets DATABASE_URL and PATH for a shell",
-    }
-    stage.show_columns({short_path(place): what for place, what in places.items()})
+def _print_next_steps(stage: Stage, folder: Folder, server: LocalServer, *, running: bool) -> None:
+    stage.act(8, "What to try next")
+    postgres = short_path(server.directory if folder.postgres.is_symlink() else folder.postgres)
+    stage.print_text(
+        f"{short_path(folder.path)} has the pipeline file, the store, the lake (Iceberg), archive and report (Parquet "
+        f"files; each name starts with the slice's number). PostgreSQL and its server.log are in {postgres}."
+    )
     file, psql = short_path(folder.file), "psql" if shutil.which("psql") else short_path(server.programs / "psql")
     file, psql = shlex.quote(file), shlex.quote(psql)
     if running:

@@ -28,14 +28,10 @@ class Table:
     version: str | None = None
 
 
-CUSTOMERS = Table("customers", "id", ("id", "name", "city", "likes", "updated_at"), "updated_at")
-ORDERS = Table(
-    "orders", "id", ("id", "customer_id", "status", "amount", "gift", "placed_on", "updated_at"), "updated_at"
-)
-ORDER_LINES = Table("order_lines", "id", ("id", "order_id", "sku", "quantity"))
+ORDERS = Table("orders", "id", ("id", "sku", "status", "amount", "gift", "placed_on", "updated_at"), "updated_at")
 EVENTS = Table("events", "id", ("id", "happened_at", "kind", "payload"))
 PRODUCTS = Table("products", "sku", ("sku", "title", "price"))
-TABLES = (CUSTOMERS, ORDERS, ORDER_LINES, EVENTS, PRODUCTS)
+TABLES = (ORDERS, EVENTS, PRODUCTS)
 
 
 def server_of(folder: Folder, *, stays: bool) -> LocalServer:

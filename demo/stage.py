@@ -56,10 +56,6 @@ class Stage:
         """Print a paragraph."""
         print(textwrap.fill(text, WIDTH), flush=True)
 
-    def pause(self) -> None:
-        """Print an empty line after a command's output."""
-        print(flush=True)
-
     def show(self, text: str) -> None:
         """Print preformatted lines, indented."""
         print(textwrap.indent(text, "    "), flush=True)
@@ -97,7 +93,7 @@ class Stage:
     @contextmanager
     def running(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
         """Run a command on our terminal; stop it at the end if it is still running."""
-        print(f"\n{self._in('1', f'$ {command_text(words)}')}", flush=True)
+        print(self._in("1", f"$ {command_text(words)}"), flush=True)
         # If this process is killed, the command receives SIGTERM.
         command = ["setpriv", "--pdeathsig", "TERM", "--", sys.executable, "-m", "penstock", *words]
         process = subprocess.Popen(command, env=self.environment)
@@ -111,8 +107,8 @@ class Stage:
         family = _descendants(process)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        # A killed display cannot restore the cursor.
-        print(_SHOW_CURSOR if sys.stdout.isatty() else "", flush=True)
+        if sys.stdout.isatty():
+            print(_SHOW_CURSOR, flush=True)  # a killed display cannot restore the cursor
         _wait_for_end(family)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:

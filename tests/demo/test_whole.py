@@ -50,13 +50,13 @@ def shown(folder: Folder) -> str:
 def test_the_whole_demo_tells_and_proves_what_it_promises(shown: str, folder: Folder) -> None:
     assert re.findall(r"^(\d)\. ", shown, re.MULTILINE) == list("12345678")
     told = [
-        "archive: 2 streams can be synced",
-        "Changes in the shop meanwhile: ",
-        "the run was killed in the middle of slice ",
-        "    open: slice ",
+        "archive: 1 stream can be synced",
+        "Changes meanwhile, for the next run: ",
+        ", in the middle of slice ",
+        "  open: slice ",
         "Readers of the files see ",
         "archive/orders: finishing slice ",
-        "report: nothing new in 2 streams",
+        "report: nothing new in 1 stream",
         "no JVM was started and no file was written.",
         "They agree: every row is present, and each version exactly once.",
     ]
@@ -65,17 +65,14 @@ def test_the_whole_demo_tells_and_proves_what_it_promises(shown: str, folder: Fo
     assert places == sorted(places)
     agreed = re.findall(r"^ {4}(\w+) +(\w+) +([\d,]+) rows (\w{16})  = +\3 rows \4 +0$", shown, re.MULTILINE)
     assert [f"{table} in {sink}" for table, sink, _, _ in agreed] == [
-        "customers in lake",
         "orders in lake",
-        "order_lines in lake",
         "events in lake",
         "products in lake",
-        "customers in archive",
         "orders in archive",
         "orders in report",
-        "events in report",
     ]
     assert "\x1b" not in shown
+    assert len(shown.splitlines()) < 120
     assert not server_runs(folder)
 
 
