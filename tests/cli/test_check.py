@@ -11,7 +11,7 @@ import pytest
 from tests.acceptance.shop import Shop
 from tests.cli.looked import Looking, document, rows, tree
 
-from penstock.cli.check.statements import split_statements
+from penstock.cli.check.text import split_statements
 from penstock.testing.faults import Outcome
 
 KEYED = """

@@ -61,19 +61,62 @@ def run(
             arguments = ["run", "--here", *_arguments(stream, max_rows, time_limit, set_, _env_file, plain, as_json)]
             if (code := hand_over(file, set_ or [], [*arguments, "--", file, *(pipelines or [])], as_json)) is not None:
                 raise typer.Exit(code)
-        raise typer.Exit(
-            _run(
-                file,
-                set_ or [],
-                pipelines,
-                stream,
-                max_rows=max_rows,
-                time_limit=time_limit,
-                plain=plain,
-                as_json=as_json,
-                may_start_worker=not here,
-            )
-        )
+        from contextlib import ExitStack, closing
+
+        from penstock import wiring
+        from penstock.cli.shared.engine_run import run_engine
+        from penstock.cli.shared.environment import environment_before
+        from penstock.cli.shared.handover import WorkerStarter
+        from penstock.cli.shared.hooks import Hooks, Outcome
+        from penstock.cli.shared.output import live_wanted
+        from penstock.cli.shared.signals import Signals
+        from penstock.config.pipeline_choice import choose_pipeline, choose_pipelines
+        from penstock.core.exits import worst
+        from penstock.core.limits import Limits
+        from penstock.errors import Interrupted, PenstockError
+
+        limits = Limits(max_rows, time_limit)
+        live = live_wanted(plain=plain, as_json=as_json)
+        before = environment_before()
+        worker = WorkerStarter()
+        with Signals() as signals:
+            loaded = wiring.load(file, set_ or ())
+            names = choose_pipelines(loaded, pipelines)
+            if stream and len(names) > 1:
+                names = [choose_pipeline(loaded, None, f"penstock run FILE --stream {stream[0]}")]
+            hooks = Hooks(loaded, before, lambda: signals.number is not None)
+            try:
+                store = wiring.open_store(loaded)
+            except PenstockError as error:
+                for name in [] if isinstance(error, Interrupted) else names:
+                    hooks.call(name, Outcome.of(error))
+                raise
+            codes = []
+            spark = wiring.shared_spark_for(loaded, names)
+            with closing(store), ExitStack() as at_end:
+                at_end.callback(spark.end)
+                for name in names:
+                    outcome = Outcome()
+                    with outcome.report_errors(file, as_json=as_json):
+                        run_engine(
+                            loaded,
+                            name,
+                            store,
+                            signals,
+                            lambda engine: engine.run(limits, stream),
+                            as_json=as_json,
+                            live=live,
+                            hear=worker.observe(outcome.hear),
+                            shared_spark=spark,
+                        )
+                    codes.append(outcome.exit_code)
+                    if signals.number is not None:
+                        break
+                    hooks.call(name, outcome)
+            code = worst(codes)
+            if not here and code == 0:
+                worker.start_if_wanted(loaded, set_ or ())
+        raise typer.Exit(code)
 
 
 def _arguments(
@@ -92,73 +135,3 @@ def _arguments(
     arguments += [word for each in sets or [] for word in ("--set", each)]
     arguments += [] if env_file is None else ["--env-file", env_file]
     return arguments + ["--plain"] * plain + ["--json"] * as_json
-
-
-def _run(
-    path: str,
-    sets: list[str],
-    pipelines: list[str] | None,
-    streams: list[str] | None,
-    *,
-    max_rows: int | None,
-    time_limit: float | None,
-    plain: bool,
-    as_json: bool,
-    may_start_worker: bool,
-) -> int:
-    from contextlib import ExitStack, closing
-
-    from penstock import wiring
-    from penstock.cli.shared.engine_run import run_engine
-    from penstock.cli.shared.environment import environment_before
-    from penstock.cli.shared.handover import WorkerStarter
-    from penstock.cli.shared.hooks import Hooks, Outcome
-    from penstock.cli.shared.output import live_wanted
-    from penstock.cli.shared.signals import Signals
-    from penstock.config.pipeline_choice import choose_pipeline, choose_pipelines
-    from penstock.core.exits import worst
-    from penstock.core.limits import Limits
-    from penstock.errors import Interrupted, PenstockError
-
-    limits = Limits(max_rows, time_limit)
-    live = live_wanted(plain=plain, as_json=as_json)
-    before = environment_before()
-    worker = WorkerStarter()
-    with Signals() as signals:
-        file = wiring.load(path, sets)
-        names = choose_pipelines(file, pipelines)
-        if streams and len(names) > 1:
-            names = [choose_pipeline(file, None, f"penstock run FILE --stream {streams[0]}")]
-        hooks = Hooks(file, before, lambda: signals.number is not None)
-        try:
-            store = wiring.open_store(file)
-        except PenstockError as error:
-            for name in [] if isinstance(error, Interrupted) else names:
-                hooks.call(name, Outcome.of(error))
-            raise
-        codes = []
-        spark = wiring.shared_spark_for(file, names)
-        with closing(store), ExitStack() as at_end:
-            at_end.callback(spark.end)
-            for name in names:
-                outcome = Outcome()
-                with outcome.report_errors(path, as_json=as_json):
-                    run_engine(
-                        file,
-                        name,
-                        store,
-                        signals,
-                        lambda engine: engine.run(limits, streams),
-                        as_json=as_json,
-                        live=live,
-                        hear=worker.observe(outcome.hear),
-                        shared_spark=spark,
-                    )
-                codes.append(outcome.exit_code)
-                if signals.number is not None:
-                    break
-                hooks.call(name, outcome)
-        code = worst(codes)
-        if may_start_worker and code == 0:
-            worker.start_if_wanted(file, sets)
-        return code

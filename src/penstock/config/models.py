@@ -118,6 +118,15 @@ class History(Keys):
     )
 
 
+_VARIABLES = "; PENSTOCK_PIPELINE, PENSTOCK_ERROR and other variables describe the run"
+
+
+def _hook(when: str, example: str) -> Any:
+    """The field of a command that is executed after a run."""
+    description = f"shell command that `penstock run` executes after a {when}"
+    return Field(default=None, min_length=1, description=description, examples=[example])
+
+
 class FileKeys(Keys):
     """The top-level keys of the file."""
 
@@ -128,25 +137,8 @@ class FileKeys(Keys):
     )
     history: History = Field(default=History(), description="how much history the store keeps; default: all defaults")
     spark: Spark = Field(default=Spark(), description="settings of Spark; default: all defaults")
-    spools: str = Field(
-        default=".penstock/spools",
-        min_length=1,
-        description="folder for rows that a source has read ahead or a sink has staged, until they are delivered; "
-        "several machines that run the pipeline need a shared one",
-    )
-    on_failure: str | None = Field(
-        default=None,
-        min_length=1,
-        description="shell command that `penstock run` executes after a failed run of any pipeline; PENSTOCK_PIPELINE, "
-        "PENSTOCK_ERROR and other variables describe the run",
-        examples=["./tell.sh"],
-    )
-    on_success: str | None = Field(
-        default=None,
-        min_length=1,
-        description="shell command that `penstock run` executes after a successful run of any pipeline",
-        examples=["date > last-success"],
-    )
+    on_failure: str | None = _hook("failed run of any pipeline" + _VARIABLES, "./tell.sh")
+    on_success: str | None = _hook("successful run of any pipeline", "date > last-success")
     pipelines: dict[str, Any] = Field(
         description="pipelines by name; the sink stores the name, so renaming a pipeline starts it again"
     )
@@ -182,19 +174,8 @@ class PipelineKeys(Keys):
         description="folder for rows that a source has read ahead or a sink has staged, until they are delivered; "
         "several machines that run the pipeline need a shared one",
     )
-    on_failure: str | None = Field(
-        default=None,
-        min_length=1,
-        description="shell command that `penstock run` executes after a failed run; PENSTOCK_PIPELINE, PENSTOCK_ERROR "
-        "and other variables describe the run",
-        examples=["./tell.sh"],
-    )
-    on_success: str | None = Field(
-        default=None,
-        min_length=1,
-        description="shell command that `penstock run` executes after a successful run",
-        examples=["date > last-success"],
-    )
+    on_failure: str | None = _hook("failed run" + _VARIABLES, "./tell.sh")
+    on_success: str | None = _hook("successful run", "date > last-success")
     streams: dict[str, dict[str, Any] | None] | None = Field(
         default=None,
         description="streams by name; each combines the common stream keys with those of the source's and of the "

@@ -12,7 +12,7 @@ from tests.cli.looked import Looking, document
 from tests.sinks.postgres.landed import STREAM, Landed, content_of
 from tests.sources.tables import execute
 
-from penstock.cli.check.statements import split_statements
+from penstock.cli.check.text import split_statements
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind
 from penstock.errors import InputError, StreamRefused

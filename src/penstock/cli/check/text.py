@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from penstock.cli.check.statements import split_statements
 from penstock.cli.shared.inspection import describe_holder
 from penstock.cli.shared.render import count
 
@@ -16,6 +16,8 @@ SIGNS = {"guarantee": "✓", "gap": "!", "broken": "✗", "advice": "·"}
 ASCII_SIGNS = {"guarantee": "ok", "gap": "!", "broken": "x", "advice": "-"}
 #: a remark about at least this many streams is printed once for all of them
 SHARED_REMARK_STREAMS = 2
+#: a whole statement in capitals, up to its semicolon; a function body may contain semicolons too
+_STATEMENT = re.compile(r"\b(?:CREATE|ALTER|GRANT|DROP|SELECT) (?:\$\$.*?\$\$|[^;$`…])*;", re.DOTALL)
 
 Remark = tuple[str, str]
 
@@ -133,3 +135,13 @@ def _grouped(shared: Mapping[Remark, list[str]]) -> dict[tuple[str, ...], list[R
     for remark, names in shared.items():
         found.setdefault(tuple(names), []).append(remark)
     return found
+
+
+def split_statements(text: str) -> tuple[str, list[str]]:
+    """Return a message without its SQL statements, and the statements in order."""
+    found = _STATEMENT.findall(text)
+    if not found:
+        return text, []
+    before, _, after = _STATEMENT.sub("\0", text).partition("\0")
+    before, after = before.rstrip(" :") or "run this", after.replace("\0", "").strip(" ,;.")
+    return f"{before}, {after}:" if after else f"{before}:", found

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, TextIO, cast
 
 from penstock.cli.display import pace
@@ -55,9 +54,7 @@ class LiveOutput(Output):
         self._painter.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the display, even if no last message has arrived."""
         if not self._end.is_set():
             self._finish()

@@ -87,29 +87,12 @@ def init(
     --add extends an existing file: it adds a stream for each table that no stream reads, with the file's own source and
     sink. Of the other options, only --pipeline, --include, --exclude, --views and --stdout apply.
     """
+    given = dict(locals())
     with report_errors(output):
         from penstock.cli.init.proposal import InitOptions, propose
 
-        if add:
+        if given.pop("add"):
             from penstock.cli.init.add import add as act
         else:
             act = propose
-        act(
-            InitOptions(
-                url=url,
-                url_env=url_env,
-                output=output,
-                pipeline=pipeline,
-                schema=schema,
-                include=tuple(include or ()),
-                exclude=tuple(exclude or ()),
-                views=views,
-                sink=sink,
-                directory=directory,
-                warehouse=warehouse,
-                sink_url_env=sink_url_env,
-                sink_schema=sink_schema,
-                stdout=stdout,
-                force=force,
-            )
-        )
+        act(InitOptions(**given))

@@ -29,15 +29,15 @@ SINK_URL = "SINK_URL"
 
 @dataclass(frozen=True, slots=True)
 class InitOptions:
-    """The options of the command line."""
+    """The options of the command line, under the names of the verb's parameters."""
 
     url: str | None
     url_env: str
     output: str
     pipeline: str | None
     schema: str
-    include: tuple[str, ...]
-    exclude: tuple[str, ...]
+    include: list[str] | None
+    exclude: list[str] | None
     views: bool
     sink: str
     directory: str | None
@@ -184,12 +184,12 @@ def check_streams(streams: Sequence[Stream], source: Source, sink: Sink) -> list
 
 
 def filter_tables(
-    offers: Sequence[DiscoveredStream], include: Sequence[str], exclude: Sequence[str]
+    offers: Sequence[DiscoveredStream], include: Sequence[str] | None, exclude: Sequence[str] | None
 ) -> list[DiscoveredStream]:
     """The tables that match the patterns."""
 
-    def matches(offered: DiscoveredStream, patterns: Sequence[str]) -> bool:
-        return any(fnmatchcase(offered.name, pattern) for pattern in patterns)
+    def matches(offered: DiscoveredStream, patterns: Sequence[str] | None) -> bool:
+        return any(fnmatchcase(offered.name, pattern) for pattern in patterns or ())
 
     return [o for o in offers if (not include or matches(o, include)) and not matches(o, exclude)]
 

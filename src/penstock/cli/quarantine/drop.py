@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import typer
-
 from penstock.cli.quarantine.sinks import Ids
 from penstock.cli.shared.error_report import report_errors
 from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Streams, Yes
@@ -29,34 +27,19 @@ def drop(
     Prints how many rows will be deleted and asks for confirmation.
     """
     with report_errors(file, as_json=as_json):
-        raise typer.Exit(_drop(file, set_ or [], stream or [], id_ or [], pipeline, yes, as_json))
+        from penstock.cli.quarantine.sinks import open_quarantine
+        from penstock.cli.shared.confirm import confirm
+        from penstock.cli.shared.render import count, print_json
 
-
-def _drop(
-    path: str, sets: list[str], streams: list[str], ids: list[int], pipeline: str | None, yes: bool, as_json: bool
-) -> int:
-    import json
-    from contextlib import closing
-
-    from penstock import wiring
-    from penstock.cli.quarantine.sinks import require_quarantine, require_streams
-    from penstock.cli.shared.confirm import confirm
-    from penstock.cli.shared.render import count
-    from penstock.config.pipeline_choice import choose_pipeline
-
-    file = wiring.load(path, sets)
-    name = choose_pipeline(file, pipeline, "penstock quarantine drop FILE")
-    sink, quarantine = require_quarantine(file, name)
-    with closing(sink):
-        require_streams(file, name, quarantine, streams)
-        counts, _ = quarantine.quarantined(streams, limit=0)
-        if counts:
-            which = f"rows {', '.join(map(str, ids))}" if ids else "all of these rows"
-            lines = [f"{name}/{stream}: {count(rows, 'row')} in quarantine" for stream, rows in counts.items()]
-            confirm([*lines, f"Permanently deleted: {which}."], yes=yes, to_stderr=as_json)
-        dropped = quarantine.drop(streams, ids) if counts else 0
-    if as_json:
-        print(json.dumps({"file": file.path, "pipeline": name, "dropped": dropped}, ensure_ascii=False))
-    else:
-        print(f"{name}: {count(dropped, 'row')} dropped from the quarantine")
-    return 0
+        command = "penstock quarantine drop FILE"
+        with open_quarantine(file, set_ or (), pipeline, command, stream) as (loaded, name, _sink, quarantine):
+            counts, _ = quarantine.quarantined(stream or (), limit=0)
+            if counts:
+                which = f"rows {', '.join(map(str, id_))}" if id_ else "all of these rows"
+                lines = [f"{name}/{each}: {count(rows, 'row')} in quarantine" for each, rows in counts.items()]
+                confirm([*lines, f"Permanently deleted: {which}."], yes=yes, to_stderr=as_json)
+            dropped = quarantine.drop(stream or (), id_ or ()) if counts else 0
+        if as_json:
+            print_json({"file": loaded.path, "pipeline": name, "dropped": dropped})
+        else:
+            print(f"{name}: {count(dropped, 'row')} dropped from the quarantine")

@@ -35,36 +35,29 @@ def list_(
     slice. The column `row` of the table penstock_sink.quarantine holds each row as it was delivered.
     """
     with report_errors(file, as_json=as_json):
-        _list(file, set_ or [], pipelines, stream or [], limit, as_json)
+        from contextlib import closing
 
+        from penstock import wiring
+        from penstock.cli.quarantine.sinks import require_quarantine, require_rows, sink_of
+        from penstock.cli.shared.render import print_json
+        from penstock.config.pipeline_choice import choose_pipelines
 
-def _list(
-    path: str, sets: list[str], pipelines: list[str] | None, streams: list[str], limit: int, as_json: bool
-) -> None:
-    import json
-    from contextlib import closing
-
-    from penstock import wiring
-    from penstock.cli.quarantine.sinks import require_quarantine, require_streams, sink_of
-    from penstock.config.pipeline_choice import choose_pipelines
-
-    file = wiring.load(path, sets)
-    documents: list[dict[str, Any]] = []
-    for name in choose_pipelines(file, pipelines):
-        found = require_quarantine(file, name) if pipelines else sink_of(file, name)
-        if found is None:
-            continue
-        with closing(found[0]):
-            if streams:
-                require_streams(file, name, found[1], streams)
-            counts, rows = found[1].quarantined(streams, limit=limit)
-        documents.append(_document(name, counts, rows))
-        if not as_json:
-            print("\n".join(_lines(file.path, name, counts, rows)))
-    if as_json:
-        print(json.dumps({"file": file.path, "pipelines": documents}, ensure_ascii=False, indent=2))
-    elif not documents:
-        print("No pipeline of this file has a sink with a quarantine.")
+        loaded = wiring.load(file, set_ or ())
+        documents: list[dict[str, Any]] = []
+        for name in choose_pipelines(loaded, pipelines):
+            found = require_quarantine(loaded, name) if pipelines else sink_of(loaded, name)
+            if found is None:
+                continue
+            with closing(found[0]):
+                require_rows(loaded, name, found[1], stream)
+                counts, rows = found[1].quarantined(stream or (), limit=limit)
+            documents.append(_document(name, counts, rows))
+            if not as_json:
+                print("\n".join(_lines(loaded.path, name, counts, rows)))
+        if as_json:
+            print_json({"file": loaded.path, "pipelines": documents}, indent=2)
+        elif not documents:
+            print("No pipeline of this file has a sink with a quarantine.")
 
 
 def _document(pipeline: str, counts: Mapping[str, int], rows: Sequence[Quarantined]) -> dict[str, Any]:

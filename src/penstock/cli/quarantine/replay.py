@@ -38,48 +38,32 @@ def replay(
     The exit code is 1 if rows stay in quarantine.
     """
     with report_errors(file, as_json=as_json):
-        raise typer.Exit(_replay(file, set_ or [], stream or [], id_ or [], overwrite, pipeline, as_json))
+        from contextlib import closing
 
+        from penstock import wiring
+        from penstock.cli.quarantine.sinks import open_quarantine
+        from penstock.cli.shared.render import count, describe_outcome, print_json
 
-def _replay(
-    path: str,
-    sets: list[str],
-    streams: list[str],
-    ids: list[int],
-    overwrite: bool,
-    pipeline: str | None,
-    as_json: bool,
-) -> int:
-    import json
-    from contextlib import closing
-
-    from penstock import wiring
-    from penstock.cli.quarantine.sinks import require_quarantine, require_streams
-    from penstock.cli.shared.render import count, describe_outcome
-    from penstock.config.pipeline_choice import choose_pipeline
-
-    file = wiring.load(path, sets)
-    name = choose_pipeline(file, pipeline, "penstock quarantine replay FILE")
-    sink, quarantine = require_quarantine(file, name)
-    stay = 0
-    results: list[dict[str, Any]] = []
-    with closing(sink), closing(wiring.build_source(file, name)) as source:
-        require_streams(file, name, quarantine, streams)
-        source.connect()
-        sink.begin_run([info for info in source.catalog() if info.skipped is None])
-        for stream in streams or list(quarantine.quarantined([], limit=0)[0]):
-            outcome = quarantine.replay(stream, ids, overwrite=overwrite)
-            stay += outcome.quarantined
-            results.append({"stream": stream, "outcome": outcome.document()})
-            if not as_json:
-                counted = {**outcome.document(), "quarantined": 0}
-                done = describe_outcome(counted) or "no rows written"
-                left = f"; {count(outcome.quarantined, 'row')} still in quarantine" if outcome.quarantined else ""
-                print(f"{name}/{stream}: {done}{left}", flush=True)
-    if as_json:
-        print(json.dumps({"file": file.path, "pipeline": name, "streams": results, "left": stay}, ensure_ascii=False))
-    elif not results:
-        print(f"{name}: no rows in quarantine")
-    elif stay:
-        print(f"Next: see the reasons: penstock quarantine list {file.path} {name}")
-    return 1 if stay else 0
+        results: list[dict[str, Any]] = []
+        command = "penstock quarantine replay FILE"
+        with (
+            open_quarantine(file, set_ or (), pipeline, command, stream) as (loaded, name, sink, quarantine),
+            closing(wiring.build_source(loaded, name)) as source,
+        ):
+            source.connect()
+            sink.begin_run([info for info in source.catalog() if info.skipped is None])
+            for each in stream or list(quarantine.quarantined([], limit=0)[0]):
+                outcome = quarantine.replay(each, id_ or (), overwrite=overwrite)
+                results.append({"stream": each, "outcome": outcome.document()})
+                if not as_json:
+                    done = describe_outcome({**outcome.document(), "quarantined": 0}) or "no rows written"
+                    left = f"; {count(outcome.quarantined, 'row')} still in quarantine" if outcome.quarantined else ""
+                    print(f"{name}/{each}: {done}{left}", flush=True)
+        stay = sum(result["outcome"]["quarantined"] for result in results)
+        if as_json:
+            print_json({"file": loaded.path, "pipeline": name, "streams": results, "left": stay})
+        elif not results:
+            print(f"{name}: no rows in quarantine")
+        elif stay:
+            print(f"Next: see the reasons: penstock quarantine list {loaded.path} {name}")
+        raise typer.Exit(1 if stay else 0)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,13 +23,33 @@ Ids = Annotated[
 def sink_of(file: File, pipeline: str) -> tuple[Sink, Quarantining] | None:
     """A pipeline's sink, as a Sink and as a Quarantining; None if it has no quarantine."""
     from penstock import wiring
-    from penstock.ports import Quarantining
+    from penstock.ports import Quarantining, capability
 
     sink = wiring.build_sink(file, pipeline)
-    if isinstance(sink, Quarantining):
-        return sink, sink
-    sink.close()
-    return None
+    quarantine = capability(sink, Quarantining)
+    if quarantine is None:
+        sink.close()
+        return None
+    return sink, quarantine
+
+
+@contextmanager
+def open_quarantine(
+    path: str, sets: Sequence[str], pipeline: str | None, command: str, streams: Sequence[str] | None
+) -> Iterator[tuple[File, str, Sink, Quarantining]]:
+    """The file, the chosen pipeline and its sink, in both roles; InputError if the sink has no such rows.
+
+    `command` is the command without the pipeline, for the next step of an error.
+    """
+    from penstock import wiring
+    from penstock.config.pipeline_choice import choose_pipeline
+
+    file = wiring.load(path, sets)
+    name = choose_pipeline(file, pipeline, command)
+    sink, quarantine = require_quarantine(file, name)
+    with closing(sink):
+        require_rows(file, name, quarantine, streams)
+        yield file, name, sink, quarantine
 
 
 def require_quarantine(file: File, pipeline: str) -> tuple[Sink, Quarantining]:
@@ -42,8 +63,10 @@ def require_quarantine(file: File, pipeline: str) -> tuple[Sink, Quarantining]:
     return found
 
 
-def require_streams(file: File, pipeline: str, sink: Quarantining, streams: Sequence[str]) -> None:
+def require_rows(file: File, pipeline: str, sink: Quarantining, streams: Sequence[str] | None) -> None:
     """Raise InputError for a named stream without rows in quarantine."""
+    if not streams:
+        return
     from penstock.core.names import suggest
 
     known, _ = sink.quarantined([], limit=0)

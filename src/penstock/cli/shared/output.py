@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Self, TextIO
 
 from penstock.cli.shared.cpu_time import CpuTime
@@ -64,9 +63,7 @@ class Output:
             self._quiet_timer.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self._as_json:
             self._quiet_timer.stop()
 

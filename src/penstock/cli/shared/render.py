@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from penstock.core.messages import (
     Catalog,
@@ -70,6 +72,11 @@ def lines(
             return _closing(message, progress, pipeline)
         case _:
             return []
+
+
+def print_json(document: Mapping[str, Any], indent: int | None = None) -> None:
+    """Print a document on standard output; with `indent`, over several lines."""
+    print(json.dumps(document, ensure_ascii=False, indent=indent))
 
 
 def dated(text: str, at: datetime) -> str:
