@@ -61,15 +61,6 @@ COLOURS = {
 }
 _SIGNS = {Activity.BUSY: "▸>", Activity.FAILED: "✗x", Activity.WAITING: "·.", Activity.DONE: "✓+"}
 _RUN_COLOURS = {"done": "green", "failed": "red", "running": "cyan"}
-_COUNTED = {
-    Activity.BUSY: "busy",
-    Activity.FAILED: "failed",
-    Activity.WAITING: "waiting",
-    Activity.DONE: "done",
-    Activity.SKIPPED: "skipped",
-    Activity.NOT_STARTED: "not started",
-    Activity.NOTHING_NEW: "with nothing new",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +273,7 @@ def _table(blocks: Sequence[_Block], viewport: Viewport) -> list[Text]:
 
 def _rest(rest: Counter[Activity], some: bool, viewport: Viewport) -> Text:
     """One line that counts the streams without a line of their own."""
-    parts = [f"{rest[activity]:,} {_COUNTED[activity]}" for activity in sorted(rest)]
+    parts = [f"{rest[a]:,} {'with ' * (a is Activity.NOTHING_NEW)}{a.label}" for a in sorted(rest)]
     dots = "..." if viewport.ascii else "…"
     text = f"{dots} and " + ", ".join(parts) if some else f"{count(rest.total(), 'stream')}: {', '.join(parts)}"
     return Text(shorten(text, viewport.width, ascii_only=viewport.ascii), style="dim", no_wrap=True)

@@ -35,11 +35,7 @@ COLUMNS = (
     Column("mark", "mark", 8, least=16),
 )
 #: streams with these activities are only counted
-_COUNTED_ONLY = {
-    Activity.NOTHING_NEW: "nothing new",
-    Activity.NOT_STARTED: "not started",
-    Activity.SKIPPED: "skipped",
-}
+_COUNTED_ONLY = (Activity.NOTHING_NEW, Activity.NOT_STARTED, Activity.SKIPPED)
 
 
 def summary_table(view: View, viewport: Viewport) -> Group:
@@ -62,9 +58,7 @@ def summary_table(view: View, viewport: Viewport) -> Group:
             lines.append(Text(text, style="yellow", no_wrap=True))
     rest = Counter(activity_of(stream) for stream in streams.values() if activity_of(stream) in _COUNTED_ONLY)
     if rest:
-        text = "; ".join(
-            f"{_COUNTED_ONLY[kind]} in {count(rest[kind], 'stream')}" for kind in _COUNTED_ONLY if rest[kind]
-        )
+        text = "; ".join(f"{kind.label} in {count(rest[kind], 'stream')}" for kind in _COUNTED_ONLY if rest[kind])
         lines.append(Text(shorten(text, viewport.width, ascii_only=viewport.ascii), style="dim", no_wrap=True))
     return Group(*lines)
 

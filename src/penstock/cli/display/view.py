@@ -60,6 +60,10 @@ class Activity(enum.IntEnum):
     NOT_STARTED = 5
     NOTHING_NEW = 6
 
+    @property
+    def label(self) -> str:
+        return self.name.lower().replace("_", " ")
+
 
 #: streams with these activities get a line of their own
 LISTED = (Activity.BUSY, Activity.FAILED, Activity.WAITING, Activity.DONE)
@@ -93,25 +97,16 @@ def activity_of(stream: StreamProgress) -> Activity:
 
 def describe_state(stream: StreamProgress, *, ended: bool = False, starting: str | None = None) -> str:
     """A stream's state in a word or two; `starting` is what it waits for before its rows move."""
-    match activity_of(stream):
-        case Activity.FAILED:
-            return "failed"
-        case Activity.SKIPPED:
-            return "skipped"
-        case Activity.DONE:
-            return "done"
-        case Activity.NOTHING_NEW:
-            return "nothing new"
-        case Activity.NOT_STARTED:
-            return "not started"
-        case Activity.WAITING:
-            if stream.status is Status.COMPLETE:
-                return "held back"
-            return "more to do" if ended else "waiting"
-        case Activity.BUSY:
-            if ended:
-                return "open"
-            return starting if starting and stream.step == "intend" else _STEPS[stream.step or "intend"]
+    activity = activity_of(stream)
+    if activity is Activity.WAITING and stream.status is Status.COMPLETE:
+        return "held back"
+    if activity is Activity.WAITING and ended:
+        return "more to do"
+    if activity is Activity.BUSY:
+        if ended:
+            return "open"
+        return starting if starting and stream.step == "intend" else _STEPS[stream.step or "intend"]
+    return activity.label
 
 
 def describe_run(view: View) -> str:
