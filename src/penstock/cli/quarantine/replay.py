@@ -59,7 +59,7 @@ def replay(
                     done = describe_outcome({**outcome.document(), "quarantined": 0}) or "no rows written"
                     left = f"; {count(outcome.quarantined, 'row')} still in quarantine" if outcome.quarantined else ""
                     print(f"{name}/{each}: {done}{left}", flush=True)
-        stay = sum(result["outcome"]["quarantined"] for result in results)
+        stay = sum(result["outcome"].get("quarantined", 0) for result in results)
         if as_json:
             print_json({"file": loaded.path, "pipeline": name, "streams": results, "left": stay})
         elif not results:
