@@ -33,6 +33,7 @@ from penstock.lake.fitting import make_file_schema
 from penstock.lake.iceberg_types import make_arrow_columns
 from penstock.lake.names import SEQ
 from penstock.lake.schema import METRICS
+from penstock.links.durable import sync
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -97,24 +98,6 @@ def local_path(location: str) -> str | None:
     if not colon or "/" in scheme:
         return location
     return "/" + rest.lstrip("/") if scheme == "file" else None
-
-
-def make_folder(path: str) -> None:
-    """Make a folder and every one above it that is missing, durably."""
-    if not os.path.isdir(path):
-        parent = os.path.dirname(path.rstrip("/"))
-        make_folder(parent)
-        os.makedirs(path, exist_ok=True)
-        sync(parent)
-
-
-def sync(path: str) -> None:
-    """Wait until a file's contents, or a folder's entries, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class DataFileWriter:

@@ -25,9 +25,10 @@ from penstock.core.slices import Part, Receipt
 from penstock.lake import names
 from penstock.lake.data_files import OpenDataFiles, ScanFile, explain_read_errors
 from penstock.lake.names import SEQ
-from penstock.lake.parquet import DataFileWriter, FileLayout, local_path, make_arrow_schema, make_folder, remove, sync
+from penstock.lake.parquet import DataFileWriter, FileLayout, local_path, make_arrow_schema, remove
 from penstock.lake.projection import Projection, arrow_type, parse_name_mapping
 from penstock.lake.writing import encode_file, explain_write_errors
+from penstock.links.durable import make_folder, sync
 from penstock.ports import Mover, Reader, Writer
 
 #: how often it is said how far a rewrite is

@@ -22,8 +22,9 @@ from penstock.core.slices import Part, Receipt
 from penstock.errors import PenstockError, StreamFailed
 from penstock.lake.disk_space import is_full, make_no_space
 from penstock.lake.fitting import make_fitting
-from penstock.lake.parquet import DataFileWriter, FileLayout, local_path, make_arrow_schema, make_folder, remove, sync
+from penstock.lake.parquet import DataFileWriter, FileLayout, local_path, make_arrow_schema, remove
 from penstock.lake.partitions import Values, make_splitter
+from penstock.links.durable import make_folder, sync
 from penstock.ports import NoProbe, Probe
 
 #: numbers that each part of a slice has for its rows

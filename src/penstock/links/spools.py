@@ -21,9 +21,12 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from penstock.core.documents import canonical, digest, parse
+from penstock.links.durable import make_folder, sync, write_durably
 from penstock.ports import Spool
 
 _FILES = "_files.json"
+#: the mode of folders: only this user reads spools
+_PRIVATE = 0o700
 _NUMBER = re.compile(r"^(\d{10,})-")
 
 
@@ -46,7 +49,7 @@ class FolderSpools:
     @contextmanager
     def gather(self, stream: str, number: int, attempt: str) -> Iterator[FolderSpool]:
         path = self._path(stream, number, "gathering", attempt)
-        make_folder(path)
+        make_folder(path, _PRIVATE)
         try:
             yield FolderSpool(path)
         except Exception:
@@ -96,12 +99,12 @@ class FolderSpools:
 
     def stage(self, stream: str, number: int, attempt: str) -> str:
         path = self._path(stream, number, "staged", attempt)
-        make_folder(path)
+        make_folder(path, _PRIVATE)
         return path
 
     def write_seal(self, stream: str, number: int, slice_id: str, text: str) -> str:
         path = self._path(stream, number, "sealed", slice_id)
-        make_folder(os.path.dirname(path))
+        make_folder(os.path.dirname(path), _PRIVATE)
         written = f"{path}.{os.getpid()}-{os.urandom(4).hex()}"
         write_durably(written, text)
         try:
@@ -161,31 +164,3 @@ def _encoded(name: str) -> str:
 def _digest_of(path: str) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def make_folder(path: str) -> None:
-    """Make a folder and those above it, each one's name synced to disk."""
-    if os.path.isdir(path):
-        return
-    above = os.path.dirname(path)
-    make_folder(above)
-    with suppress(FileExistsError):
-        os.mkdir(path, 0o700)
-    sync(above)
-
-
-def sync(path: str) -> None:
-    """Bring a file or a folder to disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def write_durably(path: str, text: str) -> None:
-    """Write a file and bring it to disk. Its name is not synced: the caller renames or links it."""
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())

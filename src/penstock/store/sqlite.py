@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
 from penstock.errors import StoreRefused
+from penstock.links.durable import sync
 from penstock.store import location
 from penstock.store.location import UNCHANGED, one_line, translate_errors
 from penstock.store.schema import APPLICATION_ID
@@ -172,11 +173,7 @@ class SqliteFile:
                     os.link(draft.path, self.path)
                 except FileExistsError:
                     return  # another process was faster: its store is as good as ours
-                descriptor = os.open(folder, os.O_RDONLY)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+                sync(folder)
         except OSError as error:
             raise self._unusable(error) from error
 

@@ -20,6 +20,7 @@ from penstock.core.marks import Mark, Position
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Part, Receipt, Slice
 from penstock.errors import CommitUnclear, StreamFailed, StreamStopped
+from penstock.links.durable import write_durably
 from penstock.ports import Budget, Context, Held, Planned, Reading, Spool, Spools, StreamInfo
 from penstock.testing.doubles import MemorySource, Rows
 
@@ -147,10 +148,7 @@ class _Stage:
         table = batches.read_all()
         text = json.dumps(table.column("place").to_pylist())
         path = os.path.join(self.folder, f"part-{part.index:04}.json")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        write_durably(path, text)
         name = os.path.basename(self.folder)
         pieces = canonical({"path": path, "digest": digest(text)})
         rows = table.num_rows

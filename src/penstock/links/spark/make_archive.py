@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.links.durable import sync
 from penstock.links.spark import jars
 from penstock.links.spark.archive import Archive, make_folder, remove_oldest
 from penstock.links.spark.daemon import start_workers
@@ -160,11 +161,7 @@ def _fits(command: Command, made: Path) -> bool:
 
 def _sync(file: Path) -> None:
     """Have it on the disk before it gets its name: half of one could be mapped after a power cut."""
-    handle = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync(file)
     file.chmod(0o600)
 
 
