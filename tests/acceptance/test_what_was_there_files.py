@@ -168,7 +168,7 @@ def test_a_folder_that_was_renamed(shop: Shop, mode: str) -> None:
     shop.write(mode)
     shop.goes()
     DATA.rename("out/sold")
-    shop.refused("the output folder cannot be made whole", "put the folder back as it was", code=1)
+    shop.refused("the output folder cannot be made whole", "restore the folder", code=1)
     Path("out/sold").rename(DATA)
     shop.arrive(6, 7)
     shop.goes()

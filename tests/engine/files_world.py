@@ -110,4 +110,4 @@ class FilesWorld(World):
 
 
 def _place(mark: Any) -> int:
-    return int(mark["place"]) if mark else 0
+    return int(json.loads(mark)["place"]) if mark else 0

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.sinks.files.folder import deliver, only_file, open_sink, write
 
 from penstock.errors import InputError
-from penstock.sinks.files.text import json_lines
+from penstock.sinks.files.text import format_json_lines
 from penstock.testing.contracts.delivery import after
 
 NASTY = 'q"uo\\te,\n\r\ttab\x01\x1b\x1f\x7f é 😀 \u2028\u2029 \ufeff end '
@@ -182,7 +182,7 @@ def test_names_of_columns_are_escaped_too(tmp_path: Path) -> None:
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.none() | st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=20))
 def test_every_text_survives_json(values: list[str | None]) -> None:
-    lines = json_lines(pa.record_batch({"t": pa.array(values, pa.string())})).to_pybytes().decode().split("\n")
+    lines = format_json_lines(pa.record_batch({"t": pa.array(values, pa.string())})).to_pybytes().decode().split("\n")
     assert [json.loads(line)["t"] for line in lines[:-1]] == values
 
 
@@ -201,7 +201,7 @@ def test_every_text_survives_json(values: list[str | None]) -> None:
 def test_every_number_and_time_survives_json(rows: list[tuple[float | None, Decimal | None, int | None]]) -> None:
     kinds = {"f": pa.float64(), "d": pa.decimal128(38, 10), "t": pa.timestamp("us", "UTC")}
     arrays = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds.values())]
-    lines = json_lines(pa.record_batch(arrays, names=list(kinds))).to_pybytes().decode().split("\n")[:-1]
+    lines = format_json_lines(pa.record_batch(arrays, names=list(kinds))).to_pybytes().decode().split("\n")[:-1]
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     for line, (number, decimal, micros) in zip(lines, rows, strict=True):
         found = json.loads(line, parse_float=str, parse_int=str)

@@ -17,11 +17,11 @@ def test_a_refresh_beside_slices(tmp_path: Path) -> None:
     data.mkdir(parents=True)
     (data / "_SUCCESS").touch()
     sink.check(StreamInfo("orders", Kind.REFRESH), Content(()))
-    (data / "00000001-start-5-a-000-0.parquet").touch()
+    (data / "00000001-a-000-0.parquet").touch()
     with pytest.raises(StreamRefused) as refused:
         sink.check(StreamInfo("orders", Kind.REFRESH), Content(()))
     assert refused.value.what == (
-        f"the folder {data} holds other files (00000001-start-5-a-000-0.parquet), and a full refresh beside them "
+        f"the folder {data} holds other files (00000001-a-000-0.parquet), and a full refresh beside them "
         "would show readers both"
     )
 

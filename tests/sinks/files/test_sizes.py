@@ -108,7 +108,7 @@ def test_rows_lie_in_the_folder_of_their_date(tmp_path: Path, by: str, kind: pa.
 )
 def test_every_row_goes_to_one_folder_in_its_order(days: list[date | None], by: Any) -> None:
     batch = pa.record_batch({"n": list(range(len(days))), "d": pa.array(days, pa.date32())})
-    split = splitter(batch.schema, PartitionBy(column="d", by=by), pipeline="p", stream="s")
+    split = splitter(batch.schema, PartitionBy(column="d", by=by))
     seen: list[int] = []
     folders = []
     for folder, piece in split(batch):
@@ -153,7 +153,7 @@ def test_a_column_without_a_date_is_refused(tmp_path: Path, table: pa.Table, kin
     with pytest.raises(StreamRefused) as refused:
         deliver(sink, table)
     assert str(refused.value) == (
-        f"contract/orders: partition_by needs a date or timestamp column; 'at' is {kind}\n"
+        f"partition_by needs a date or timestamp column; 'at' is {kind}\n"
         "Nothing was lost: the mark has not moved.\n"
         "Next: choose another column for partition_by"
     )
@@ -169,8 +169,8 @@ def days(rows: int, first: date = date(2000, 1, 1)) -> pa.Table:
 
 
 def test_many_folders_keep_few_files_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_module, "GATHER", 4 * KIB)
-    begin = writer_module._Aside.begin
+    monkeypatch.setattr(writer_module, "MAX_WAITING_BYTES", 4 * KIB)
+    begin = writer_module._StagedFiles._open
     most = 0
 
     def counting(self: Any, schema: pa.Schema) -> Any:
@@ -178,11 +178,11 @@ def test_many_folders_keep_few_files_open(tmp_path: Path, monkeypatch: pytest.Mo
         most = max(most, len(self.open) + 1)
         return begin(self, schema)
 
-    monkeypatch.setattr(writer_module._Aside, "begin", counting)
+    monkeypatch.setattr(writer_module._StagedFiles, "_open", counting)
     sink = open_sink(tmp_path, format="csv", streams={"orders": {"partition_by": {"column": "at", "by": "month"}}})
     table = pa.Table.from_batches(days(3000).to_batches(max_chunksize=50))
     deliver(sink, table)
-    assert most == writer_module.OPEN_FILES
+    assert most == writer_module.MAX_OPEN_FILES
     found = ds.dataset(tmp_path / "out" / "orders", format="csv").to_table()
     assert sorted(found.column("id").to_pylist()) == list(range(3000))
     assert len({path.parent for path in data_files(tmp_path)}) == 33

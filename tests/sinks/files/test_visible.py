@@ -17,7 +17,7 @@ from penstock.core.marks import Mark
 from penstock.core.slices import Kind
 from penstock.errors import StreamRefused, StreamStopped
 from penstock.ports import StreamInfo
-from penstock.sinks.files.layout import label, safe
+from penstock.sinks.files.layout import safe
 from penstock.testing.contracts.delivery import CONTENT, STREAM, Crash, after, deliver, position, put_aside, table
 
 
@@ -60,11 +60,12 @@ def test_a_reader_between_manifest_and_rename_sees_whole_files(tmp_path: Path) -
 
 
 def test_the_names_of_files(tmp_path: Path) -> None:
+    """They say nothing of the marks, which only the source can read."""
     slice_ = after(None, upto=Mark.of({"key": ["2024-05-01 10:00:00.25+00", "42"]}))
     first = deliver(open_sink(tmp_path), slice_, table(1), table(2), attempt="att")
     deliver(open_sink(tmp_path, format="csv"), after(first, upto=Mark.of({"at": 7})), table(3), attempt="att")
     names = [path.name for path in sorted((tmp_path / "out" / STREAM).iterdir())]
-    starts = ["00000001-start-2024050110000025_42-att", "00000002-2024050110000025_42-at7-att"]
+    starts = ["00000001-att", "00000002-att"]
     assert [name.startswith(start) for name, start in zip(names, [starts[0], *starts], strict=True)] == [True] * 3
     assert {name[len(starts[0]) + 8 :] for name in names[:2]} == {"-000-0.parquet", "-001-0.parquet"}
 
@@ -132,22 +133,6 @@ def test_streams_of_any_name_are_seen(tmp_path: Path, name: str) -> None:
     assert seen(tmp_path, safe(name)) == [1, 2]
     assert seen(tmp_path, ".") == [1, 2]
     assert os.listdir(tmp_path) == ["out"]
-
-
-@pytest.mark.parametrize(
-    ("document", "text"),
-    [
-        ({"key": ["2024-05-01 10:00:00+00", "42"]}, "20240501100000_42"),
-        ({"key": ["../../etc", "x"]}, "etc_x"),
-        ({"key": ["日本"]}, "mark"),
-        ({"key": []}, "key"),
-        ({"n": 5}, "n5"),
-        ({"key": ["9" * 100]}, "9" * 32),
-    ],
-)
-def test_marks_in_file_names(document: Any, text: str) -> None:
-    assert label(Mark.of(document)) == text
-    assert label(None) == "start"
 
 
 # ---------------------------------------------------------------- a refresh

@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from penstock.errors import StreamRefused
 from penstock.links.arrow_types import NoType, carried, type_of
+from penstock.sinks.files.check import refuse_inexact
 from penstock.sinks.files.options import Options
-from penstock.sinks.files.textual import refusal
 
-_ENDINGS = {"none": "", "gzip": ".gz", "zstd": ".zst"}
-#: a dictionary beyond this is given up: columns of mostly different values are 1.3 times faster without, and smaller
-_DICTIONARY = 64 << 10
+_COMPRESSION_SUFFIXES = {"none": "", "gzip": ".gz", "zstd": ".zst"}
+#: bytes of a dictionary above which Arrow stops using it: columns of mostly distinct values are then 1.3 times faster
+#: to write, and smaller
+_MAX_DICTIONARY_BYTES = 64 << 10
 
 
 class Encoder(Protocol):
@@ -28,33 +29,26 @@ class Encoder(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Let go of the file without finishing it."""
+        """Close the file without finishing it."""
         ...
 
 
-def suffix(options: Options) -> str:
+def choose_suffix(options: Options) -> str:
     if options.format == "parquet":
         return ".parquet"
-    return f".{options.format}{_ENDINGS[options.compression or 'none']}"
+    return f".{options.format}{_COMPRESSION_SUFFIXES[options.compression or 'none']}"
 
 
-def encoder(path: str, schema: pa.Schema, options: Options) -> Encoder:
+def open_encoder(path: str, schema: pa.Schema, options: Options) -> Encoder:
     if options.format == "parquet":
         return _Parquet(path, schema, options.compression or "zstd")
-    refuse_untextual(schema, options.format)
-    kind = _Csv if options.format == "csv" else _Ndjson
-    return kind(path, carried(schema), options.compression or "none")
-
-
-def refuse_untextual(schema: pa.Schema, format_: str) -> None:
-    """Text formats have no exact form for bytes or most nested values."""
     for field in schema:
         try:
-            found = refusal(field.name, type_of(field.type), format_)
+            refuse_inexact(field.name, type_of(field.type), options.format)
         except NoType as none:
             raise StreamRefused(f"column {field.name!r}: {none}", next_step="leave it out with `columns`") from none
-        if found:
-            raise StreamRefused(found[0], next_step=found[1])
+    kind = _Csv if options.format == "csv" else _Ndjson
+    return kind(path, carried(schema), options.compression or "none")
 
 
 class _Parquet:
@@ -67,7 +61,7 @@ class _Parquet:
             self.file,
             schema,
             compression=compression,
-            dictionary_pagesize_limit=_DICTIONARY,
+            dictionary_pagesize_limit=_MAX_DICTIONARY_BYTES,
             store_decimal_as_integer=True,
             **level,
         )
@@ -87,7 +81,7 @@ class _Parquet:
         return self.rows
 
     def abandon(self) -> None:
-        # Arrow would write the footer when it lets go of the writer, into a file that is closed by then.
+        # Arrow would write the footer when it releases the writer, into a file that is closed by then.
         self.writer.is_open = False
         self.file.close()
 
@@ -112,14 +106,14 @@ class _Text:
 
     def abandon(self) -> None:
         if self.out is not self.file:
-            # First, because it writes its end into the file; a full disk takes no end.
+            # First, because it writes its trailer into the file; on a full disk that fails.
             with contextlib.suppress(OSError):
                 self.out.close()
         self.file.close()
 
 
 class _Csv(_Text):
-    """RFC 4180 with a header; a NULL is an empty field, an empty text is ""."""
+    """RFC 4180 with a header; a NULL is an empty field, an empty string is ""."""
 
     def __init__(self, path: str, schema: pa.Schema, compression: str) -> None:
         from pyarrow import csv
@@ -129,21 +123,21 @@ class _Csv(_Text):
         self.header = True
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
-        from penstock.sinks.files.text import readable
+        from penstock.sinks.files.text import format_times
 
         for batch in batches:
             options = self.csv.WriteOptions(include_header=self.header)
-            self.csv.write_csv(readable(batch.cast(self.schema)), self.out, options)
+            self.csv.write_csv(format_times(batch.cast(self.schema)), self.out, options)
             self.header = False
             self.rows += batch.num_rows
 
 
 class _Ndjson(_Text):
-    """One JSON object a line; exact numbers, times as ISO 8601."""
+    """One JSON object per line; exact numbers, times in ISO 8601."""
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
-        from penstock.sinks.files.text import json_lines
+        from penstock.sinks.files.text import format_json_lines
 
         for batch in batches:
-            self.out.write(json_lines(batch.cast(self.schema)))
+            self.out.write(format_json_lines(batch.cast(self.schema)))
             self.rows += batch.num_rows

@@ -1,13 +1,13 @@
-"""Where things lie in the output folder. Pure: names only, nothing is touched.
+"""The names in the output folder.
 
-    OUT/<stream>/[<column>_<by>=<value>/]<number>-<range>-<attempt>-<part>-<k>.parquet      what readers see
+    OUT/<stream>/[<column>_<by>=<value>/]<number>-<attempt>-<part>-<k>.parquet              what readers see
     OUT/<stream>/current -> …/refresh/<number>.<attempt>/                                   a full refresh
     OUT/_penstock/<pipeline>/<stream>/manifests/<number>.json                               the commits, in order
-    OUT/_penstock/<pipeline>/<stream>/staged/<number>.<attempt>/                            put aside, not visible
+    OUT/_penstock/<pipeline>/<stream>/staged/<number>.<attempt>/                            staged, not visible
     OUT/_penstock/<pipeline>/<stream>/refresh/<number>.<attempt>/                           what `current` points to
-    OUT/_penstock/<pipeline>/<stream>/withdrawn/                                          taken back by `state recover`
+    OUT/_penstock/<pipeline>/<stream>/withdrawn/                                              removed by `state recover`
 
-Names that begin with `_` are passed over by Spark, Arrow and Hive when they list a folder.
+Spark, Arrow and Hive skip names that begin with `_` when they list a folder.
 """
 
 from __future__ import annotations
@@ -17,27 +17,17 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from penstock.core.marks import Mark
 from penstock.core.slices import Kind, Slice
 
 _MANIFEST = re.compile(r"^(\d{12})\.json$")
-_FILE = re.compile(r"^(\d{8,})-\w+-\w+-[0-9a-z]+-\d{3,}-\d+\.(parquet|csv|ndjson)(\.gz|\.zst)?$")
+_FILE = re.compile(r"^(\d{8,})-(?:\w+-\w+-)?[0-9a-z]+-\d{3,}-\d+\.(parquet|csv|ndjson)(\.gz|\.zst)?$")
 _ATTEMPT = re.compile(r"^(\d+)\.([0-9a-z]+)$")
 
 
 def safe(name: str) -> str:
-    """A name as one folder name that neither hides nor climbs."""
+    """Encode a name as one folder name, which is neither hidden nor leads out of the folder."""
     text = quote(name, safe=" -_.~@+,=")
     return "%" + f"{ord(text[0]):02X}" + text[1:] if text[:1] in ("_", ".") else text
-
-
-def label(mark: Mark | None) -> str:
-    """A mark in a few characters that any file system takes; `key` is what sources show of a mark."""
-    if mark is None:
-        return "start"
-    shown = mark.document.get("key") or mark.text
-    text = "_".join(shown) if isinstance(shown, list) else str(shown)
-    return re.sub(r"[^0-9A-Za-z_]+", "", text.replace("+00", ""))[:32] or "mark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +67,18 @@ class Layout:
 
     @property
     def archives(self) -> str:
-        """The beginning of the folders that hold what `state migrate` moved out of the way."""
+        """The beginning of the names of folders that `state migrate` moved away."""
         return os.path.join("_before", safe(self.stream))
 
     def other_pipelines(self, root: str) -> list[str]:
         """Pipelines besides this one that have written the stream's folder."""
         _, own, stream = self.meta.split(os.sep)
         top = os.path.join(root, "_penstock")
-        found = sorted(os.listdir(top)) if os.path.isdir(top) else []
-        return [name for name in found if name != own and os.path.isdir(os.path.join(top, name, stream, "manifests"))]
+        return [
+            name
+            for name in sorted(list_names(top))
+            if name != own and os.path.isdir(os.path.join(top, name, stream, "manifests"))
+        ]
 
     def manifest(self, number: int) -> str:
         return os.path.join(self.manifests, f"{number:012d}.json")
@@ -101,23 +94,28 @@ class Layout:
         return self.refresh(slice_.number, attempt) if slice_.kind is Kind.REFRESH else self.data
 
 
-def stem(slice_: Slice) -> str:
-    """The beginning of a slice's file names: its number and range."""
-    return f"{slice_.number:08d}-{label(slice_.after)}-{label(slice_.upto)}"
-
-
 def manifest_number(name: str) -> int | None:
-    found = _MANIFEST.match(name)
-    return int(found.group(1)) if found else None
+    return _read_number(_MANIFEST, name)
 
 
 def file_number(name: str) -> int | None:
-    """The slice number of a file that readers see; None: it is not ours."""
-    found = _FILE.match(name)
-    return int(found.group(1)) if found else None
+    """The slice number of a file that readers see; None: penstock did not write it."""
+    return _read_number(_FILE, name)
 
 
 def attempt_number(name: str) -> int | None:
     """The slice number of a staged or refresh folder."""
-    found = _ATTEMPT.match(name)
-    return int(found.group(1)) if found else None
+    return _read_number(_ATTEMPT, name)
+
+
+def _read_number(pattern: re.Pattern[str], name: str) -> int | None:
+    match = pattern.match(name)
+    return int(match[1]) if match else None
+
+
+def list_names(folder: str) -> list[str]:
+    """The names in a folder; empty: there is no such folder."""
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

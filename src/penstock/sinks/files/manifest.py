@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
 
 from penstock.core.content import OtherFormat
-from penstock.core.marks import Mark
-from penstock.core.slices import Kind, Slice
+from penstock.core.slices import Slice, read_slice, slice_document
 
 #: the version of the form, and of the content in it
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class SliceFile:
     """A file of a slice."""
 
     #: where readers see it, relative to the output folder
     name: str
-    #: where it was put aside
+    #: where it is staged
     staged: str
     rows: int
     bytes: int
@@ -30,97 +27,36 @@ class Named:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a slice consists of, and its place in the chain."""
+    """The files of a slice, and its place in the chain."""
 
     slice: Slice
     attempt: str
     rows: int
-    #: size of the rows as Arrow; the files know their own
+    #: size of the rows as Arrow; each file has its own size
     arrow_bytes: int
-    #: the schema the files were written with, for people
+    #: the schema of the files, human-readable
     schema: str
-    files: tuple[Named, ...] = field(default_factory=tuple)
-    #: a refresh swaps one link: (where it was put aside, what it points to)
+    files: tuple[SliceFile, ...] = field(default_factory=tuple)
+    #: a refresh swaps one link: (where it is staged, its target)
     link: tuple[str, str] | None = None
 
     def text(self) -> str:
-        s = self.slice
-        document: dict[str, Any] = {
-            "penstock_manifest": FORMAT,
-            "id": s.id,
-            "pipeline": s.pipeline,
-            "stream": s.stream,
-            "number": s.number,
-            "kind": s.kind.value,
-            "after": s.after.document if s.after else None,
-            "upto": s.upto.document if s.upto else None,
-            "previous": s.previous,
-            "content": json.loads(s.content),
-            "attempt": self.attempt,
-            "rows": self.rows,
-            "arrow_bytes": self.arrow_bytes,
-            "schema": self.schema,
-            "files": [asdict(named) for named in self.files],
-            "link": list(self.link) if self.link else None,
-        }
-        if s.spool:
-            document["spool"] = s.spool
+        document = slice_document(self.slice) | {"penstock_manifest": FORMAT, "id": self.slice.id}
+        document |= {name: value for name, value in asdict(self).items() if name != "slice"}
+        del document["plan"]
         return json.dumps(document, indent=1, ensure_ascii=True, sort_keys=True) + "\n"
 
     @classmethod
     def parse(cls, text: str) -> Manifest:
         """OtherFormat if another version of penstock wrote it; ValueError or KeyError if it is damaged."""
-        d = json.loads(text)
-        if d["penstock_manifest"] != FORMAT:
-            raise OtherFormat(f"its format is {d['penstock_manifest']}, this penstock reads {FORMAT}")
-        slice_ = Slice(
-            pipeline=d["pipeline"],
-            stream=d["stream"],
-            number=d["number"],
-            after=Mark.of(d["after"]) if d["after"] is not None else None,
-            upto=Mark.of(d["upto"]) if d["upto"] is not None else None,
-            content=Mark.of(d["content"]).text,
-            previous=d["previous"],
-            kind=Kind(d["kind"]),
-            spool=d.get("spool", ""),
-        )
-        # Computed again: it must agree.
-        if slice_.id != d["id"]:
+        document = json.loads(text)
+        if document["penstock_manifest"] != FORMAT:
+            raise OtherFormat(f"its format is {document['penstock_manifest']}, this penstock reads {FORMAT}")
+        slice_ = read_slice({each.name: document[each.name] for each in fields(Slice) if each.name != "plan"})
+        # Computed again: it must match.
+        if slice_.id != document["id"]:
             raise ValueError("its contents do not give its id")
-        return cls(
-            slice=slice_,
-            attempt=d["attempt"],
-            rows=d["rows"],
-            arrow_bytes=d["arrow_bytes"],
-            schema=d["schema"],
-            files=tuple(Named(**named) for named in d["files"]),
-            link=tuple(d["link"]) if d["link"] else None,
-        )
-
-
-def sync_folder(path: str) -> None:
-    """Make names in a folder durable."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def make_folders(path: str, root: str) -> None:
-    """Create a folder below the root, durably: each new name is synced in its parent."""
-    if os.path.isdir(path):
-        return
-    parent = os.path.dirname(path)
-    if path != root:
-        make_folders(parent, root)
-    os.makedirs(path, exist_ok=True)
-    sync_folder(parent)
-
-
-def write_durably(path: str, text: str) -> None:
-    """A new file whose bytes are on disk when this returns."""
-    with open(path, "x", encoding="ascii") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
+        more = {each.name: document[each.name] for each in fields(cls) if each.name != "slice"}
+        more["files"] = tuple(SliceFile(**file) for file in document["files"])
+        more["link"] = tuple(document["link"]) if document["link"] else None
+        return cls(slice_, **more)

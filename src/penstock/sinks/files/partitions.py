@@ -18,7 +18,7 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 Splitter = Callable[[pa.RecordBatch], Iterator[tuple[str, pa.RecordBatch]]]
 
 
-def splitter(schema: pa.Schema, partition: PartitionBy, *, pipeline: str, stream: str) -> Splitter:
+def splitter(schema: pa.Schema, partition: PartitionBy) -> Splitter:
     """A function that cuts batches by folder; StreamRefused if the column has no date."""
     index = schema.get_field_index(partition.column)
     kind = schema.field(index).type if index >= 0 else None
@@ -26,8 +26,6 @@ def splitter(schema: pa.Schema, partition: PartitionBy, *, pipeline: str, stream
         raise StreamRefused(
             f"partition_by needs a date or timestamp column; {partition.column!r} is {kind or 'not there'}",
             next_step="choose another column for partition_by",
-            pipeline=pipeline,
-            stream=stream,
         )
     # A column's name is anybody's: it must neither climb out of the folder nor hide in it.
     prefix = safe(f"{partition.column}_{partition.by}").replace("=", "%3D") + "="

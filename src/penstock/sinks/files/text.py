@@ -1,4 +1,4 @@
-"""Arrow columns as text, by Arrow's own kernels: never row by row."""
+"""Format Arrow columns as text, by Arrow's own kernels: never row by row."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import json
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: characters that JSON wants escaped; the rest of the control characters follow below
+#: characters that JSON requires to be escaped; the other control characters follow below
 _ESCAPES = [("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")]
 _CONTROLS = [(chr(code), f"\\u{code:04x}") for code in range(32) if chr(code) not in "\n\r\t"]
 
 
-def readable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with times in ISO 8601, so that every reader understands them."""
+def format_times(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with timestamps in ISO 8601, which every reader understands."""
     columns = [_iso(column) if pa.types.is_timestamp(column.type) else column for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-def json_lines(batch: pa.RecordBatch) -> pa.Buffer:
+def format_json_lines(batch: pa.RecordBatch) -> pa.Buffer:
     """The batch as lines of JSON, in one buffer."""
     if batch.num_rows == 0:
         return pa.py_buffer(b"")
@@ -34,14 +34,14 @@ def json_lines(batch: pa.RecordBatch) -> pa.Buffer:
 
 
 def _values(lines: pa.LargeStringArray) -> pa.Buffer:
-    """The characters of all texts, one after the other."""
+    """The bytes of all strings, one after the other."""
     offsets, data = lines.buffers()[1:]
     first, last = (pa.Array.from_buffers(pa.int64(), len(lines) + 1, [None, offsets])[i].as_py() for i in (0, -1))
     return data.slice(first, last - first)
 
 
 def _iso(column: pa.Array) -> pa.Array:
-    """2024-05-01T10:00:00.000000Z. No time zone data base is asked: a zoned column is UTC underneath."""
+    """2024-05-01T10:00:00.000000Z. Needs no time zone database: a zoned column stores UTC."""
     zoned = column.type.tz is not None
     naive = column.view(pa.int64()).view(pa.timestamp(column.type.unit)) if zoned else column
     text = pc.replace_substring(naive.cast(pa.string()), " ", "T")

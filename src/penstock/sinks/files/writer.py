@@ -1,20 +1,22 @@
-"""Inside a worker: one part's rows into files that nobody sees yet."""
+"""Inside a worker: write the rows of one part into files that nobody sees yet."""
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import hashlib
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import canonical, digest
 from penstock.core.slices import Part, Receipt
+from penstock.errors import StreamFailed
+from penstock.links.durable import sync
 from penstock.ports import Probe
-from penstock.sinks.files.failures import failed_write
-from penstock.sinks.files.manifest import Named, sync_folder
+from penstock.sinks.files.manifest import SliceFile
 from penstock.sinks.files.options import Options, PartitionBy
 
 if TYPE_CHECKING:
@@ -22,48 +24,46 @@ if TYPE_CHECKING:
 
     from penstock.sinks.files.formats import Encoder
 
-#: Arrow bytes that are gathered before they become a row group, over all open files of a part
-GATHER = 32 << 20
-#: files of one part that are open at the same time; partitions beyond it close the one that waited longest
-OPEN_FILES = 32
+#: Arrow bytes that wait for their row groups, over all open files of a part
+MAX_WAITING_BYTES = 32 << 20
+#: files of one part that are open at the same time; a further one closes the one that was opened first
+MAX_OPEN_FILES = 32
 
 
 @dataclass(frozen=True)
 class FilesWriter:
-    """Puts parts aside. Small and picklable."""
+    """Stages parts. Small and picklable."""
 
-    pipeline: str
-    stream: str
     root: str
     #: folder of this attempt, relative to the root
     staged: str
     #: folder in which the files will become visible
     final: str
-    #: beginning of every file name: number and range
-    stem: str
+    #: the slice's number, with which every file name begins
+    number: int
     attempt: str
     options: Options
     partition: PartitionBy | None
     probe: Probe
 
     def write(self, batches: pa.RecordBatchReader, part: Part) -> Receipt:
-        # Another try at this part, even one that still runs, has another name.
+        # Another attempt at this part, even one that still runs, has another name.
         name = f"{self.attempt}{uuid.uuid4().hex[:8]}"
-        aside = _Aside(self, f"{name}-{part.index:03d}")
+        staged = _StagedFiles(self, f"{name}-{part.index:03d}")
         rows = size = 0
         try:
             schema = batches.schema
             split = self._splitter(schema)
-            for batch in batches:  # outside `writing`: what the source cannot give is not what the disk refuses
+            for batch in batches:  # outside, because an error of the source is not an error of the disk
                 rows += batch.num_rows
                 size += batch.nbytes
-                with self._writing():
+                with translate_errors(self.root):
                     for folder, piece in split(batch) if batch.num_rows else ():
-                        aside.add(folder, piece)
-            with self._writing():
-                files = aside.finish()
+                        staged.add(folder, piece)
+            with translate_errors(self.root):
+                files = staged.finish()
         except BaseException:
-            aside.discard()  # under a name of its own, in no receipt: nobody can miss it
+            staged.discard()  # no receipt names these files
             raise
         self.probe.at("files.part_written", part=part.index)
         text = schema.remove_metadata().to_string()
@@ -71,29 +71,22 @@ class FilesWriter:
             part=part.index,
             attempt=name,
             read=rows,
-            rows=sum(named.rows for named in files),
+            rows=sum(file.rows for file in files),
             bytes=size,
             schema=digest(text),
-            pieces=canonical({"files": [asdict(named) for named in files], "schema": text}),
+            pieces=canonical({"files": [asdict(file) for file in files], "schema": text}),
         )
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise failed_write(self.pipeline, self.stream, self.root, error) from error
 
     def _splitter(self, schema: pa.Schema):  # type: ignore[no-untyped-def]  # pyarrow has no types of its own
         if self.partition is None:
             return lambda batch: [("", batch)]
         from penstock.sinks.files.partitions import splitter
 
-        return splitter(schema, self.partition, pipeline=self.pipeline, stream=self.stream)
+        return splitter(schema, self.partition)
 
 
-class _Aside:
-    """The files of one part that are being written."""
+class _StagedFiles:
+    """The files of one part."""
 
     def __init__(self, writer: FilesWriter, name: str) -> None:
         from penstock.sinks.files import formats
@@ -104,38 +97,39 @@ class _Aside:
         self.waiting: dict[str, list[pa.RecordBatch]] = {}
         self.bytes: dict[str, int] = {}
         self.open: dict[str, tuple[str, Encoder]] = {}
-        self.made: list[str] = []
-        self.done: list[Named] = []
+        #: the paths of all files, and those that are complete
+        self.paths: list[str] = []
+        self.complete: list[SliceFile] = []
 
     def add(self, folder: str, batch: pa.RecordBatch) -> None:
         self.waiting.setdefault(folder, []).append(batch)
         self.bytes[folder] = self.bytes.get(folder, 0) + batch.nbytes
         if self.bytes[folder] >= self.writer.options.target_file_size:
             self.flush(folder)
-        while sum(self.bytes.values()) >= GATHER:
+        while sum(self.bytes.values()) >= MAX_WAITING_BYTES:
             self.flush(max(self.bytes, key=lambda f: self.bytes[f]))
 
     def flush(self, folder: str) -> None:
-        """Write what waits for one folder; close its file once it is large enough."""
+        """Write the rows that wait for one folder; close its file once it is large enough."""
         batches = self.waiting.pop(folder, [])
         self.bytes.pop(folder, None)
         if not batches:
             return
         if folder not in self.open:
-            if len(self.open) >= OPEN_FILES:
+            if len(self.open) >= MAX_OPEN_FILES:
                 self.close(next(iter(self.open)))
-            self.open[folder] = self.begin(batches[0].schema)
+            self.open[folder] = self._open(batches[0].schema)
         self.open[folder][1].write(batches)
         if self.open[folder][1].size() >= self.writer.options.target_file_size:
             self.close(folder)
 
-    def begin(self, schema: pa.Schema) -> tuple[str, Encoder]:
+    def _open(self, schema: pa.Schema) -> tuple[str, Encoder]:
         options = self.writer.options
-        suffix = self.formats.suffix(options)
-        name = f"{self.writer.stem}-{self.name}-{len(self.made)}{suffix}"
+        suffix = self.formats.choose_suffix(options)
+        name = f"{self.writer.number:08d}-{self.name}-{len(self.paths)}{suffix}"
         path = os.path.join(self.writer.root, self.writer.staged, name)
-        self.made.append(path)
-        return name, self.formats.encoder(path, schema, options)
+        self.paths.append(path)
+        return name, self.formats.open_encoder(path, schema, options)
 
     def close(self, folder: str) -> None:
         name, encoder = self.open.pop(folder)
@@ -146,20 +140,49 @@ class _Aside:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
             size = file.tell()
         final = os.path.join(self.writer.final, folder, name)
-        self.done.append(Named(name=final, staged=staged, rows=rows, bytes=size, sha256=checksum))
+        self.complete.append(SliceFile(name=final, staged=staged, rows=rows, bytes=size, sha256=checksum))
 
-    def finish(self) -> list[Named]:
+    def finish(self) -> list[SliceFile]:
         for folder in list(self.waiting):
             self.flush(folder)
         for folder in list(self.open):
             self.close(folder)
-        if self.made:
-            sync_folder(os.path.join(self.writer.root, self.writer.staged))
-        return self.done
+        if self.paths:
+            sync(os.path.join(self.writer.root, self.writer.staged))
+        return self.complete
 
     def discard(self) -> None:
         for _, encoder in self.open.values():
             encoder.abandon()
-        for path in self.made:
+        for path in self.paths:
             if os.path.exists(path):
                 os.unlink(path)
+
+
+@contextmanager
+def translate_errors(root: str) -> Iterator[None]:
+    """Raise errors of the operating system as StreamFailed, with a next step."""
+    try:
+        yield
+    except OSError as error:
+        raise _explain(root, error) from error
+
+
+def _explain(root: str, error: OSError) -> StreamFailed:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
+        return StreamFailed(
+            f"no space left for {root}",
+            next_step="free some space and run again; the slice is moved again from its start",
+            safe="Nothing was lost: the mark has not moved, and what was half written is not visible.",
+        )
+    if error.errno == errno.EXDEV:
+        return StreamFailed(
+            f"{error.filename2 or error.filename or root} is on another file system than the folder in which files are "
+            "staged: a file cannot be renamed into it",
+            next_step=f"make everything below {root} one file system again, then run again to make the files visible",
+            safe="Nothing was lost: the files are staged, and the next run makes them visible.",
+        )
+    return StreamFailed(
+        f"cannot write to {root}: {error.strerror or error}",
+        next_step="check that the folder exists and that this user may write in it, then run again",
+    )

@@ -1,0 +1,116 @@
+"""Check, before a slice is planned, whether a stream can be written as files. Does not import Arrow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+
+from penstock.core.content import Content
+from penstock.core.drift import absent
+from penstock.core.slices import Kind
+from penstock.core.types import TIMESTAMPS, Fixed, List, Map, Plain, Struct, Type
+from penstock.errors import StreamRefused, problems_of
+from penstock.ports import StreamInfo
+from penstock.sinks.files.layout import Layout, list_names
+from penstock.sinks.files.options import PartitionBy
+
+#: types whose values have a date
+DATES = (Plain.DATE, *TIMESTAMPS)
+
+
+def find_problems(
+    root: str, layout: Layout, stream: StreamInfo, content: Content, format_: str, partition: PartitionBy | None
+) -> Iterator[StreamRefused]:
+    """Everything that prevents the stream from being written."""
+    if partition:
+        yield from problems_of([lambda: _check_partition(partition, content)])
+    for column in content.columns:
+        yield from problems_of([lambda column=column: refuse_inexact(column.name, column.type, format_)])  # type: ignore[misc]
+    yield from problems_of([lambda: refuse_other_file_system(root, layout)])
+    folder, is_refresh = os.path.join(root, layout.data), stream.kind is Kind.REFRESH
+    if is_refresh and (pipelines := layout.other_pipelines(root)):
+        yield StreamRefused(
+            f"a full refresh would replace {folder}, which pipeline {pipelines[0]!r} writes too",
+            next_step="give this pipeline a directory of its own, or the stream a cursor",
+        )
+    # Slices and a full refresh side by side would show readers the same rows twice.
+    others = {name for name in list_names(folder) if name[0] not in "._"} - {os.path.basename(layout.current)}
+    what = ""
+    if is_refresh and others:
+        what = f"holds other files ({min(others)}), and a full refresh beside them would show readers both"
+    elif not is_refresh and os.path.islink(os.path.join(root, layout.current)):
+        what = "holds a full refresh (`current`), and slices beside it would show readers both"
+    if what:
+        yield StreamRefused(
+            f"the folder {folder} {what}",
+            next_step=f"run `penstock state migrate FILE --stream {stream.name}`: it moves that folder away, and the "
+            "next run begins the stream again; or give the stream another name, with `table` for what it reads",
+        )
+
+
+def _check_partition(partition: PartitionBy, content: Content) -> None:
+    name, types = partition.column, {column.name: column.type for column in content.columns}
+    gone: Sequence[str] = absent(content)
+    if name not in types:
+        raise StreamRefused(
+            f"partition_by names the column {name!r}, which the stream does not have",
+            next_step=f"use one of: {', '.join(types)}",
+        )
+    if name in gone:
+        raise StreamRefused(
+            f"partition_by names the column {name!r}, which the stream no longer has",
+            next_step=f"bring it back, or use one of: {', '.join(each for each in types if each not in gone)}",
+        )
+    if types[name] not in DATES:
+        raise StreamRefused(
+            f"partition_by needs a date or timestamp column; {name!r} is {types[name]}",
+            next_step="choose another column for partition_by",
+        )
+
+
+def refuse_inexact(name: str, type_: Type, format_: str) -> None:
+    """StreamRefused if a format cannot hold a column exactly."""
+    if format_ == "parquet" or _is_exact(type_, format_):
+        return
+    step = "use format: parquet, or leave the column out with `columns`"
+    if isinstance(type_, List) and _is_exact(type_, "ndjson"):
+        step = (
+            "use format: parquet or ndjson, let the source send it as text (`arrays: text` of a postgres stream), "
+            "or leave the column out with `columns`"
+        )
+    raise StreamRefused(f"column {name!r} is {type_}, which {format_} cannot hold exactly", next_step=step)
+
+
+def _is_exact(type_: Type, format_: str) -> bool:
+    match type_:
+        case List():
+            return format_ == "ndjson" and _is_exact(type_.item, format_)
+        case Plain.BINARY | Plain.UUID | Fixed() | Struct() | Map():
+            return False
+        case _:
+            return True
+
+
+def refuse_other_file_system(root: str, layout: Layout, folders: Iterable[str] = ()) -> None:
+    """StreamRefused if files cannot be renamed from where they are staged into the stream's folder or one of these.
+
+    A rename does not reach another file system. If only the rename failed, after the manifest was written, a slice
+    would be committed and never become visible.
+    """
+    staged = os.path.join(root, layout.meta)
+    for folder in (layout.data, *folders):
+        path = os.path.join(root, folder)
+        if _find_device(path) != _find_device(staged):
+            raise StreamRefused(
+                f"the folder {path} is on another file system than {staged}, where files are staged: they could not be "
+                "renamed into it, and readers would never see them",
+                next_step="set `directory` of the sink to a folder on that file system, or make "
+                f"{path} a folder of the file system that holds {root}",
+            )
+
+
+def _find_device(path: str) -> int:
+    """The file system of a folder, or of the folder in which it would be created."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return os.stat(path).st_dev
