@@ -130,9 +130,9 @@ def test_a_table_that_is_empty_is_filled(shop: Shop, mode: str) -> None:
 def test_rows_of_others_stay(shop: Shop, mode: str) -> None:
     shop.execute(TABLE.format("copies.orders"), THEIRS.format("copies.orders", 101, 110))
     shop.write(mode)
-    assert "copies.orders holds rows already: they stay" in shop.goes()
+    assert "copies.orders already holds rows: they stay" in shop.goes()
     assert shop.ids() == [*OURS, *OTHERS]
-    assert "holds rows already" not in shop.goes()
+    assert "already holds rows" not in shop.goes()
 
 
 def test_a_full_refresh_does_not_delete_rows_of_others(shop: Shop) -> None:
@@ -142,7 +142,7 @@ def test_a_full_refresh_does_not_delete_rows_of_others(shop: Shop) -> None:
     said = shop.refused(what, "set `replace_existing: true`", code=2)
     assert "name another table with `into`" in said
     shop.write("replace", "replace_existing: true")
-    assert "copies.orders holds rows already: the first full refresh deletes those it does not bring" in shop.goes()
+    assert "copies.orders already holds rows: the first full refresh deletes those it does not bring" in shop.goes()
     assert shop.ids() == OURS
 
 
@@ -283,9 +283,9 @@ def test_a_stream_that_names_another_table(shop: Shop, mode: str) -> None:
     shop.execute(ORDERS.format("orders", 6, 7))
     shop.write(mode, "into: elsewhere")
     said = shop.refused(
-        "went into copies.orders, and the stream names copies.elsewhere now, which is not there", code=1
+        "went into copies.orders, and the stream names copies.elsewhere now, which does not exist", code=1
     )
-    assert "set `into: copies.orders` on the stream to go on there" in said
+    assert "set `into: copies.orders` on the stream to continue there" in said
     shop.write(mode, "into: copies.orders")
     shop.goes()
     assert shop.ids() == [*OURS, 6, 7]

@@ -67,7 +67,10 @@ def test_from_the_run_to_an_empty_quarantine(url: str) -> None:
     assert listed.exit_code == 0, listed.output
     first, second, third, last = listed.stdout.splitlines()
     assert first == "shop/orders: 2 rows in quarantine"
-    assert (second.endswith("id=2: a check is not met (positive)"), third[:22]) == (True, "  2  orders, slice 1, ")
+    assert (second.endswith("id=2: a check constraint fails (positive)"), third[:22]) == (
+        True,
+        "  2  orders, slice 1, ",
+    )
     assert last == "Next: fix the cause, then penstock quarantine replay shop.yaml --pipeline shop"
     document = json.loads(penstock("quarantine", "list", "shop.yaml", "shop", "--limit", "1", "--json").stdout)
     (pipeline,) = document["pipelines"]

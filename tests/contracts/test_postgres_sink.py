@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import psycopg
@@ -10,18 +10,14 @@ import pytest
 from psycopg import sql
 
 from penstock.core.slices import Kind
-from penstock.ports import Context, NoProbe, Probe, Sink, StreamInfo
+from penstock.ports import Context, NoProbe, Probe, StreamInfo
 from penstock.sinks.postgres import Options, PostgresSink, StreamOptions, build
 from penstock.testing.contracts.delivery import (
     PIPELINE,
-    STREAM,
     Crash,
     Crashing,
     Destination,
-    after,
-    deliver,
     position,
-    table,
 )
 from penstock.testing.contracts.sink import SinkContract
 
@@ -122,32 +118,8 @@ class TestUpsert(TestAppend):
 
     OPTIONS: ClassVar[dict[str, Any]] = {"mode": "upsert", "key": ("id",)}
 
-    def test_a_reset_leads_to_the_beginning_and_removes_nothing(
-        self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]
-    ) -> None:
-        first = deliver(sink, after(None), table(1))
-        sink.commit(after(first, upto=None, kind=Kind.RESET), "a1", [])
-        held = position(reopened())
-        assert held is not None
-        assert (held.number, held.mark) == (2, None)
-        assert destination.rows(STREAM) == [1]
-        deliver(sink, after(held), table(1))
-        assert destination.rows(STREAM) == [1]
-
-    def test_a_rewind_leads_to_another_mark_and_removes_nothing(
-        self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]
-    ) -> None:
-        first = deliver(sink, after(None), table(1))
-        second = deliver(sink, after(first), table(2))
-        sink.commit(after(second, upto=first.mark, kind=Kind.REWIND), "a1", [])
-        held = reopened().held(STREAM)
-        assert held is not None
-        assert (held.position.number, held.position.mark, held.rows) == (3, first.mark, 0)
-        deliver(sink, after(held.position), table(2))
-        assert destination.rows(STREAM) == [1, 2]
-
 
 def test_a_stream_info_gives_the_key(database: str) -> None:
     sink = build(Options.model_validate({"url": database}), {}, Context(pipeline="p", folder=".", probe=NoProbe()))
-    assert sink.rules(StreamInfo("orders", Kind.ROWS, ("id",))).key == ("id",)
-    assert sink.rules(StreamInfo("orders", Kind.ROWS)).key == ()
+    assert sink.config(StreamInfo("orders", Kind.ROWS, ("id",))).key == ("id",)
+    assert sink.config(StreamInfo("orders", Kind.ROWS)).key == ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -33,8 +32,6 @@ from penstock.testing.contracts.delivery import (
     Crash,
     Crashing,
     Destination,
-    after,
-    deliver,
     position,
     table,
 )
@@ -224,30 +221,6 @@ class TestLakeKeyed(TestLakeLog):
         sink.check(StreamInfo(STREAM, Kind.ROWS), CONTENT)
         with pytest.raises(StreamRefused, match="a full refresh cannot be merged"):
             sink.check(StreamInfo(STREAM, Kind.REFRESH), CONTENT)
-
-    def test_a_reset_leads_to_the_beginning_and_removes_nothing(
-        self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]
-    ) -> None:
-        first = deliver(sink, after(None), table(1))
-        sink.commit(after(first, upto=None, kind=Kind.RESET), "a1", [])
-        held = position(reopened())
-        assert held is not None
-        assert (held.number, held.mark) == (2, None)
-        assert destination.rows(STREAM) == [1]
-        deliver(sink, after(held), table(1))
-        assert destination.rows(STREAM) == [1]
-
-    def test_a_rewind_leads_to_another_mark_and_removes_nothing(
-        self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]
-    ) -> None:
-        first = deliver(sink, after(None), table(1))
-        second = deliver(sink, after(first), table(2))
-        sink.commit(after(second, upto=first.mark, kind=Kind.REWIND), "a1", [])
-        held = reopened().held(STREAM)
-        assert held is not None
-        assert (held.position.number, held.position.mark, held.rows) == (3, first.mark, 0)
-        deliver(sink, after(held.position), table(2))
-        assert destination.rows(STREAM) == [1, 2]
 
     @pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.REFRESH])
     def test_after_a_crash_anywhere_in_a_commit_held_tells_the_truth(

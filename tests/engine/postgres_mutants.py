@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -13,7 +13,7 @@ from penstock.core.outcome import Outcome
 from penstock.errors import CommitUnclear
 from penstock.sinks.postgres import staging as staging_module
 from penstock.sinks.postgres import writer as writer_module
-from penstock.sinks.postgres.landing import Landing
+from penstock.sinks.postgres.commit import SliceCommit
 from penstock.sinks.postgres.ledger import Ledger
 from penstock.sinks.postgres.sink import PostgresSink
 from penstock.sinks.postgres.staging import Staging
@@ -81,14 +81,12 @@ def _() -> Iterator[None]:
             return move(self, connection, slice_, **more)
         gone = sql.SQL("DELETE FROM {}.slices WHERE number >= %s").format(sql.Identifier(self.schema))
         connection.execute(gone, [slice_.number])
-        before = SimpleNamespace(**{name: getattr(slice_, name) for name in _NAMES}, previous=held.id)
-        return move(self, connection, before, **more)  # type: ignore[arg-type]
+        before = replace(slice_, previous=held.id)
+        before.__dict__["id"] = slice_.id
+        return move(self, connection, before, **more)
 
     with patched((Ledger, "move", blindly)):
         yield
-
-
-_NAMES = ("pipeline", "stream", "number", "id", "kind", "after", "upto", "content")
 
 
 @mutant("the chain is kept under a uid born in the store")
@@ -110,7 +108,7 @@ def _() -> Iterator[None]:
         yield
 
 
-# ---------------------------------------------------------------- what is put aside
+# ---------------------------------------------------------------- staged rows
 
 
 def _numbered_by_part() -> Any:
@@ -159,10 +157,10 @@ def _() -> Iterator[None]:
 
 @mutant("what lies in the table of the attempt is merged, whatever the receipts name")
 def _() -> Iterator[None]:
-    def all_of_it(self: Landing, connection: Any) -> bool:
+    def all_of_it(self: SliceCommit, connection: Any) -> bool:
         return True
 
-    with patched((Landing, "_counted", all_of_it), _believed()):
+    with patched((SliceCommit, "_check_counts", all_of_it), _believed()):
         yield
 
 
@@ -170,32 +168,32 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     """What a crash of the server has emptied is not missed."""
 
-    def uncounted(self: Landing, connection: Any) -> bool:
+    def uncounted(self: SliceCommit, connection: Any) -> bool:
         return False
 
-    with patched((Landing, "_counted", uncounted), _believed()):
+    with patched((SliceCommit, "_check_counts", uncounted), _believed()):
         yield
 
 
 def _believed() -> Any:
     """What became of the rows is not counted either."""
-    merged = Landing._merged
+    merged = SliceCommit._write_rows
 
-    def as_told(self: Landing, connection: Any, rows: int, bad: Any) -> Outcome:
+    def as_told(self: SliceCommit, connection: Any, rows: int, bad: Any) -> Outcome:
         merged(self, connection, rows, bad)
         return Outcome(created=rows)
 
-    return Landing, "_merged", as_told
+    return SliceCommit, "_write_rows", as_told
 
 
-@mutant("a sweep drops what was put aside for later slices too")
+@mutant("a sweep drops what was staged for later slices too")
 def _() -> Iterator[None]:
-    left = staging_module.left
+    select = staging_module.select_tables
 
-    def all_left(schema: str, names: Sequence[str], pipeline: str, stream: str, upto: int) -> Any:
-        return left(schema, names, pipeline, stream, upto + 1)
+    def select_more(names: Sequence[str], pipeline: str, stream: str, upto: int) -> Any:
+        return select(names, pipeline, stream, upto + 1)
 
-    with patched((staging_module, "left", all_left)):
+    with patched((staging_module, "select_tables", select_more)):
         yield
 
 
@@ -221,7 +219,7 @@ def _on_unknown(act: Callable[[PostgresSink, Any, str], None]) -> Any:
     return PostgresSink, "commit", acting
 
 
-@mutant("what was put aside is dropped on an unknown outcome")
+@mutant("what was staged is dropped on an unknown outcome")
 def _() -> Iterator[None]:
     def tidy(self: PostgresSink, slice_: Any, attempt: str) -> None:
         name = Staging.of(self.options.own_schema, self.pipeline, slice_.stream, slice_.number, attempt)

@@ -97,7 +97,7 @@ class PostgresWorld(World):
 
     def __post_init__(self) -> None:
         with self.db.transaction():
-            Ledger(self.schema, PIPELINE).make(self.db)
+            Ledger(self.schema, PIPELINE).create(self.db)
             self.make()
 
     @cached_property
@@ -139,7 +139,7 @@ class PostgresWorld(World):
         """One inside its transaction is waited for in vain; rows that were emptied are missed."""
         if "another attempt is at it" in reason:
             return any(process.point in INSIDE for process in self.processes)
-        if " rows aside, and 0 are there" in reason:
+        if " rows, and 0 are there" in reason:
             return token in self.emptied
         return super().excused(token, reason)
 

@@ -13,7 +13,7 @@ from tests.engine.world import Wrong
 LONG_ENOUGH = few(15)
 #: where a mutant takes long to be caught by the usual seed, one that is quicker
 SEEDS = {
-    "a sweep drops what was put aside for later slices too": 4,
+    "a sweep drops what was staged for later slices too": 4,
     "advance without compare-and-set": 6,
     "an unknown outcome is taken for a commit": 3,
     "less 'compare with sink': a run does not ask the sink first": 8,
@@ -23,7 +23,7 @@ SEEDS = {
     "staging shared by all attempts": 4,
     "the ledger moves without compare-and-set": 4,
     "what is there is not counted": 3,
-    "what was put aside is dropped on an unknown outcome": 3,
+    "what was staged is dropped on an unknown outcome": 3,
 }
 #: those that need more than writers that meet
 OF_STORES = (

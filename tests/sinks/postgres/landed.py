@@ -16,7 +16,7 @@ from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, following
 from penstock.ports import Context, NoProbe, Probe, StreamInfo
 from penstock.sinks.postgres import Options, PostgresSink, StreamOptions, build
-from penstock.sinks.postgres.fitting import CHANGE
+from penstock.sinks.postgres.columns import CHANGE
 from penstock.testing.contents import columns_of as columns_in
 from penstock.testing.contracts.delivery import put_aside
 

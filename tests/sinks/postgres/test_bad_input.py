@@ -32,7 +32,7 @@ TABLE = "CREATE TABLE orders (id bigint PRIMARY KEY, note text)"
 #: what to do about a row that the table does not take
 ROW = (
     "correct the row at the source, or the table, then run again; or set `bad_rows: quarantine` on the stream: such "
-    "rows are put aside, and the others go on"
+    "rows are quarantined, and the others are written"
 )
 
 
@@ -52,13 +52,13 @@ class Case:
 CASES = [
     Case(
         "1 unique",
-        "public.orders: a value is there already that must be unique (once), in the row with key id=2",
+        "public.orders: duplicate value for a unique constraint (once), in the row with key id=2",
         table="CREATE TABLE orders (id bigint PRIMARY KEY, note text CONSTRAINT once UNIQUE)",
         given=pa.table({"id": [1, 2], "note": ["a", "a"]}),
     ),
     Case(
         "2 check",
-        "public.orders: a check is not met (short), in the row with key id=2",
+        "public.orders: a check constraint fails (short), in the row with key id=2",
         table="CREATE TABLE orders (id bigint PRIMARY KEY, note text CONSTRAINT short CHECK (note < 'b'))",
     ),
     Case(
@@ -69,7 +69,7 @@ CASES = [
     ),
     Case(
         "4 foreign key",
-        "public.orders: a foreign key is not met (of), in the row with key id=1",
+        "public.orders: a foreign key has no matching row (of), in the row with key id=1",
         table="CREATE TABLE notes (note text PRIMARY KEY); "
         "CREATE TABLE orders (id bigint PRIMARY KEY, note text CONSTRAINT of REFERENCES notes)",
     ),
@@ -101,7 +101,7 @@ CASES = [
     Case(
         "8 NUL in a text",
         "column note has a text with a NUL character (0x00), which no Postgres text can hold",
-        "take it out at the source, or leave the column out with `shape` on the stream, then run again",
+        "remove it at the source, or leave the column out with `shape` on the stream, then run again",
         given=pa.table({"id": [1, 2], "note": ["a", "b\0c"]}),
     ),
     Case(
@@ -125,7 +125,7 @@ CASES = [
     ),
     Case(
         "16 generated column",
-        "column note of public.orders is generated: it cannot be written",
+        "column note of public.orders is generated and cannot be written",
         "leave it out with `shape` on the stream",
         table="CREATE TABLE orders (id bigint PRIMARY KEY, note text GENERATED ALWAYS AS (id::text) STORED)",
         code=2,
@@ -250,7 +250,7 @@ with PostgresServer() as server:
 def test_15_a_disk_that_is_full() -> None:
     said = "public.orders cannot be written: the disk of the server is full"
     assert json.loads(run_alone(FULL)) == {
-        "message": [said, "make room on the server, then run again", 1],
+        "message": [said, "free space on the server, then run again", 1],
         "left": 0,
         "then": {"created": 40000},
     }
@@ -270,8 +270,8 @@ def test_18_a_ledger_that_was_altered(database: str, how: str) -> None:
     orders = Landed(database)
     orders.deliver(GOOD)
     orders.run(f"UPDATE penstock_sink.ledger SET {how}")
-    then = "put back what was there, or begin anew: penstock state recover FILE --stream orders"
-    said = "the ledger in penstock_sink was altered: it does not say what penstock has written"
+    then = "restore it, or begin again: penstock state recover FILE --stream orders"
+    said = "the ledger in penstock_sink was altered: it differs from what penstock wrote"
     assert refusal(orders) == (said, then, 1)
     assert len(orders.rows()) == 2
 
@@ -306,7 +306,7 @@ def test_19_a_table_to_be_replaced_that_another_fills(database: str) -> None:
         2,
     )
     assert refusal(ours) == (
-        "`mode: replace` is for a full refresh, and this stream brings only what has changed",
+        "`mode: replace` is for a full refresh, and this stream delivers only what has changed",
         "leave out its cursor, or use `mode: upsert`",
         2,
     )

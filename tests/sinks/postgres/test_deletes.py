@@ -18,7 +18,7 @@ ROWS = pa.table({"id": [1, 2, 1], "note": ["a", "b", None], "_change": ["upsert"
 @pytest.mark.parametrize("options", [{}, {"mode": "append"}, {"mode": "append", "deletes": "hard"}])
 def test_deletes_that_would_be_added_as_rows(database: str, options: dict[str, str]) -> None:
     orders = Landed(database, options)
-    with pytest.raises(StreamRefused, match="brings deletes") as refused:
+    with pytest.raises(StreamRefused, match="delivers deletes") as refused:
         orders.deliver(ROWS)
     assert "`deletes: ignore`" in refused.value.next_step
     assert "`deletes: soft`" in refused.value.next_step
@@ -32,7 +32,7 @@ def test_an_open_slice_with_deletes_is_refused_too(database: str) -> None:
     slice_ = following(None, pipeline="shop", stream=STREAM, upto=Mark.of({}), content=content, kind=Kind.ROWS)
     sink = orders.sink
     try:
-        with pytest.raises(StreamRefused, match="brings deletes"):
+        with pytest.raises(StreamRefused, match="delivers deletes"):
             sink.commit(slice_, "a1", put_aside(sink, slice_, ROWS))
     finally:
         sink.close()

@@ -17,7 +17,7 @@ from penstock.core.slices import Kind
 from penstock.errors import StreamFailed
 from penstock.ports import StreamInfo
 from penstock.sinks.postgres.ledger import Ledger
-from penstock.sinks.postgres.replaying import THERE
+from penstock.sinks.postgres.quarantine import KEY_EXISTS
 
 SCHEMA = pa.schema([("id", pa.int64()), ("email", pa.string()), ("amount", pa.string()), ("parent", pa.int64())])
 TABLE = """
@@ -43,9 +43,9 @@ def good(*ids: int) -> list[tuple[Any, ...]]:
 #: rows that cannot go in, and why; each beside good ones
 BAD = [
     ((7, "7@x", None, None), "23502", "column amount: may not be NULL"),
-    ((7, "7@x", "-1", None), "23514", "a check is not met (orders_amount_check)"),
-    ((7, "1@x", "1", None), "23505", "a value is there already that must be unique (orders_email_key)"),
-    ((7, "7@x", "1", 99), "23503", "a foreign key is not met (orders_parent_fkey)"),
+    ((7, "7@x", "-1", None), "23514", "a check constraint fails (orders_amount_check)"),
+    ((7, "1@x", "1", None), "23505", "duplicate value for a unique constraint (orders_email_key)"),
+    ((7, "7@x", "1", 99), "23503", "a foreign key has no matching row (orders_parent_fkey)"),
     ((7, "7@x", "secret", None), "22P02", "column amount: a value cannot be read as numeric"),
     ((7, "7@x", "1.005", None), "", "column amount (numeric(6,2)) does not hold the value exactly"),
     ((7, "7@x", "99999", None), "22003", "column amount: a number is out of range"),
@@ -118,7 +118,7 @@ def test_a_refresh_puts_aside_too(database: str) -> None:
 def test_what_is_no_matter_of_single_rows_fails(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     orders = Landed(database, QUARANTINE)
     orders.run(TABLE)
-    monkeypatch.setattr("penstock.sinks.postgres.committing.MOST", 3)
+    monkeypatch.setattr("penstock.sinks.postgres.commit.MAX_SLICE_ROWS", 3)
     with pytest.raises(StreamFailed, match="more than 3 rows of one slice cannot be written; the first: a check"):
         orders.deliver(rows(*((id_, f"{id_}@x", "-1", None) for id_ in range(9))))
     assert orders.rows() == []
@@ -165,7 +165,7 @@ def test_replay_does_not_let_an_older_row_win(database: str) -> None:
     assert orders.deliver(rows(*good(1))) == Outcome(created=1)
     orders.run("ALTER TABLE orders DROP CONSTRAINT orders_amount_check")
     assert replay(orders) == Outcome(quarantined=1)
-    assert reasons(orders) == [(1, THERE)]
+    assert reasons(orders) == [(1, KEY_EXISTS)]
     assert replay(orders, overwrite=True) == Outcome(updated=1)
     assert orders.rows("SELECT amount::text FROM orders") == [("-1.00",)]
 

@@ -146,7 +146,7 @@ def test_every_problem_of_a_stream_is_listed(database: str, tmp_path: Path) -> N
         "has no unique index on the key (id)",
         "column v of public.copy_a is generated",
         "public.copy_a has no column at",
-        "column more of public.copy_a may not be NULL",
+        "column more of public.copy_a is NOT NULL",
     ):
         assert any(words in each for each in said), (words, said)
     text = Looking(tmp_path, database).run("check", "shop.yaml").out

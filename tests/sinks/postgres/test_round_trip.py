@@ -19,7 +19,7 @@ from tests.sources.typed_table import Column, make
 
 from penstock.links.postgres.transactions import SETTINGS
 from penstock.sinks import lake as lake_sink
-from penstock.sinks.postgres.fitting import UNREADABLE
+from penstock.sinks.postgres.columns import OUTPUT_ONLY
 from penstock.sources import lake as lake_source
 from penstock.testing.postgres import PostgresServer
 
@@ -74,7 +74,7 @@ def same_table(db: Db, schema: str) -> None:
     """A table with the source's own columns; where nobody can write their values, text."""
     db.execute(f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.t (LIKE public.t INCLUDING ALL)".encode())
     for name, type_ in declared(db, f"{schema}.t").items():
-        if type_.removesuffix("[]") in UNREADABLE:
+        if type_.removesuffix("[]") in OUTPUT_ONLY:
             as_text = "text[]" if type_.endswith("[]") else "text"
             db.execute(f"ALTER TABLE {schema}.t ALTER {name} TYPE {as_text} USING NULL".encode())
 
@@ -105,7 +105,7 @@ def test_postgres_to_postgres(typed: tuple[str, list[Column]], database: str) ->
 
         made = declared(db, "made.t")
         assert {type_ for name, type_ in types.items() if made[name] != type_} == {
-            type_ for type_ in types.values() if type_.removesuffix("[]") in (*NAMING, *UNREADABLE)
+            type_ for type_ in types.values() if type_.removesuffix("[]") in (*NAMING, *OUTPUT_ONLY)
         }, "a type that is here is the column's own"
         there = declared(other, "public.t")
         became = {types[name]: there[name] for name in types}

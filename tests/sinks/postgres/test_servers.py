@@ -16,7 +16,7 @@ from tests.sources.tables import execute, rows
 from penstock.core.messages import Eof
 from penstock.core.slices import Part
 from penstock.errors import ConnectionFailed, StreamFailed
-from penstock.sinks.postgres.ledger import MAKING
+from penstock.sinks.postgres.ledger import CREATE_LOCK_ID
 from penstock.sinks.postgres.staging import tag_of
 from penstock.testing.contracts.delivery import after, table
 from penstock.testing.postgres import PostgresServer
@@ -43,7 +43,7 @@ def test_who_makes_the_ledger_is_named(database: str) -> None:
     """A run that takes over while the one before is frozen in its first transaction."""
     orders = Landed(database, pipeline="contract", more={"lock_timeout": 0.2})
     with closing(orders.sink) as sink, psycopg.connect(database) as other:
-        other.execute("SELECT pg_advisory_xact_lock(%s)", [MAKING])
+        other.execute("SELECT pg_advisory_xact_lock(%s)", [CREATE_LOCK_ID])
         with pytest.raises(StreamFailed) as failed:
             sink.writer(after(None), "a1")
         pid = other.info.backend_pid
@@ -118,7 +118,7 @@ def test_a_sink_that_crashes_has_lost_what_was_staged(database: str, server: Pos
 
     moving, eof = copied(database, there, "gate.moved", crash)
     assert eof.exit_code == 3
-    assert "was restarted after a crash, and what was staged there is gone" in str(eof.reason)
+    assert "was restarted after a crash, and the rows staged there are gone" in str(eof.reason)
     assert moving.run("copy", reading(database, cursor="id", unique=True), writing(there)) == []
     assert len(rows(there, "SELECT FROM t")) == 5
 

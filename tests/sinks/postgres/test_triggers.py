@@ -62,7 +62,7 @@ def test_triggers_run_unless_they_are_switched_off(database: str) -> None:
     assert outcome == Outcome(equal=1, deleted=2)
     assert (orders.rows("SELECT * FROM calls"), states(orders)) == ([], STATES)
 
-    with pytest.raises(StreamFailed, match="a foreign key is not met"):
+    with pytest.raises(StreamFailed, match="a foreign key has no matching row"):
         orders.deliver(rows((4, 1), (5, 99)))
     assert (orders.rows("SELECT id FROM orders"), states(orders)) == ([(1,)], STATES)
     orders.options = {"key": ["id"], "triggers": False, "bad_rows": "quarantine"}
@@ -107,7 +107,9 @@ def test_only_the_owner_may_switch_them_off(database: str) -> None:
         )
         try:
             writer = Landed(database.replace("penstock:", f"writer_{name}:", 1), orders.options)
-            with pytest.raises(StreamRefused, match=r"`triggers: false` needs the owner of public\.orders") as refused:
+            with pytest.raises(
+                StreamRefused, match=r"`triggers: false` requires the role to own public\.orders"
+            ) as refused:
                 writer.deliver(rows((1, 1)))
             assert "member of the owner" in str(refused.value.next_step)
             writer.options = {"key": ["id"]}

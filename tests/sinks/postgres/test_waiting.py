@@ -75,8 +75,8 @@ def test_who_is_waited_for_is_named(database: str) -> None:
             with pytest.raises(CommitUnclear) as unclear:
                 sink.commit(slice_, "a1", receipts)
             pid = other.info.backend_pid
-            who = f"another attempt is at it and has not ended (process {pid} of the server, idle in transaction for "
-            assert who in unclear.value.what
+            who = f"process {pid} of the server (user penstock, idle in transaction for "
+            assert f"another attempt is at it and has not ended: {who}" in unclear.value.what
             other.rollback()
         assert sink.commit(slice_, "a1", receipts) == Outcome(created=1)
 

@@ -12,6 +12,9 @@ from psycopg import sql
 from penstock.links.postgres.connection import Target, connect
 from penstock.links.postgres.transactions import roll_back, set_config_calls, transaction_settings
 
+#: a connection inside a transaction
+Connection = psycopg.Connection[Any]
+
 #: unlike where rows are read: a merge is one statement on one connection, and may use the server's helpers
 _WRITING: Mapping[str, str] = {"max_parallel_workers_per_gather": "2"}
 #: seconds after which the server ends a transaction of ours that says nothing: its process is frozen, and others wait

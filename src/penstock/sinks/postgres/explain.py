@@ -1,65 +1,63 @@
-"""Where a stream lands and what holds there, in words."""
+"""Explain where a stream lands and what holds there."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 from penstock.core.slices import Kind
-from penstock.links.postgres.literals import TableName
-from penstock.ports import Remark, StreamInfo
-from penstock.sinks.postgres.merging import Rules
-from penstock.sinks.postgres.options import StreamOptions
+from penstock.links.postgres.write_connection import Connection
+from penstock.ports import Remark
+from penstock.sinks.postgres.ledger import Ledger
+from penstock.sinks.postgres.options import StreamConfig
+from penstock.sinks.postgres.target import describe, holds_more
 
 
-def remarks(
-    table: str, stream: StreamInfo, rules: Rules, options: StreamOptions, ahead: Collection[str]
-) -> Sequence[Remark]:
-    """`ahead`: streams that this one's table refers to."""
-    return [*_remarks(table, stream, rules, options), *_of_rows(options, ahead)]
-
-
-def beside(
-    table: TableName, stream: StreamInfo, rules: Rules, others: Sequence[tuple[str, str]], *, holds: bool
-) -> Sequence[Remark]:
-    """What is in the table besides the stream's rows: those of other pipelines, and those that it holds already."""
-    if others:
-        return [Remark("gap", f"{table} is filled by {', '.join('/'.join(each) for each in others)} too")]
-    if not holds:
-        return []
-    becomes = "they stay, and those that come are added to them"
-    if stream.kind is Kind.REFRESH:
-        becomes = "the first full refresh deletes those it does not bring"
-    elif rules.key:
-        becomes = "they stay, and those with a key that comes are updated"
-    return [Remark("gap", f"{table} holds rows already: {becomes}")]
-
-
-def _of_rows(options: StreamOptions, ahead: Collection[str]) -> Iterator[Remark]:
-    if options.bad_rows == "quarantine":
-        yield Remark("gap", "a row that the table does not take is put aside; `penstock quarantine list` shows them")
-    if ahead:
-        yield Remark(
-            "guarantee", f"begins when nothing is left of {', '.join(sorted(ahead))}: its table refers to them"
-        )
-
-
-def _remarks(table: str, stream: StreamInfo, rules: Rules, options: StreamOptions) -> Iterator[Remark]:
-    by = f" by ({', '.join(rules.key)})" if rules.key else ""
-    if stream.kind is Kind.REFRESH:
-        yield Remark("guarantee", f"lands in {table}{by}: each refresh takes the place of the one before, at once")
-    elif rules.key:
+def explain_stream(config: StreamConfig, parents: Collection[str]) -> Iterator[Remark]:
+    """`parents` are the streams that this one's table refers to."""
+    table, options, is_refresh = config.table, config.options, config.info.kind is Kind.REFRESH
+    by = f" by ({', '.join(config.key)})" if config.key else ""
+    if is_refresh:
+        yield Remark("guarantee", f"lands in {table}{by}: each refresh replaces the one before, at once")
+    elif config.key:
         yield Remark("guarantee", f"lands in {table}{by}: one row for each key, each slice in one transaction")
     else:
-        yield Remark("guarantee", f"lands in {table}: each row is added once, each slice in one transaction")
-        yield Remark("advice", "a row that changes is added again; with `key`, it takes the place of the one before")
-    if rules.newer_than and not options.newer_than:
+        yield Remark("guarantee", f"lands in {table}: each row is inserted once, each slice in one transaction")
+        yield Remark("advice", "a row that changes is inserted again; with `key`, it replaces the one before")
+    if config.newer_than and not options.newer_than:
         yield Remark(
             "guarantee",
-            f"of source rows that share the key, the one with the highest {rules.newer_than} (the cursor) stays",
+            f"of source rows that share the key, the one with the highest {config.newer_than} (the cursor) stays",
         )
-    if rules.key and not rules.newer_than and stream.kind is Kind.ROWS:
+    if config.key and not config.newer_than and config.info.kind is Kind.ROWS:
         yield Remark("gap", "if others write the table too, the last write stays; `newer_than` would refuse older rows")
-    if rules.newer_than and options.deletes == "hard":
+    if config.newer_than and options.deletes == "hard":
         yield Remark("gap", "a row that was deleted here comes back if an older version of it arrives later")
     if not options.triggers:
         yield Remark("gap", f"the triggers of {table} do not run for these rows; other writers wait for each slice")
+    if options.bad_rows == "quarantine":
+        yield Remark("gap", "a row that the table rejects is quarantined; `penstock quarantine list` shows them")
+    if parents:
+        yield Remark(
+            "guarantee", f"begins when nothing is left of {', '.join(sorted(parents))}: its table refers to them"
+        )
+
+
+def explain_existing(connection: Connection, ledger: Ledger, config: StreamConfig) -> Iterator[Remark]:
+    """The rows in the table that are not the stream's; `check` has refused those that prevent it."""
+    name, table = config.info.name, config.table
+    has_ledger = ledger.exists(connection)
+    others = ledger.list_others(connection, name, table) if has_ledger else ()
+    if others:
+        yield Remark("gap", f"{table} is filled by {', '.join(others)} too")
+        return
+    if has_ledger and ledger.read(connection, name) is not None:
+        return
+    target = describe(connection, table)
+    if target is None or not target.is_readable or not holds_more(connection, table, 0):
+        return
+    becomes = "they stay, and the stream's rows are inserted beside them"
+    if config.info.kind is Kind.REFRESH:
+        becomes = "the first full refresh deletes those it does not bring"
+    elif config.key:
+        becomes = "they stay, and those with a key of the stream are updated"
+    yield Remark("gap", f"{table} already holds rows: {becomes}")

@@ -1,136 +1,166 @@
-"""What the server said to a write, as our own errors, each with a next step that fits.
+"""Errors of the server while writing, as penstock's own errors, each with a fitting next step.
 
-The server's details quote whole rows; what is shown is the table, the column, the constraint and the key.
+The server's details quote whole rows; the messages name the table, the column, the constraint and the key only.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import psycopg
+from psycopg import sql
 
 from penstock.errors import PenstockError, StreamFailed, StreamRefused
 from penstock.links.postgres.failures import connection_lost, driver_error, first_line, is_connection_error
-from penstock.sinks.postgres.filling import Unfit
-from penstock.sinks.postgres.reasons import is_of_a_row, reason_of
+from penstock.links.postgres.literals import TableName, load_statement, to_text
+from penstock.links.postgres.write_connection import Connection
+from penstock.sinks.postgres.ledger import CREATE_LOCK_ID
+from penstock.sinks.postgres.merge import UnfitValue
 
-if TYPE_CHECKING:
-    from penstock.sinks.postgres.blocking import Blocker
-    from penstock.sinks.postgres.sifting import Bad
-    from penstock.sinks.postgres.writer import PostgresWriter
-
-_NUL = 'invalid byte sequence for encoding "UTF8": 0x00'
-#: what COPY says of the place
-_COLUMN = re.compile(r"COPY \S+, line \d+, column (\S+)")
-#: a lock was not given in time
+#: SQLSTATE of a lock that was not granted in time
 LOCK_TIMEOUT = "55P03"
-#: another transaction was in the way: the same again may work
-RETRIED = ("40001", "40P01")
+#: SQLSTATEs of conflicts with other transactions: another try may succeed
+CONFLICTS = ("40001", "40P01")
+_NUL = 'invalid byte sequence for encoding "UTF8": 0x00'
+#: the place that COPY names
+_COPY_COLUMN = re.compile(r"COPY \S+, line \d+, column (\S+)")
+_TYPE = re.compile(r"\btype ([a-z][\w ]*?)(?:\(|:|$)")
+#: classes and codes of SQLSTATE that blame a row: data, integrity, a view's check, a trigger's own, an index' limit
+_ROW_STATES = ("22", "23", "44000", "P0001", "54000")
+_ROW_REASONS: Mapping[str, str] = {
+    "22001": "a text is too long",
+    "22003": "a number is out of range",
+    "22007": "a value cannot be read as a date or time",
+    "22008": "a date or time is out of range",
+    "22021": "a text has a character that the database cannot hold",
+    "22P05": "a text has a character that the database cannot hold",
+    "23502": "may not be NULL",
+    "23503": "a foreign key has no matching row",
+    "23505": "duplicate value for a unique constraint",
+    "23514": "a check constraint fails",
+    "23P01": "conflict with an existing row (exclusion constraint)",
+    "54000": "a value is too long for an index",
+}
 
 
-def failed(error: psycopg.Error, *, where: str, table: str, pipeline: str, stream: str) -> PenstockError:
-    """A statement failed."""
-    state = error.sqlstate or ""
+def explain_failure(error: psycopg.Error, *, where: str, table: str) -> PenstockError:
+    """The error for a statement that failed."""
+    state, why = error.sqlstate or "", first_line(str(error))
     if is_connection_error(error):
-        return connection_lost(where, str(error)).at(pipeline=pipeline, stream=stream)
+        return connection_lost(where, str(error))
     if not state:
-        return driver_error(table, str(error), stream=stream).at(pipeline=pipeline)
-    if is_of_a_row(error):
-        return bad_row(error, None, table=table, pipeline=pipeline, stream=stream)
-    what, step, refused = _said(error, state, table)
-    kind = StreamRefused if refused else StreamFailed
-    return kind(what, next_step=step, pipeline=pipeline, stream=stream)
+        return driver_error(table, str(error), stream=None)
+    if is_row_error(error):
+        return explain_bad_row(table, explain_row_error(error))
+    if state == "42501":
+        return StreamRefused(f"{table} cannot be written: {why}", next_step="grant what is missing, then run again")
+    if state == "25006":
+        return StreamRefused(
+            f"{table} cannot be written: the server or the role is read-only",
+            next_step="point `url` at the primary, or let the role write (default_transaction_read_only)",
+        )
+    if state == "3F000":
+        return StreamRefused(
+            f"there is no schema for {table}",
+            next_step="create it, or name another with `schema` of the sink or `into` of the stream",
+        )
+    if state == "57014":
+        what, step = (
+            "the server ended a statement that took too long",
+            "raise `statement_timeout` of the sink, or the role's own",
+        )
+        return StreamFailed(f"{table}: {what}", next_step=f"{step}, then run again")
+    if state in ("53100", "53200"):
+        full = "the disk of the server is full" if state == "53100" else "the server is out of memory"
+        return StreamFailed(f"{table} cannot be written: {full}", next_step="free space on the server, then run again")
+    if state in CONFLICTS:
+        return StreamFailed(f"{table}: others write the same rows at the same time", next_step="run again")
+    step = "correct what the server names, then run again"
+    return StreamFailed(f"{table} cannot be written: {why}", next_step=step)
 
 
-def locked(table: str, seconds: float, by: Blocker | None, *, pipeline: str, stream: str) -> StreamFailed:
-    """A lock was not given in time; `by`: who holds it, if that could be seen."""
-    if by is None:
-        who, step = "", "run again, or raise `lock_timeout`: the session that held it has ended meanwhile"
-    else:
-        who = f", held by {by}"
-        step = f"wait until that session ends, or end it: SELECT pg_terminate_backend({by.pid}); then run again"
-    return StreamFailed(
-        f"timed out after {seconds:g} s waiting for a lock on {table}{who}",
-        next_step=step,
-        pipeline=pipeline,
-        stream=stream or None,
+def explain_copy_failure(text: str, staging: str, *, where: str, is_connection: bool) -> PenstockError:
+    """The error for a COPY into a staging table; `is_connection`: the driver says that the connection failed."""
+    if is_connection and "ERROR:" not in text:
+        return connection_lost(where, text)
+    if _NUL in first_line(text):
+        column = _COPY_COLUMN.search(text)
+        return StreamFailed(
+            f"{f'column {column[1]}' if column else 'a column'} has a text with a NUL character (0x00), which no "
+            "Postgres text can hold",
+            next_step="remove it at the source, or leave the column out with `shape` on the stream, then run again",
+        )
+    step = "correct what the server names, then run again"
+    return StreamFailed(f"rows could not be staged in {staging}: {first_line(text)}", next_step=step)
+
+
+# ---------------------------------------------------------------- rows
+
+
+def is_row_error(error: BaseException) -> bool:
+    """Whether a row is at fault, so that the rest of its slice could be written without it."""
+    return isinstance(error, UnfitValue) or (
+        isinstance(error, psycopg.Error) and state_of(error).startswith(_ROW_STATES)
     )
 
 
-def bad_row(error: psycopg.Error | Unfit, bad: Bad | None, *, table: str, pipeline: str, stream: str) -> StreamFailed:
-    """A row of a slice was not taken; `bad` if it was found."""
-    why = bad.reason if bad else reason_of(error)
-    at = f", in the row with key {bad.key}" if bad and bad.key else ""
+def state_of(error: psycopg.Error | UnfitValue) -> str:
+    return (error.sqlstate or "") if isinstance(error, psycopg.Error) else ""
+
+
+def explain_row_error(error: psycopg.Error | UnfitValue, column: str | None = None) -> str:
+    """Why a row was rejected. The server's own words quote values, so they are not used."""
+    if isinstance(error, UnfitValue):
+        return str(error)
+    state, diag = state_of(error), error.diag
+    column = diag.column_name or column
+    why = _ROW_REASONS.get(state)
+    if state.startswith("23"):
+        why = f"{why or 'a constraint fails'}{f' ({diag.constraint_name})' if diag.constraint_name else ''}"
+    elif why is None and state.startswith("22"):
+        type_ = _TYPE.search(diag.message_primary or "")
+        why = f"a value cannot be read as {type_[1] if type_ else 'the type of its column'}"
+    elif why is None:
+        return first_line(str(error))
+    return f"column {column}: {why}" if column else why
+
+
+def explain_bad_row(table: str, why: str, key: str = "") -> StreamFailed:
+    """The error for a rejected row; `key` is empty if the row was not found."""
+    at = f", in the row with key {key}" if key else ""
     return StreamFailed(
         f"{table}: {why}{at}",
         next_step="correct the row at the source, or the table, then run again; or set `bad_rows: quarantine` on the "
-        "stream: such rows are put aside, and the others go on",
-        pipeline=pipeline,
-        stream=stream,
+        "stream: such rows are quarantined, and the others are written",
     )
 
 
-def too_many(bad: Bad, most: int, *, table: str, pipeline: str, stream: str) -> StreamFailed:
-    """More rows of one slice were not taken than are put aside."""
-    return StreamFailed(
-        f"{table}: more than {most} rows of one slice cannot be written; the first: {bad.reason}, key {bad.key or '?'}",
-        next_step="this is no matter of single rows: correct the table or the stream, then run again",
-        pipeline=pipeline,
-        stream=stream,
+# ---------------------------------------------------------------- locks
+
+
+def explain_lock_timeout(
+    connection: Connection, what: str, seconds: float, tables: Sequence[TableName]
+) -> StreamFailed:
+    """The error for a lock that was not granted in time, with the session that holds it."""
+    blocker = find_blocker(connection, tables)
+    if blocker is None:
+        who, step = "", "run again, or raise `lock_timeout`: the session that held it has ended in the meantime"
+    else:
+        pid, session = blocker
+        who = f", held by {session}"
+        step = f"wait until that session ends, or end it: SELECT pg_terminate_backend({pid}); then run again"
+    return StreamFailed(f"timed out after {seconds:g} s waiting for a lock on {what}{who}", next_step=step)
+
+
+def find_blocker(connection: Connection, tables: Sequence[TableName]) -> tuple[int, str] | None:
+    """The session that has held a lock on one of the tables for the longest time: its pid, and a description."""
+    query = load_statement(__package__, "blockers").format(
+        tables=sql.Literal([to_text(table.sql) for table in tables]), create_lock=sql.Literal(CREATE_LOCK_ID)
     )
-
-
-def _said(error: psycopg.Error, state: str, table: str) -> tuple[str, str, bool]:
-    if state == "42501":
-        return f"{table} cannot be written: {first_line(str(error))}", "grant what is missing, then run again", True
-    if state == "25006":
-        return (
-            f"{table} cannot be written: the server, or the role, only reads",
-            "point `url` at the primary, or let the role write (default_transaction_read_only)",
-            True,
-        )
-    if state == "3F000":
-        return (
-            f"there is no schema for {table}",
-            "create it, or name another with `schema` of the sink or `into` of the stream",
-            True,
-        )
-    if state == "57014":
-        return (
-            f"{table}: the server ended a statement that took too long",
-            "raise `statement_timeout` of the sink, or the role's own, then run again",
-            False,
-        )
-    if state in ("53100", "53200"):
-        full = "the disk of the server is full" if state == "53100" else "the server has no memory left"
-        return f"{table} cannot be written: {full}", "make room on the server, then run again", False
-    if state in RETRIED:
-        return f"{table}: others write the same rows at the same time", "run again", False
-    return (
-        f"{table} cannot be written: {first_line(str(error))}",
-        "correct what the server names, then run again",
-        False,
-    )
-
-
-def broken_off(said: str, writer: PostgresWriter, *, connection: bool) -> PenstockError:
-    """A COPY into the table of an attempt broke off; `connection`: the driver says that the connection did."""
-    words = first_line(said)
-    if connection and "ERROR:" not in said:
-        return connection_lost(writer.target.where, said).at(pipeline=writer.pipeline, stream=writer.stream)
-    if _NUL in words:
-        column = _COLUMN.search(said)
-        where = f"column {column[1]}" if column else "a column"
-        return StreamFailed(
-            f"{where} has a text with a NUL character (0x00), which no Postgres text can hold",
-            next_step="take it out at the source, or leave the column out with `shape` on the stream, then run again",
-            pipeline=writer.pipeline,
-            stream=writer.stream,
-        )
-    return StreamFailed(
-        f"rows could not be put aside in {writer.staging.schema}.{writer.staging.name}: {words}",
-        next_step="correct what the server names, then run again",
-        pipeline=writer.pipeline,
-        stream=writer.stream,
-    )
+    row = connection.execute(query).fetchone()
+    if row is None:
+        return None
+    pid, user, state, seconds = row
+    about = f"{f'user {user}, ' if user else ''}{state or 'active'}{f' for {seconds} s' if seconds is not None else ''}"
+    return pid, f"process {pid} of the server ({about})"

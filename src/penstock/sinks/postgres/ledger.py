@@ -1,4 +1,8 @@
-"""The ledger: the last slice of each stream, moved in the transaction that brings its rows."""
+"""The ledger: the last slice of each stream, updated in the transaction that writes the slice's rows.
+
+It also records the table that the rows went into, by name and oid. A stream whose table has another name or oid stops:
+the earlier slices are missing in the other table, and nobody would notice.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +13,83 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.rows import namedtuple_row
 from psycopg.types.json import Jsonb
 
 from penstock.core.content import OtherFormat, check_format
-from penstock.core.marks import Mark
 from penstock.core.outcome import Outcome
-from penstock.core.slices import Kind, Slice
+from penstock.core.slices import Slice, read_slice, slice_document
 from penstock.errors import StreamRefused, StreamStopped
-from penstock.links.postgres.literals import TableName, load_statement, to_text
-from penstock.sinks.postgres.binding import Binding, Named
+from penstock.links.postgres.literals import TableName, load_statement, quote, to_text
+from penstock.links.postgres.write_connection import Connection
+from penstock.sinks.postgres.options import StreamConfig
 
-ROOM = "penstock.sinks.postgres"
-#: for pg_advisory_xact_lock: one process at a time makes the tables
-MAKING = 7_365_226_101_338
-#: no such schema, no such table
-NOT_THERE = ("3F000", "42P01")
+#: for pg_advisory_xact_lock: one process at a time creates tables
+CREATE_LOCK_ID = 7_365_226_101_338
+#: SQLSTATEs for a missing schema and a missing table
+MISSING_STATES = ("3F000", "42P01")
+#: what an error says is safe
+UNCHANGED = "Nothing was changed: neither the mark nor the table."
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """The table that a stream's rows went into, as the ledger records it."""
+
+    #: its name, quoted for SQL
+    target: str
+    oid: str
+    #: the present name of the table with that oid; None: it is gone
+    now: TableName | None
+    #: a full refresh of this stream has replaced its rows
+    refreshed: bool
+
+    @property
+    def table(self) -> TableName:
+        return TableName.read(self.target, "")
+
+
+def find_oid(connection: Connection, table: TableName) -> str | None:
+    """The oid of a table; None: there is no such table."""
+    row = connection.execute(
+        sql.SQL("SELECT to_regclass({})::oid::text").format(sql.Literal(to_text(table.sql)))
+    ).fetchone()
+    return row[0] if row else None
+
+
+def is_bound(config: StreamConfig, binding: Binding, oid: str | None) -> bool:
+    """Whether the rows that the ledger records are in the stream's table, which has this oid."""
+    accepted = config.options.accept_table
+    if oid is not None and accepted is not None and oid == str(accepted):
+        return True
+    return (binding.target, binding.oid) == (to_text(config.table.sql), oid)
+
+
+def explain_difference(config: StreamConfig, binding: Binding, oid: str | None) -> tuple[str, str]:
+    """How the table differs from the one that the ledger records, and what to do."""
+    table, now = config.table, binding.now
+    recover = f"penstock state recover FILE --stream {config.info.name}"
+    again = f"to deliver everything from the beginning into {table}: {recover}"
+    accept = (
+        f"if {table} holds everything that was delivered (it was renamed, or restored from a backup), set "
+        f"`accept_table: {oid}` on the stream"
+    )
+    if binding.target != to_text(table.sql):
+        absent = "" if oid else ", which does not exist"
+        steps = [f"set `into: {binding.table}` on the stream to continue there", *([accept] if oid else []), again]
+        what = f"the rows of this stream went into {binding.table}, and the stream names {table} now{absent}"
+        return what, "; ".join(steps)
+    if oid is None and now is None:
+        return f"the table {table} is gone", f"restore it; or {again}"
+    elsewhere = f"the table that the rows of this stream went into is called {now} now"
+    if oid is None and now is not None:
+        back = f"rename it back: ALTER TABLE {to_text(now.sql)} RENAME TO {quote(table.name)}"
+        if now.schema != table.schema:
+            back = f"move it back: ALTER TABLE {to_text(now.sql)} SET SCHEMA {quote(table.schema)}"
+        accept = f"set `into: {now}` and `accept_table: {binding.oid}` on the stream"
+        return f"the table {table} was renamed: {elsewhere}", f"{back}; or {accept}; or {again}"
+    was = elsewhere if now else f"the one that the rows of this stream went into (oid {binding.oid}) is gone"
+    return f"the table {table} is another one than before: {was}, and {table} has oid {oid}", f"{accept}; {again}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +97,7 @@ class Entry:
     """A stream's row of the ledger."""
 
     slice: Slice
-    #: the id that is written there; that of the slice, unless someone has altered the row
+    #: the stored id; it differs from the slice's own if somebody has altered the row
     id: str
     #: the table that its rows went into; None: its first slice is being committed
     binding: Binding | None
@@ -42,7 +108,7 @@ class Entry:
     newest: str | None
 
     @property
-    def whole(self) -> bool:
+    def is_intact(self) -> bool:
         """Whether nobody has altered it."""
         return self.id == self.slice.id == self.newest
 
@@ -54,67 +120,59 @@ class Ledger:
         self.schema = schema
         self.pipeline = pipeline
 
-    def make(self, connection: psycopg.Connection[Any]) -> None:
-        """Make schema and tables where they are not there. A role that may not make schemas can be given one."""
-        if self.is_there(connection):
+    def create(self, connection: Connection) -> None:
+        """Create the schema and the tables if they do not exist. An existing schema needs no right to create one."""
+        if self.exists(connection):
             return
-        self.alone(connection)
-        found = connection.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", [self.schema])
-        if found.fetchone() is None:
+        self.lock_creation(connection)
+        row = connection.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", [self.schema]).fetchone()
+        if row is None:
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self.schema)))
-        connection.execute(self._said("ledger"))
+        connection.execute(self._statement("create_tables"))
 
-    def is_there(self, connection: psycopg.Connection[Any]) -> bool:
-        """Whether all of it has been made."""
-        newest = sql.Literal(f"{to_text(sql.Identifier(self.schema))}.quarantine")
-        found = connection.execute(sql.SQL("SELECT to_regclass({}) IS NOT NULL").format(newest)).fetchone()
-        return bool(found and found[0])
+    def exists(self, connection: Connection) -> bool:
+        """Whether all of its tables exist."""
+        last = sql.Literal(f"{to_text(sql.Identifier(self.schema))}.quarantine")
+        row = connection.execute(sql.SQL("SELECT to_regclass({}) IS NOT NULL").format(last)).fetchone()
+        return bool(row and row[0])
 
-    def alone(self, connection: psycopg.Connection[Any]) -> None:
-        """Nobody else of ours makes anything until this transaction ends."""
-        connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [MAKING])
+    def lock_creation(self, connection: Connection) -> None:
+        """Keep other penstock processes from creating tables until this transaction ends."""
+        connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [CREATE_LOCK_ID])
 
-    def read(self, connection: psycopg.Connection[Any], stream: str) -> Entry | None:
-        """A stream's entry; None: it has none, or there is no ledger at all."""
+    def read(self, connection: Connection, stream: str) -> Entry | None:
+        """A stream's entry; None: it has none, or there is no ledger."""
+        query = self._statement("read_entry", pipeline=sql.Literal(self.pipeline), stream=sql.Literal(stream))
         try:
-            row = connection.execute(
-                self._said("held", pipeline=sql.Literal(self.pipeline), stream=sql.Literal(stream))
-            ).fetchone()
+            row = connection.cursor(row_factory=namedtuple_row).execute(query).fetchone()
+        except psycopg.errors.UndefinedColumn as error:
+            raise self._other_version("a column is missing") from error
         except psycopg.Error as error:
-            if error.sqlstate in NOT_THERE:
+            if error.sqlstate in MISSING_STATES:
                 return None
             raise
-        return self._entry(stream, row) if row else None
+        return self._parse(row) if row else None
 
-    def whole(self, connection: psycopg.Connection[Any], stream: str, named: Named) -> Entry | None:
-        """A stream's entry; StreamStopped if it was altered, or its table is not the one that the stream names."""
-        entry = self.read(connection, stream)
+    def read_intact(self, connection: Connection, config: StreamConfig) -> Entry | None:
+        """A stream's entry; StreamStopped if it was altered, or if the stream names another table than before."""
+        entry = self.read(connection, config.info.name)
         if entry is None:
             return None
-        found = self._altered(entry, stream)
-        if found is None and entry.binding is not None:
-            found = named.difference(entry.binding, named.oid(connection), stream)
-        if found:
-            what, step = found
+        if not entry.is_intact:
             raise StreamStopped(
-                f"{what}; the ledger says that it holds slice {entry.slice.number}" if entry.whole else what,
-                next_step=step,
-                safe="Nothing was changed: neither the mark nor the table.",
-                pipeline=self.pipeline,
-                stream=stream,
+                f"the ledger in {self.schema} was altered: it differs from what penstock wrote",
+                next_step=f"restore it, or begin again: penstock state recover FILE --stream {config.info.name}",
+                safe=UNCHANGED,
             )
+        oid = find_oid(connection, config.table)
+        if entry.binding is not None and not is_bound(config, entry.binding, oid):
+            what, step = explain_difference(config, entry.binding, oid)
+            held = f"the ledger says that it holds slice {entry.slice.number}"
+            raise StreamStopped(f"{what}; {held}", next_step=step, safe=UNCHANGED)
         return entry
 
-    def _altered(self, entry: Entry, stream: str) -> tuple[str, str] | None:
-        if entry.whole:
-            return None
-        return (
-            f"the ledger in {self.schema} was altered: it does not say what penstock has written",
-            f"put back what was there, or begin anew: penstock state recover FILE --stream {stream}",
-        )
-
-    def created(self, connection: psycopg.Connection[Any], stream: str) -> int:
-        """How many rows a stream has added to its table."""
+    def count_created(self, connection: Connection, stream: str) -> int:
+        """The number of rows that a stream has inserted into its table."""
         query = sql.SQL(
             "SELECT coalesce(sum((outcome ->> 'created')::bigint), 0)::bigint FROM {}.slices "
             "WHERE (pipeline, stream) = (%s, %s)"
@@ -122,57 +180,33 @@ class Ledger:
         row = connection.execute(query, [self.pipeline, stream]).fetchone()
         return int(row[0]) if row else 0
 
-    def others(self, connection: psycopg.Connection[Any], stream: str, target: str) -> list[tuple[str, str]]:
-        """Pipelines and streams, apart from this one, whose rows went into the same table."""
+    def list_others(self, connection: Connection, stream: str, table: TableName) -> list[str]:
+        """The other streams whose rows went into the same table, each as `pipeline/stream`."""
         query = sql.SQL(
-            "SELECT pipeline, stream FROM {}.ledger WHERE (target = %s OR table_oid = to_regclass(%s)) "
-            "AND (pipeline, stream) <> (%s, %s) ORDER BY 1, 2"
+            "SELECT pipeline || '/' || stream FROM {}.ledger WHERE (target = %s OR table_oid = to_regclass(%s)) "
+            "AND (pipeline, stream) <> (%s, %s) ORDER BY 1"
         ).format(sql.Identifier(self.schema))
-        return connection.execute(query, [target, target, self.pipeline, stream]).fetchall()
+        target = to_text(table.sql)
+        return [name for (name,) in connection.execute(query, [target, target, self.pipeline, stream]).fetchall()]
 
-    def move(
-        self,
-        connection: psycopg.Connection[Any],
-        slice_: Slice,
-        *,
-        target: str,
-        rows: int,
-        bytes_: int,
-    ) -> bool:
-        """From the slice before it to this one; False, and nothing is written, if it is not there.
+    def move(self, connection: Connection, slice_: Slice, *, target: str, rows: int, bytes_: int) -> bool:
+        """Advance from the slice before to this one; False, and nothing is written, if it is not at that slice.
 
-        Waits for whoever is at it, and then sees what they have left.
+        Waits for another transaction that changes the entry, and then sees what that one has left.
         """
-        values = {
+        values = slice_document(slice_) | {
             "pipeline": self.pipeline,
-            "stream": slice_.stream,
-            "target": target,
-            "number": slice_.number,
-            "id": slice_.id,
-            "previous": slice_.previous,
             "kind": slice_.kind.value,
-            "after": slice_.after.text if slice_.after else None,
-            "upto": slice_.upto.text if slice_.upto else None,
-            "content": slice_.content,
+            "id": slice_.id,
+            "target": target,
             "rows": rows,
             "bytes": bytes_,
         }
-        name = "moved" if slice_.previous else "begun"
-        return connection.execute(self._said(name), values).rowcount == 1
+        name = "move_entry" if slice_.previous else "begin_entry"
+        return connection.execute(self._statement(name), values).rowcount == 1
 
-    def busy(self, connection: psycopg.Connection[Any]) -> str:
-        """Who else is at the ledger, for people; empty if that cannot be told."""
-        ledger = sql.Literal(to_text(sql.Identifier(self.schema, "ledger")))
-        found = connection.execute(load_statement(ROOM, "busy").format(ledger=ledger)).fetchall()
-        if len(found) != 1:
-            return ""
-        pid, state, seconds = found[0]
-        return f" (process {pid} of the server, {state or 'at work'} for {seconds} s)"
-
-    def note(
-        self, connection: psycopg.Connection[Any], slice_: Slice, attempt: str, outcome: Outcome, *, target: str
-    ) -> None:
-        """What became of the slice's rows, and which table they went into; its entry among all slices."""
+    def note(self, connection: Connection, slice_: Slice, attempt: str, outcome: Outcome, *, target: str) -> None:
+        """Record the outcome of the slice's rows and their table, and add the slice to `slices`."""
         values = {
             "pipeline": self.pipeline,
             "stream": slice_.stream,
@@ -180,62 +214,36 @@ class Ledger:
             "target": target,
             "outcome": Jsonb(outcome.document()),
         }
-        connection.execute(self._said("noted"), values)
+        connection.execute(self._statement("note_outcome"), values)
 
-    def forget(self, connection: psycopg.Connection[Any], stream: str) -> Sequence[int]:
-        """Let a stream begin anew; the numbers of the slices that were forgotten, last first."""
-        values = {"pipeline": self.pipeline, "stream": stream}
+    def forget(self, connection: Connection, stream: str) -> Sequence[int]:
+        """Let a stream begin again; returns the numbers of the slices that were removed, last first."""
         for table in ("ledger", "slices"):
-            gone = connection.execute(
-                sql.SQL(
-                    "DELETE FROM {}.{} WHERE pipeline = %(pipeline)s AND stream = %(stream)s RETURNING number"
-                ).format(sql.Identifier(self.schema), sql.Identifier(table)),
-                values,
-            ).fetchall()
-        return sorted((number for (number,) in gone), reverse=True)
+            query = sql.SQL("DELETE FROM {}.{} WHERE pipeline = %s AND stream = %s RETURNING number").format(
+                sql.Identifier(self.schema), sql.Identifier(table)
+            )
+            removed = connection.execute(query, [self.pipeline, stream]).fetchall()
+        return sorted((number for (number,) in removed), reverse=True)
 
-    def _said(self, name: str, **more: sql.Composable) -> sql.Composed:
-        return load_statement(ROOM, name).format(schema=sql.Identifier(self.schema), **more)
+    def _statement(self, name: str, **more: sql.Composable) -> sql.Composed:
+        return load_statement(__package__, name).format(schema=sql.Identifier(self.schema), **more)
 
-    def _entry(self, stream: str, row: tuple[Any, ...]) -> Entry:
-        (
-            target,
-            oid,
-            now,
-            refreshed,
-            number,
-            id_,
-            previous,
-            kind,
-            after,
-            upto,
-            content,
-            rows,
-            bytes_,
-            outcome,
-            newest,
-        ) = row
-        slice_ = Slice(
-            pipeline=self.pipeline,
-            stream=stream,
-            number=number,
-            after=Mark(after) if after is not None else None,
-            upto=Mark(upto) if upto is not None else None,
-            content=content,
-            previous=previous,
-            kind=Kind(kind),
+    def _other_version(self, why: str) -> StreamRefused:
+        return StreamRefused(
+            f"the ledger in {self.schema} was written by another version of penstock: {why}",
+            next_step="use that version; or name another `own_schema` of the sink and another table with `into` of "
+            "the stream, and the stream begins again there",
+            safe=UNCHANGED,
         )
+
+    def _parse(self, row: Any) -> Entry:
         try:
-            check_format(content)
+            check_format(row.slice["content"])
         except OtherFormat as error:
-            raise StreamRefused(
-                f"the ledger in {self.schema} was written by another version of penstock: slice {number}: {error}",
-                next_step="use that version; or name another `own_schema` of the sink and another table with `into` of "
-                "the stream, and the stream begins again there",
-                safe="Nothing was changed: neither the mark nor the table.",
-                pipeline=self.pipeline,
-                stream=stream,
-            ) from error
-        counts = Outcome.read(json.loads(outcome)) if outcome is not None else None
-        binding = Binding(target, oid, TableName(*now) if now else None, refreshed) if oid is not None else None
-        return Entry(slice_, id_, binding, rows, bytes_, counts, newest)
+            raise self._other_version(f"slice {row.slice['number']}: {error}") from error
+        slice_ = read_slice({**row.slice, "pipeline": self.pipeline})
+        outcome = Outcome.read(json.loads(row.outcome)) if row.outcome is not None else None
+        binding = None
+        if row.oid is not None:
+            binding = Binding(row.target, row.oid, TableName(*row.now) if row.now else None, row.refreshed)
+        return Entry(slice_, row.id, binding, row.rows, row.bytes, outcome, row.newest)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from penstock.links.postgres.literals import TableName
 from penstock.links.postgres.options import ServerOptions
+from penstock.ports import StreamInfo
+
+#: the longest name that Postgres keeps
+MAX_NAME_BYTES = 63
 
 
 class Options(ServerOptions):
@@ -19,7 +25,7 @@ class Options(ServerOptions):
     own_schema: str = Field(
         default="penstock_sink",
         min_length=1,
-        max_length=63,
+        max_length=MAX_NAME_BYTES,
         pattern="^[^%]*$",
         description="the schema of the ledger and of the quarantine; created if it does not exist",
     )
@@ -106,21 +112,57 @@ class StreamOptions(BaseModel):
 
     @field_validator("key", "guard", "volatile")
     @classmethod
-    def _each_once(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    def _no_duplicates(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if value is not None and len(set(value)) != len(value):
             raise ValueError("expected no duplicate columns")
         return value
 
     @field_validator("key")
     @classmethod
-    def _some(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    def _not_empty(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if value == ():
             raise ValueError("expected at least one column")
         return value
 
     @field_validator("into")
     @classmethod
-    def _is_a_table(cls, value: str | None) -> str | None:
+    def _is_table_name(cls, value: str | None) -> str | None:
         if value is not None:
             TableName.read(value, "public")
         return value
+
+
+@dataclass(frozen=True)
+class StreamConfig:
+    """How one stream is written: what the source says about it, and what the pipeline file says."""
+
+    info: StreamInfo
+    options: StreamOptions
+    table: TableName
+
+    @cached_property
+    def key(self) -> tuple[str, ...]:
+        """The columns that identify a row; empty: every row is inserted."""
+        return () if self.options.mode == "append" else self.options.key or self.info.primary_key
+
+    @cached_property
+    def newer_than(self) -> str | None:
+        """The column that decides which of two rows with one key is newer; None: the row that arrives last."""
+        return self.options.newer_than or self.info.newest_by(self.key)
+
+    @property
+    def deleted_at(self) -> str | None:
+        """The column in which deletes are marked; None: they are not marked."""
+        return self.options.deleted_at if self.options.deletes == "soft" else None
+
+    @property
+    def shown_key(self) -> tuple[str, ...]:
+        """The columns that identify a row in messages."""
+        return self.key or self.info.primary_key
+
+    @property
+    def required_columns(self) -> list[tuple[str, str]]:
+        """The columns without which rows cannot be merged, each with the option that names it."""
+        newer_than = (self.newer_than,) if self.newer_than else ()
+        named = {"key": self.key, "guard": self.options.guard, "newer_than": newer_than}
+        return [(option, name) for option, names in named.items() for name in names]

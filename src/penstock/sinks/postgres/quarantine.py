@@ -1,4 +1,7 @@
-"""The quarantine: rows that a table did not take, each with its reason, put aside in the transaction of its slice."""
+"""The quarantine: rows that a table rejected, each with the reason, stored in the transaction of its slice.
+
+A replay merges them again as they came. Rows that are written leave the quarantine in the same transaction.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,24 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from penstock.core.outcome import Outcome
 from penstock.core.slices import Slice
-from penstock.links.postgres.literals import TableName, escape_percents, load_statement, to_text
+from penstock.errors import StreamRefused
+from penstock.links.postgres.literals import escape_percents, join_identifiers, load_statement, to_text
+from penstock.links.postgres.write_connection import Connection
 from penstock.ports import Quarantined
-from penstock.sinks.postgres.ledger import NOT_THERE, ROOM
-from penstock.sinks.postgres.sifting import Bad
-from penstock.sinks.postgres.staging import PLACE, Staging
+from penstock.sinks.postgres.bad_rows import BadRow, BadRowSearch
+from penstock.sinks.postgres.columns import CHANGE, map_columns, missing_columns
+from penstock.sinks.postgres.ledger import MISSING_STATES
+from penstock.sinks.postgres.merge import Merge
+from penstock.sinks.postgres.options import StreamConfig
+from penstock.sinks.postgres.staging import MAX_PART_ROWS, PLACE, TEMPORARY, Staging
+from penstock.sinks.postgres.target import Target, describe
 
-#: rows of one slice that are put aside; more are no matter of single rows
-MOST = 1000
+#: rows of one slice that are quarantined; more bad rows point to a mistake in the table or the stream
+MAX_SLICE_ROWS = 1000
+#: why a replayed row stays whose key is in the table
+KEY_EXISTS = "the table has a row of this key, and without `newer_than` nothing says which is newer"
 
 
 class Quarantine:
@@ -28,21 +40,20 @@ class Quarantine:
         self.pipeline = pipeline
         self.table = sql.Identifier(schema, "quarantine")
 
-    def put(
+    def add(
         self,
-        connection: psycopg.Connection[Any],
+        connection: Connection,
         staging: Staging,
         columns: Sequence[tuple[str, str]],
-        bad: Sequence[Bad],
+        bad: Sequence[BadRow],
         slice_: Slice,
-        table: TableName,
-        names: Sequence[str],
+        config: StreamConfig,
     ) -> None:
-        """Rows of a slice, as they were put aside."""
+        """Add rows of a slice, as they were staged."""
         members = sql.SQL(", ").join(sql.Identifier("x", name) for name, _ in columns)
-        query = load_statement(ROOM, "quarantined").format(
+        query = load_statement(__package__, "quarantine_rows").format(
             schema=sql.Identifier(self.schema),
-            aside=staging.sql,
+            staging=staging.sql,
             place=sql.Identifier(PLACE),
             members=escape_percents(members),
         )
@@ -50,61 +61,110 @@ class Quarantine:
             "pipeline": self.pipeline,
             "stream": slice_.stream,
             "number": slice_.number,
-            "target": to_text(table.sql),
-            "names": list(names),
+            "target": to_text(config.table.sql),
+            "names": list(config.shown_key),
             "columns": json.dumps(columns),
-            "places": [row.place for row in bad],
-            "codes": [row.code for row in bad],
-            "reasons": [row.reason for row in bad],
+            **_lists(bad),
         }
         connection.execute(query, values)
 
-    # ------------------------------------------------------------ what one may ask
-
-    def rows(self, connection: psycopg.Connection[Any], streams: Sequence[str], *, limit: int) -> list[Quarantined]:
-        """The oldest so many of some streams; of all if none is named."""
+    def list_rows(self, connection: Connection, streams: Sequence[str], *, limit: int) -> list[Quarantined]:
+        """The oldest rows of some streams, or of all streams if none is named."""
         query = sql.SQL(
             "SELECT id, stream, number, key::text, code, reason, at FROM {} WHERE {} ORDER BY id LIMIT {}"
-        ).format(self.table, self._which(streams), sql.Literal(limit))
-        return [Quarantined(*row) for row in self._asked(connection, query)]
+        ).format(self.table, self._select(streams), sql.Literal(limit))
+        return [Quarantined(*row) for row in self._query(connection, query)]
 
-    def count(self, connection: psycopg.Connection[Any], streams: Sequence[str]) -> dict[str, int]:
-        """How many rows of each stream there are."""
+    def count(self, connection: Connection, streams: Sequence[str]) -> dict[str, int]:
+        """The number of rows of each stream."""
         query = sql.SQL("SELECT stream, count(*) FROM {} WHERE {} GROUP BY stream ORDER BY stream").format(
-            self.table, self._which(streams)
+            self.table, self._select(streams)
         )
-        return dict(self._asked(connection, query))
+        return dict(self._query(connection, query))
 
-    def drop(self, connection: psycopg.Connection[Any], streams: Sequence[str], ids: Sequence[int]) -> int:
-        """Forget rows: those of some streams, or of these only those with some numbers."""
-        query = sql.SQL("DELETE FROM {} WHERE {}").format(self.table, self._which(streams, ids))
+    def drop(self, connection: Connection, streams: Sequence[str], ids: Sequence[int] = ()) -> int:
+        """Delete the rows of some streams; with ids, only these."""
+        query = sql.SQL("DELETE FROM {} WHERE {}").format(self.table, self._select(streams, ids))
         return connection.execute(query).rowcount
 
-    # ------------------------------------------------------------ for a replay
+    # ------------------------------------------------------------ replay
 
-    def taken(
-        self, connection: psycopg.Connection[Any], stream: str, ids: Sequence[int]
-    ) -> list[tuple[str, list[int]]]:
-        """Rows to be tried again, by the columns they came with, oldest first; nobody else gets them meanwhile."""
+    def replay(self, connection: Connection, config: StreamConfig, ids: Sequence[int], *, overwrite: bool) -> Outcome:
+        """Merge rows of a stream again, and count those that stay as quarantined.
+
+        `overwrite`: replace rows of the same key even if nothing says which is newer.
+        """
+        # Locked, so that no other process replays the same rows; rows that came with the same columns go together.
         query = sql.SQL(
             "WITH taken AS (SELECT id, columns::text AS columns FROM {} WHERE {} ORDER BY id FOR UPDATE) "
             "SELECT columns, array_agg(id ORDER BY id) FROM taken GROUP BY columns ORDER BY min(id)"
-        ).format(self.table, self._which([stream], ids))
-        return [(columns, list(of_these)) for columns, of_these in connection.execute(query).fetchall()]
+        ).format(self.table, self._select([config.info.name], ids))
+        outcome = Outcome()
+        for number, (columns, group) in enumerate(connection.execute(query).fetchall()):
+            pairs = [(name, type_) for name, type_ in json.loads(columns)]
+            target = _describe_complete(connection, config, pairs)
+            merge = Merge(
+                connection=connection,
+                config=config,
+                staging=self._stage(connection, config, number, pairs, group),
+                target=target,
+                columns=map_columns(pairs, target),
+                parts=[(0, 0)],
+                is_alone=True,
+                has_changes=CHANGE in dict(pairs),
+            )
+            outcome += self._replay_group(merge, group, overwrite=overwrite)
+        return outcome
 
-    def remove(self, connection: psycopg.Connection[Any], ids: Sequence[int]) -> None:
-        connection.execute(sql.SQL("DELETE FROM {} WHERE id = ANY (%s)").format(self.table), [list(ids)])
-
-    def told(self, connection: psycopg.Connection[Any], bad: Sequence[Bad]) -> None:
-        """Why rows stay; the place of each is its number here."""
-        query = sql.SQL(
+    def _replay_group(self, merge: Merge, ids: Sequence[int], *, overwrite: bool) -> Outcome:
+        connection, config = merge.connection, merge.config
+        staying: list[BadRow] = []
+        if config.key and not config.newer_than and not overwrite:
+            # An older version could replace a newer one.
+            staying = [BadRow(place, "", "", KEY_EXISTS) for place in merge.find_existing()]
+        merge.staging.remove_rows(connection, [bad.place for bad in staying])
+        with connection.transaction(force_rollback=True):
+            staying += BadRowSearch(merge, limit=len(ids)).run(refresh=False)
+        merge.staging.remove_rows(connection, [bad.place for bad in staying])
+        outcome = merge.fill(len(ids) - len(staying), refresh=False)
+        if replayed := {*ids} - {bad.place for bad in staying}:
+            self.drop(connection, [config.info.name], sorted(replayed))
+        update = sql.SQL(
             "UPDATE {} q SET code = b.code, reason = b.reason "
-            "FROM unnest(%s::bigint[], %s::text[], %s::text[]) b (id, code, reason) WHERE q.id = b.id"
+            "FROM unnest(%(places)s::bigint[], %(codes)s::text[], %(reasons)s::text[]) b (id, code, reason) "
+            "WHERE q.id = b.id"
         ).format(self.table)
-        columns = [[row.place for row in bad], [row.code for row in bad], [row.reason for row in bad]]
-        connection.execute(query, columns)
+        connection.execute(update, _lists(staying))
+        return outcome + Outcome(quarantined=len(staying))
 
-    def _which(self, streams: Sequence[str], ids: Sequence[int] = ()) -> sql.Composed:
+    def _stage(
+        self,
+        connection: Connection,
+        config: StreamConfig,
+        number: int,
+        columns: Sequence[tuple[str, str]],
+        ids: Sequence[int],
+    ) -> Staging:
+        """Stage rows in a temporary table; the place of each is its id in the quarantine."""
+        if max(ids) >= MAX_PART_ROWS:
+            raise OverflowError(f"ids of the quarantine end at {MAX_PART_ROWS}")
+        staging = Staging.of(TEMPORARY, self.pipeline, config.info.name, number, "replay")
+        staging.create(connection, columns)
+        names = [name for name, _ in columns]
+        query = sql.SQL(
+            "INSERT INTO {staging} ({names}, {place}) SELECT {members}, q.id FROM {quarantine} q "
+            "CROSS JOIN LATERAL json_populate_record(NULL::{staging}, q.row) r WHERE q.id = ANY (%s)"
+        ).format(
+            staging=staging.sql,
+            names=escape_percents(join_identifiers(names)),
+            place=sql.Identifier(PLACE),
+            members=escape_percents(sql.SQL(", ").join(sql.Identifier("r", name) for name in names)),
+            quarantine=self.table,
+        )
+        connection.execute(query, [list(ids)])
+        return staging
+
+    def _select(self, streams: Sequence[str], ids: Sequence[int] = ()) -> sql.Composed:
         parts = [sql.SQL("pipeline = {}").format(sql.Literal(self.pipeline))]
         if streams:
             parts.append(sql.SQL("stream = ANY ({})").format(sql.Literal(list(streams))))
@@ -112,11 +172,32 @@ class Quarantine:
             parts.append(sql.SQL("id = ANY ({}::bigint[])").format(sql.Literal(list(ids))))
         return sql.SQL(" AND ").join(parts)
 
-    def _asked(self, connection: psycopg.Connection[Any], query: sql.Composed) -> list[tuple[Any, ...]]:
-        """None are there if nothing was ever put aside."""
+    def _query(self, connection: Connection, query: sql.Composed) -> list[tuple[Any, ...]]:
+        """Without a table there are no rows."""
         try:
             return connection.execute(query).fetchall()
         except psycopg.Error as error:
-            if error.sqlstate in NOT_THERE:
+            if error.sqlstate in MISSING_STATES:
                 return []
             raise
+
+
+def _describe_complete(connection: Connection, config: StreamConfig, columns: Sequence[tuple[str, str]]) -> Target:
+    """The table; StreamRefused if it does not exist, or lacks a column."""
+    target = describe(connection, config.table)
+    missing = missing_columns(columns, target)
+    if target is None or missing:
+        what = f"{config.table} has no column {missing[0]}" if target else f"there is no table {config.table}"
+        raise StreamRefused(
+            f"{what}, which rows in quarantine need",
+            next_step="create it, or drop the rows: penstock quarantine drop FILE",
+        )
+    return target
+
+
+def _lists(bad: Sequence[BadRow]) -> dict[str, list[Any]]:
+    return {
+        "places": [row.place for row in bad],
+        "codes": [row.code for row in bad],
+        "reasons": [row.reason for row in bad],
+    }

@@ -10,7 +10,6 @@ import psycopg
 from psycopg import sql
 
 from penstock.links.postgres.literals import TableName, load_statement
-from penstock.sinks.postgres.ledger import ROOM
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +65,14 @@ class Target:
     #: the columns of each unique index that a merge can go by
     uniques: tuple[frozenset[str], ...]
 
+    @property
+    def is_table(self) -> bool:
+        return self.kind in ("r", "p")
+
+    @property
+    def is_readable(self) -> bool:
+        return self.is_table and self.may_select
+
     def column(self, name: str) -> TargetColumn | None:
         return next((column for column in self.columns if column.name == name), None)
 
@@ -75,7 +82,7 @@ class Target:
 
 def describe(connection: psycopg.Connection[Any], name: TableName) -> Target | None:
     """One table; None if there is none of that name."""
-    query = load_statement(ROOM, "target").format(schema=sql.Literal(name.schema), name=sql.Literal(name.name))
+    query = load_statement(__package__, "target").format(schema=sql.Literal(name.schema), name=sql.Literal(name.name))
     row = connection.execute(query).fetchone()
     if row is None:
         return None
@@ -102,7 +109,7 @@ def may_create_in(connection: psycopg.Connection[Any], schema: str) -> bool | No
 
 def references(connection: psycopg.Connection[Any], tables: Sequence[TableName]) -> list[tuple[TableName, TableName]]:
     """Which of the tables refer to which others of them."""
-    query = load_statement(ROOM, "references").format(
+    query = load_statement(__package__, "references").format(
         schemas=sql.Literal([table.schema for table in tables]), names=sql.Literal([table.name for table in tables])
     )
     found = connection.execute(query).fetchall()

@@ -1,4 +1,4 @@
-"""Inside a worker: one part's rows by binary COPY into the attempt's table, where nobody sees them."""
+"""Inside a worker: stage the rows of one part by binary COPY, where nobody sees them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents import canonical, digest
 from penstock.core.slices import Part, Receipt
+from penstock.errors import PenstockError
 from penstock.links.postgres.connection import Target
 from penstock.ports import Probe
-from penstock.sinks.postgres.staging import MOST_ROWS, PLACE, Staging
+from penstock.sinks.postgres.staging import MAX_PART_ROWS, PLACE, Staging
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PostgresWriter:
-    """Puts parts aside. Small and picklable."""
+    """Stages parts. Small and picklable."""
 
     pipeline: str
     stream: str
@@ -32,17 +33,16 @@ class PostgresWriter:
 
         from penstock.links.postgres import arrow
         from penstock.links.postgres.failures import connect_error
-        from penstock.sinks.postgres.failures import broken_off
+        from penstock.sinks.postgres.failures import explain_copy_failure
 
-        # Another try at this part, even one that still runs, has another number.
+        # Another attempt at this part, even one that still runs, has another number.
         attempt = random.SystemRandom().randrange(1, 1 << 31)
-        counted = _Counted(batches, attempt)
+        counted = _PlacedRows(batches, attempt)
         try:
             connection = arrow.connect(self.target.conninfo)
         except arrow.Error as error:
-            raise connect_error(self.target.where, str(error), key=self.target.key, again=True).at(
-                pipeline=self.pipeline, stream=self.stream
-            ) from error
+            failure: PenstockError = connect_error(self.target.where, str(error), key=self.target.key, again=True)
+            raise failure.at(pipeline=self.pipeline, stream=self.stream) from error
         try:
             cursor = connection.cursor()
             stream = pa.RecordBatchReader.from_batches(counted.schema, counted.batches())
@@ -50,8 +50,10 @@ class PostgresWriter:
         except arrow.Error as error:
             if counted.failed is not None:
                 raise counted.failed from None
-            connection_failed = isinstance(error, arrow.OperationalError | arrow.InterfaceError)
-            raise broken_off(str(error), self, connection=connection_failed) from error
+            is_connection = isinstance(error, arrow.OperationalError | arrow.InterfaceError)
+            name, where = f"{self.staging.schema}.{self.staging.name}", self.target.where
+            failure = explain_copy_failure(str(error), name, where=where, is_connection=is_connection)
+            raise failure.at(pipeline=self.pipeline, stream=self.stream) from error
         finally:
             connection.close()
         self.probe.at("postgres.part_written", part=part.index)
@@ -67,8 +69,8 @@ class PostgresWriter:
         )
 
 
-class _Counted:
-    """Batches on their way, each row with its place."""
+class _PlacedRows:
+    """The batches of a part, each row with its place, and their totals."""
 
     def __init__(self, source: pa.RecordBatchReader, attempt: int) -> None:
         import pyarrow as pa
@@ -76,10 +78,10 @@ class _Counted:
         from penstock.links.arrow_types import carried
 
         self.source = source
-        self.first = attempt * MOST_ROWS
+        self.first = attempt * MAX_PART_ROWS
         self.rows = self.bytes = 0
         self.schema = carried(source.schema.remove_metadata()).append(pa.field(PLACE, pa.int64(), nullable=False))
-        #: what the source could not give: the driver would bring only its words
+        #: the error of the source; the driver would report only its text
         self.failed: BaseException | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:

@@ -13,6 +13,7 @@ CREATE TABLE IF NOT EXISTS {schema}.ledger (
     after text,
     upto text,
     content text NOT NULL,
+    spool text NOT NULL,
     rows bigint NOT NULL,
     bytes bigint NOT NULL,
     outcome jsonb,

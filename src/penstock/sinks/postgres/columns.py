@@ -1,8 +1,7 @@
-"""Which column of the table a column of the stream becomes, in which type, and whether every value fits exactly.
+"""Map a stream's columns to those of the table: the types in which they are staged, and whether every value fits.
 
-What is put aside is cast to the column's own type, as the server would read its print. A modifier (`varchar(5)`,
-`numeric(12,2)`) would cut or round without a word in a cast, and so do some types: whether a value is changed is asked
-first.
+A staged value is cast to the column's type, as the server would read its printed form. In a cast, a modifier
+(`varchar(5)`, `numeric(12,2)`) and some types cut or round a value silently, so such values are looked for first.
 """
 
 from __future__ import annotations
@@ -16,13 +15,14 @@ from psycopg import sql
 from penstock.core.content import Content
 from penstock.core.types import Decimal
 from penstock.core.widening import widens
+from penstock.errors import StreamRefused
 from penstock.links.postgres.types import number_type, postgres_type
 from penstock.sinks.postgres.target import Target, TargetColumn
 
-#: the column that says what a row is: an upsert or a delete
+#: the column that says whether a row is an upsert or a delete
 CHANGE = "_change"
 
-#: types of the driver, and those that hold each of its values, or refuse it aloud
+#: for each type that the driver sends: the column types that hold all of its values, or fail on one
 _HOLDS: Mapping[str, frozenset[str]] = {
     "boolean": frozenset({"boolean"}),
     "smallint": frozenset({"smallint", "integer", "bigint", "real", "double precision", "numeric"}),
@@ -37,12 +37,12 @@ _HOLDS: Mapping[str, frozenset[str]] = {
     "timestamp without time zone": frozenset({"timestamp without time zone"}),
     "timestamp with time zone": frozenset({"timestamp with time zone"}),
 }
-#: types whose values the server makes and never reads
-UNREADABLE = frozenset(
+#: types whose values the server produces and does not accept
+OUTPUT_ONLY = frozenset(
     {"pg_node_tree", "pg_ndistinct", "pg_dependencies", "pg_mcv_list", "gtsvector"}
     | {"pg_brin_bloom_summary", "pg_brin_minmax_multi_summary"}
 )
-#: types that take more text than they keep, and whether they would; the session's time zone is UTC
+#: types that accept more text than they store, each with a test for a value that would change; the time zone is UTC
 _KEEPS_LESS: Mapping[str, str] = {
     "date": "CASE WHEN {0} ~ '(:|[Tt][0-9])' THEN {0}::timestamptz IS DISTINCT FROM {0}::date::timestamptz "
     "ELSE false END",
@@ -53,19 +53,19 @@ _KEEPS_LESS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
-    """A column on its way from what is put aside into the table."""
+class MappedColumn:
+    """A staged column and the table's column of the same name."""
 
     name: str
-    #: the type in which it is put aside
+    #: the type in which it is staged
     sent: str
     column: TargetColumn
 
     def value(self, row: str) -> sql.Composed:
-        """The value as the table will hold it, from the row with this alias."""
-        found = self._cast(sql.Identifier(row, self.name))
+        """The value as the table will hold it, of the row with this alias."""
+        value = self._cast(sql.Identifier(row, self.name))
         collation = self.column.collation
-        return sql.SQL("({} COLLATE {})").format(found, sql.SQL(collation)) if collation else found
+        return sql.SQL("({} COLLATE {})").format(value, sql.SQL(collation)) if collation else value
 
     def _cast(self, given: sql.Identifier) -> sql.Composed:
         full = self.column.type
@@ -80,11 +80,11 @@ class Fitted:
 
     @property
     def equals(self) -> sql.Composable:
-        """The operator by which a key of the table is known again."""
+        """The operator that compares key values."""
         return sql.SQL("OPERATOR({})").format(sql.SQL(self.column.equals)) if self.column.equals else sql.SQL("=")
 
-    def changed(self, row: str) -> sql.Composed | None:
-        """Whether the column would change the value, as SQL; None: it never does. Never NULL."""
+    def changes(self, row: str) -> sql.Composed | None:
+        """SQL that tests whether the column would change the value; None: it never does. The test is never NULL."""
         column, given = self.column, sql.Identifier(row, self.name)
         if self.sent == column.type:
             return None
@@ -106,12 +106,12 @@ class Fitted:
 
     @property
     def _item(self) -> str:
-        """What is read: text, or the elements of an array of it; of an array that comes as it is printed, neither."""
+        """The type that is cast: of the value, or of an array's elements; empty: an array that is staged as text."""
         return self.sent.removesuffix("[]") if self.sent.endswith("[]") == self.column.free.endswith("[]") else ""
 
 
 def fits(sent_as: str, column: TargetColumn) -> bool:
-    """Whether values that are sent in one type can be exact in a column; text may be anything, and is tried."""
+    """Whether a column can hold values of a staged type exactly. Text may hold anything, so the merge tries it."""
     holds = column.free
     if sent_as == "text":
         return True
@@ -122,9 +122,9 @@ def fits(sent_as: str, column: TargetColumn) -> bool:
     return _fits(sent_as, holds)
 
 
-def readable(column: TargetColumn) -> bool:
-    """Whether the server takes values of the column's type at all."""
-    return column.free.removesuffix("[]") not in UNREADABLE
+def accepts_values(column: TargetColumn) -> bool:
+    """Whether the server accepts values of the column's type at all."""
+    return column.free.removesuffix("[]") not in OUTPUT_ONLY
 
 
 def _fits(sent_as: str, holds: str) -> bool:
@@ -132,28 +132,38 @@ def _fits(sent_as: str, holds: str) -> bool:
 
 
 def _holds_decimal(sent_as: str, holds: str) -> bool:
-    given, wanted = number_type(sent_as), number_type(holds)
-    if not isinstance(given, Decimal) or not isinstance(wanted, Decimal):
-        return False
-    return given == wanted or widens(given, wanted)
+    sent, wanted = number_type(sent_as), number_type(holds)
+    return isinstance(sent, Decimal) and isinstance(wanted, Decimal) and (sent == wanted or widens(sent, wanted))
 
 
-def put_aside(content: Content) -> list[tuple[str, str | None]]:
-    """The stream's columns, and the type in which each is put aside; None: it cannot be.
+def staged_columns(content: Content) -> list[tuple[str, str]]:
+    """The stream's columns, each with the type in which it is staged; StreamRefused if Postgres has none for it.
 
-    Rows that may be deletes say so in a column that a content need not list.
+    Rows that may be deletes say so in a column that the content need not list.
     """
-    found = [(column.name, postgres_type(column.type)) for column in content.columns]
-    carried = content.changes and all(name != CHANGE for name, _ in found)
-    return [*found, (CHANGE, "text")] if carried else found
+    columns = []
+    for column in content.columns:
+        type_ = postgres_type(column.type)
+        if type_ is None:
+            raise StreamRefused(
+                f"column {column.name} is {column.type}, which has no form in Postgres",
+                next_step="leave it out or cast it with `shape` on the stream, for example to text",
+            )
+        columns.append((column.name, type_))
+    return [*columns, (CHANGE, "text")] if has_changes(content) and CHANGE not in dict(columns) else columns
 
 
-def lacking(columns: Sequence[tuple[str, str]], target: Target | None) -> list[str]:
-    """The stream's columns that the table has not."""
+def has_changes(content: Content) -> bool:
+    """Whether rows say what they are, and may be deletes."""
+    return content.changes or any(column.name == CHANGE for column in content.columns)
+
+
+def missing_columns(columns: Sequence[tuple[str, str]], target: Target | None) -> list[str]:
+    """The stream's columns that the table does not have."""
     return [name for name, _ in columns if name != CHANGE and (target is None or target.column(name) is None)]
 
 
-def fitted(columns: Sequence[tuple[str, str]], target: Target) -> tuple[Fitted, ...]:
-    """Each column of the stream with that of the table, which has them all (see `lacking`)."""
+def map_columns(columns: Sequence[tuple[str, str]], target: Target) -> tuple[MappedColumn, ...]:
+    """Each column of the stream with the table's, which has them all (see `missing_columns`)."""
     by_name = {column.name: column for column in target.columns}
-    return tuple(Fitted(name, type_, by_name[name]) for name, type_ in columns if name != CHANGE)
+    return tuple(MappedColumn(name, type_, by_name[name]) for name, type_ in columns if name != CHANGE)

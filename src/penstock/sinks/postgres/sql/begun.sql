@@ -1,4 +1,0 @@
-INSERT INTO {schema}.ledger (pipeline, stream, target, number, id, previous, kind, after, upto, content, rows, bytes)
-VALUES (%(pipeline)s, %(stream)s, %(target)s, %(number)s, %(id)s, %(previous)s, %(kind)s, %(after)s, %(upto)s,
-        %(content)s, %(rows)s, %(bytes)s)
-ON CONFLICT (pipeline, stream) DO NOTHING
