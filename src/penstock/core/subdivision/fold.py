@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.core.subdivision.position import Position
-from penstock.core.subdivision.rule import choose_split, estimate
+from penstock.core.subdivision.rule import choose_split, extend_run, pages_expected
 from penstock.core.subdivision.spans import merge_ends
 from penstock.core.subdivision.state import (
     CursorVanished,
@@ -17,6 +17,7 @@ from penstock.core.subdivision.state import (
     Subdivision,
     Task,
     WorkerIdle,
+    is_open,
     task_of,
 )
 
@@ -48,21 +49,34 @@ def fold(state: Subdivision, event: Event) -> Subdivision:
 
 
 def _fetched(state: Subdivision, page: PageFetched) -> Subdivision:
-    """The range ends above the page's last record; it is read if nothing follows, or if the page went past its end."""
+    """The range now begins at the page's last record. It is read if nothing follows or the page went past its end."""
     task = state.tasks[page.key]
-    last = None if page.last is None else state.place(page.last)
-    counted = replace(state, pages=state.pages + 1, records=state.records + page.count)
+    first, last = (None if time is None else state.place(time) for time in (page.first, page.last))
+    state = replace(state, pages=state.pages + 1, largest=max(state.largest, page.count))
     if not page.has_more or (last is not None and last < task.low):
         tasks = {key: each for key, each in state.tasks.items() if key != page.key}
-        return replace(counted, tasks=tasks, covered=_cover(state, task.low, task.high))
-    rest = replace(task, cursor=page.cursor, pages=task.pages + 1, records=task.records + page.count)
-    if last is None:
-        return _with(counted, rest)
-    seen = (*task.seen, *page.seen) if last == task.last else page.seen
-    crowded = (task.crowded and last == task.last) or len(seen) > SEEN_LIMIT
+        short = state.short + max(0, state.page_size - page.count)
+        return replace(state, tasks=tasks, short=short, covered=_cover(state, task.low, task.high))
+    if first is None or last is None:
+        return _with(state, replace(task, cursor=page.cursor))
     high = min(task.high, last + 1)
-    rest = replace(rest, high=high, last=last, seen=seen[-SEEN_LIMIT:], crowded=crowded)
-    return _with(replace(counted, covered=_cover(state, high, task.high)), rest)
+    if is_open(task.top):
+        task = replace(task, top=first + 1, high=first + 1)
+    run, run_records = extend_run(task, page.count, high)
+    same_time = last == task.last
+    seen = (*task.seen, *page.seen) if same_time else page.seen
+    rest = replace(
+        task,
+        high=high,
+        cursor=page.cursor,
+        last=last,
+        seen=seen[-SEEN_LIMIT:],
+        crowded=len(seen) > SEEN_LIMIT or (task.crowded and same_time),
+        records=task.records + page.count,
+        run=run,
+        run_records=run_records,
+    )
+    return _with(replace(state, covered=_cover(state, high, state.tasks[page.key].high)), rest)
 
 
 def _idle(state: Subdivision, event: WorkerIdle) -> Subdivision:
@@ -75,20 +89,20 @@ def _idle(state: Subdivision, event: WorkerIdle) -> Subdivision:
         waiting = [task for task in state.tasks.values() if task.worker is None]
     if not waiting:
         return state
-    chosen = max(waiting, key=lambda task: (estimate(task), task.key))
+    chosen = max(waiting, key=lambda task: (round(pages_expected(state, task), 2), -task.key))
     return _with(state, replace(chosen, worker=event.worker))
 
 
 def _split(state: Subdivision, idle: int) -> Subdivision:
     """Cut parts off the far end of a range for idle workers; the range keeps its worker and its cursor."""
-    found = choose_split(state, idle)
-    if found is None:
+    split = choose_split(state, idle)
+    if split is None:
         return state
-    key, cuts, density = found
-    task = state.tasks[key]
-    changed: dict[int, Task] = {key: replace(task, low=cuts[0])}
-    for high, low in zip(cuts, [*cuts[1:], task.low], strict=True):
-        changed[high] = Task(high, low, high, density=density)
+    task = state.tasks[split.key]
+    changed: dict[int, Task] = {task.key: replace(task, low=split.cuts[0])}
+    lows = [*split.cuts[1:], task.low]
+    for high, low, density in zip(split.cuts, lows, split.densities, strict=True):
+        changed[high] = Task(high, low, high, top=high, density=density)
     return replace(state, tasks={**state.tasks, **changed})
 
 

@@ -39,12 +39,16 @@ class Task:
     crowded: bool = False
     #: whose request is under way; None: waiting for a worker
     worker: int | None = None
+    #: where its first page began: `key`, or the first record of a range without an upper bound
+    top: int = 0
     #: records delivered from this range since it was made
     records: int = 0
-    #: pages fetched from this range since it was made
-    pages: int = 0
-    #: records for each unit of time that the range was expected to hold when it was made; None: unknown
+    #: records for each unit of time that it was expected to hold when it was split off; None: it was not split off
     density: float | None = None
+    #: time that the last pages cover, as far back as their density is the same; 0: no page was fetched yet
+    run: int = 0
+    #: records of those pages
+    run_records: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +118,21 @@ class Subdivision:
     tasks: Mapping[int, Task]
     #: what is read, in reading order: bounds merged, ascending
     covered: tuple[tuple[int, int], ...] = ()
-    #: pages fetched, and records delivered, since the start
+    #: pages fetched since the start
     pages: int = 0
-    records: int = 0
+    #: records by which the last pages of ranges fell short of a full page
+    short: int = 0
+    #: records of the largest page so far: an API may give fewer than it was asked for
+    largest: int = 0
 
     @property
     def done(self) -> bool:
         return not self.tasks
+
+    @property
+    def full_page(self) -> int:
+        """Records that a page brings."""
+        return self.largest or self.page_size
 
     def position(self) -> Position:
         """What the mark keeps: true for exactly the pages folded so far, whatever is under way."""
@@ -156,7 +168,7 @@ def task_of(range_: Range, order: Order) -> Task:
     if order is Order.ASCENDING:
         low, high = -high, -low
         last = None if last is None else -1 - last
-    return Task(high, low, high, range_.cursor, last, range_.seen, range_.crowded)
+    return Task(high, low, high, range_.cursor, last, range_.seen, range_.crowded, top=high)
 
 
 def is_open(place: int) -> bool:
