@@ -46,7 +46,7 @@ class ListApi:
 
 
 def read_by_halving(times: Sequence[int], workers: int) -> Cost:
-    """The published rule: after each page, what is left of a range is read as two halves, each by a request of its own."""
+    """The published rule: after each page, the rest of a range is read as two halves, each by its own request."""
     api, rounds = ListApi(times), 0
     work: list[tuple[int, int, int | None]] = [(0, YEAR, None)]
     while work:

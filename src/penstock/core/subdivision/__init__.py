@@ -12,7 +12,7 @@ requests.
     state = fold(state, verdict.event)              # the worker keeps its range until it is read
 """
 
-from penstock.core.subdivision.fold import fold, start
+from penstock.core.subdivision.fold import CursorLost, fold, start
 from penstock.core.subdivision.pages import PageError, PageVerdict, judge_page
 from penstock.core.subdivision.position import Position, Range
 from penstock.core.subdivision.reconcile import reconcile
@@ -29,6 +29,7 @@ from penstock.core.subdivision.state import (
 )
 
 __all__ = [
+    "CursorLost",
     "CursorVanished",
     "Event",
     "Order",

@@ -25,6 +25,10 @@ from penstock.core.subdivision.state import (
 SEEN_LIMIT = 1000
 
 
+class CursorLost(ValueError):
+    """A cursor is gone, and too many records were delivered at its time to tell which: the range cannot go on."""
+
+
 def start(position: Position, order: Order, page_size: int) -> Subdivision:
     """A state from a mark: the same ranges, with no request under way."""
     position.check()
@@ -32,7 +36,8 @@ def start(position: Position, order: Order, page_size: int) -> Subdivision:
     spans = [span.ends for span in position.covered]
     if order is Order.ASCENDING:
         spans = [(-high, -low) for low, high in spans]
-    return Subdivision(order, page_size, {task.key: task for task in tasks}, tuple(merge_ends(spans)))
+    covered = tuple(merge_ends(spans))
+    return Subdivision(order, page_size, {task.key: task for task in tasks}, covered, position.partial)
 
 
 def fold(state: Subdivision, event: Event) -> Subdivision:
@@ -112,7 +117,7 @@ def _restart(task: Task, cursor_is_id: bool) -> Task:
         return replace(task, cursor=None)
     ids = task.seen[1:] if task.cursor == task.seen[0] else task.seen
     if not cursor_is_id or not ids:
-        raise ValueError(
+        raise CursorLost(
             f"the cursor of a range is gone, and more than {SEEN_LIMIT} records were delivered at its last time"
         )
     return replace(task, cursor=ids[0], seen=ids)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,29 +43,33 @@ class Position:
     remaining: tuple[Range, ...]
     #: spans in which every record was delivered, merged
     covered: tuple[Span, ...] = ()
+    #: single times that are delivered in part and lie outside of the configured range (`reconcile`)
+    partial: tuple[Range, ...] = ()
 
     def to_document(self) -> dict[str, Json]:
         """A document for the mark. Fields without a value are left out of a range, except its bounds and cursor."""
-        return {
+        document: dict[str, Json] = {
             "remaining": [_range_document(each) for each in self.remaining],
             "covered": [{"gte": span.gte, "lt": span.lt} for span in self.covered],
         }
+        return document | ({"partial": [_range_document(each) for each in self.partial]} if self.partial else {})
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Position:
         """Read what `to_document` wrote; ValueError for anything else."""
         try:
-            ranges = [_read_range(each) for each in document["remaining"]]
+            ranges = _read_ranges(document["remaining"])
+            partial = _read_ranges(document.get("partial", ()))
             spans = [Span(_time(each["gte"]), _time(each["lt"])) for each in document["covered"]]
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a position of a subdivision: {error!r}") from error
-        position = cls(tuple(sorted(ranges, key=lambda each: each.span.ends)), merge_ranges(spans))
+        position = cls(ranges, merge_ranges(spans), partial)
         position.check()
         return position
 
     def check(self) -> None:
         """Refuse ranges that are empty or overlap each other or what is covered: a record would come twice."""
-        spans = [*(each.span for each in self.remaining), *self.covered]
+        spans = [*(each.span for each in (*self.remaining, *self.partial)), *self.covered]
         end: int | None = None
         for low, high in sorted(span.ends for span in spans):
             if low >= high:
@@ -82,6 +86,10 @@ def _range_document(range_: Range) -> dict[str, Json]:
     if range_.crowded:
         document["crowded"] = True
     return document
+
+
+def _read_ranges(documents: Iterable[Mapping[str, Any]]) -> tuple[Range, ...]:
+    return tuple(sorted(map(_read_range, documents), key=lambda each: each.span.ends))
 
 
 def _read_range(document: Mapping[str, Any]) -> Range:

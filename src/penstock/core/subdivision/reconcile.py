@@ -10,22 +10,34 @@ from penstock.core.subdivision.state import Order
 
 
 def reconcile(position: Position, configured: Span, order: Order) -> Position:
-    """The position for another configured range: nothing in `covered` is read again, nothing in `configured` is missed.
+    """The position for another configured range: nothing delivered is read again, nothing configured is missed.
 
     Ranges are trimmed to the configured range or dropped; times that are neither covered nor in a range become new
     ranges. What is covered stays covered, even outside: a range that is narrowed and widened reads nothing twice.
-    A trimmed range keeps its cursor if its beginning, in reading order, stays; otherwise the cursor lies outside.
+
+    A range that was begun starts at a time of which some records are delivered. It keeps its cursor while that time is
+    configured. Otherwise that time alone goes to `partial`, with the cursor and the ids, and comes back with it.
     """
-    kept = [trimmed for each in position.remaining if (trimmed := _trim(each, configured, order)) is not None]
+    kept: list[Range] = []
+    partial: list[Range] = []
+    for range_ in (*position.remaining, *position.partial):
+        span = intersect(range_.span, configured)
+        begun = _begun(range_)
+        if begun is not None and (span is None or intersect(begun, span) is None):
+            partial.append(replace(range_, gte=begun.gte, lt=begun.lt))
+            range_ = Range(range_.gte, range_.lt)
+        if span is not None:
+            same_beginning = span.lt == range_.lt if order is Order.NEWEST_FIRST else span.gte == range_.gte
+            kept.append(replace(range_, gte=span.gte, lt=span.lt) if same_beginning else Range(span.gte, span.lt))
     missing = subtract([configured], [*(each.span for each in kept), *position.covered])
-    ranges = [*kept, *(Range(span.gte, span.lt) for span in missing)]
-    return Position(tuple(sorted(ranges, key=lambda each: each.span.ends)), position.covered)
+    kept += [Range(span.gte, span.lt) for span in missing]
+    return Position(_in_order(kept), position.covered, _in_order(partial))
 
 
-def _trim(range_: Range, configured: Span, order: Order) -> Range | None:
-    span = intersect(range_.span, configured)
-    if span is None:
-        return None
-    trimmed = replace(range_, gte=span.gte, lt=span.lt)
-    begins_the_same = span.lt == range_.lt if order is Order.NEWEST_FIRST else span.gte == range_.gte
-    return trimmed if begins_the_same else Range(span.gte, span.lt)
+def _begun(range_: Range) -> Span | None:
+    """The time of which some records are delivered."""
+    return None if range_.last is None else Span(range_.last, range_.last + 1)
+
+
+def _in_order(ranges: list[Range]) -> tuple[Range, ...]:
+    return tuple(sorted(ranges, key=lambda each: each.span.ends))

@@ -17,7 +17,7 @@ from math import log1p
 from penstock.core.subdivision.state import Subdivision, Task, is_open
 
 #: requests that may bring little: for each worker, for each useful page, and at least for each useful page
-BUDGET_PER_WORKER, BUDGET_PER_PAGE, LEAST_PER_PAGE = 5.0, 0.02, 0.11
+BUDGET_PER_WORKER, BUDGET_PER_PAGE, LEAST_PER_PAGE = 5.0, 0.02, 0.1
 #: pages that a range must be expected to hold to be split: with an unused budget, and more as it is used up
 PAGES_TO_SPLIT, PAGES_TO_SPLIT_LATE = 0.75, 2.0
 #: pages within this factor of each other have the same density
@@ -98,7 +98,7 @@ def pages_expected(state: Subdivision, task: Task) -> float:
 def extend_run(task: Task, count: int, high: int) -> tuple[int, int]:
     """The length and the records of the last pages of equal density, after a page down to `high`."""
     length = max(1, task.high - high)
-    if task.run and count:
+    if task.run_records and count:
         change = (count / length) / (task.run_records / task.run)
         if 1 / SAME_DENSITY <= change <= SAME_DENSITY:
             return task.run + length, task.run_records + count

@@ -118,6 +118,8 @@ class Subdivision:
     tasks: Mapping[int, Task]
     #: what is read, in reading order: bounds merged, ascending
     covered: tuple[tuple[int, int], ...] = ()
+    #: what the position keeps for another configured range; never changes
+    partial: tuple[Range, ...] = ()
     #: pages fetched since the start
     pages: int = 0
     #: records by which the last pages of ranges fell short of a full page
@@ -138,7 +140,7 @@ class Subdivision:
         """What the mark keeps: true for exactly the pages folded so far, whatever is under way."""
         ranges = sorted((self._range(task) for task in self.tasks.values()), key=lambda each: each.span.ends)
         spans = sorted((self._span(low, high) for low, high in self.covered), key=lambda span: span.ends)
-        return Position(tuple(ranges), tuple(spans))
+        return Position(tuple(ranges), tuple(spans), self.partial)
 
     def request_of(self, worker: int) -> Request | None:
         """The request that a worker has to send now; None: it has no range."""
