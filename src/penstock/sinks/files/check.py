@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from penstock.core.content import Content
 from penstock.core.drift import absent
@@ -19,7 +19,12 @@ DATES = (Plain.DATE, *TIMESTAMPS)
 
 
 def find_problems(
-    root: str, layout: Layout, stream: StreamInfo, content: Content, format_: str, partition: PartitionBy | None
+    root: str,
+    layout: Layout,
+    stream: StreamInfo,
+    content: Content,
+    format_: str,
+    partition: PartitionBy | tuple[str, ...] | None,
 ) -> Iterator[StreamRefused]:
     """Everything that prevents the stream from being written."""
     if partition:
@@ -48,18 +53,25 @@ def find_problems(
         )
 
 
-def _check_partition(partition: PartitionBy, content: Content) -> None:
-    name, types = partition.column, {column.name: column.type for column in content.columns}
-    gone: Sequence[str] = absent(content)
+def _check_partition(partition: PartitionBy | tuple[str, ...], content: Content) -> None:
+    gone = absent(content)
+    types: dict[str, Type | None] = {each.name: each.type for each in content.columns if each.name not in gone}
+    if isinstance(partition, PartitionBy):
+        refuse_dateless(partition, types, gone)
+    else:
+        from penstock.sinks.files.partitions import make_spec
+
+        make_spec(types, partition)
+
+
+def refuse_dateless(partition: PartitionBy, types: Mapping[str, Type | None], gone: Sequence[str] = ()) -> None:
+    """StreamRefused if the column of a partition does not exist, or has no date."""
+    name = partition.column
     if name not in types:
+        has, step = ("no longer has", "bring it back, or ") if name in gone else ("does not have", "")
         raise StreamRefused(
-            f"partition_by names the column {name!r}, which the stream does not have",
-            next_step=f"use one of: {', '.join(types)}",
-        )
-    if name in gone:
-        raise StreamRefused(
-            f"partition_by names the column {name!r}, which the stream no longer has",
-            next_step=f"bring it back, or use one of: {', '.join(each for each in types if each not in gone)}",
+            f"partition_by names the column {name!r}, which the stream {has}",
+            next_step=f"{step}use one of: {', '.join(types)}",
         )
     if types[name] not in DATES:
         raise StreamRefused(

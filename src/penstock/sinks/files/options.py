@@ -54,6 +54,9 @@ class StreamOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    partition_by: PartitionBy | None = Field(
-        default=None, description="partition into folders by date, month or year of a column; default: none"
+    partition_by: PartitionBy | tuple[str, ...] | None = Field(
+        default=None,
+        description="list of partitions, such as `[month(created_at), bucket(16, id), status]`, each a level of "
+        "folders; or a mapping for one date or timestamp column; default: none",
+        examples=[["month(created_at)"]],
     )

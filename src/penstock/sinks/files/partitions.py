@@ -1,55 +1,92 @@
-"""Folders by date, month or year of a column, in Arrow."""
+"""Cut batches by folder, in the lake's language: `month(created_at)`, `bucket(16, id)`, or a column's name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import DayTransform, MonthTransform, Transform, YearTransform
+from pyiceberg.types import IcebergType, NestedField, StructType, TimestampType, TimestamptzType
 
-from penstock.errors import StreamRefused
+from penstock.core.types import Decimal, Plain, Type
+from penstock.lake.iceberg_types import iceberg_type
+from penstock.lake.partitions import make_partition_spec, make_splitter
+from penstock.links.arrow_types import NoType, type_of
+from penstock.sinks.files.check import refuse_dateless
 from penstock.sinks.files.layout import safe
 from penstock.sinks.files.options import PartitionBy
 
-_UNITS = {"date": "day", "month": "month", "year": "year"}
-_LENGTHS = {"date": 10, "month": 7, "year": 4}
+#: the folder of rows whose value is NULL, as Hive names it
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+#: types whose values Arrow and Iceberg hold in the same form
+_SAME = (Plain.BOOL, Plain.INT16, Plain.INT32, Plain.INT64, Plain.STRING, Plain.JSON, Plain.DATE)
+_FORMS: Mapping[Type, IcebergType] = {
+    **{type_: iceberg_type(type_) for type_ in _SAME},
+    Plain.TIMESTAMP: TimestampType(),
+    Plain.TIMESTAMP_NS: TimestampType(),
+    Plain.TIMESTAMPTZ: TimestamptzType(),
+    Plain.TIMESTAMPTZ_NS: TimestamptzType(),
+}
+_BY: Mapping[str, Transform[Any, Any]] = {"date": DayTransform(), "month": MonthTransform(), "year": YearTransform()}
 
 Splitter = Callable[[pa.RecordBatch], Iterator[tuple[str, pa.RecordBatch]]]
 
 
-def splitter(schema: pa.Schema, partition: PartitionBy) -> Splitter:
-    """A function that cuts batches by folder; StreamRefused if the column has no date."""
-    index = schema.get_field_index(partition.column)
-    kind = schema.field(index).type if index >= 0 else None
-    if kind is None or not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-        raise StreamRefused(
-            f"partition_by needs a date or timestamp column; {partition.column!r} is {kind or 'not there'}",
-            next_step="choose another column for partition_by",
-        )
-    # A column's name is anybody's: it must neither climb out of the folder nor hide in it.
-    prefix = safe(f"{partition.column}_{partition.by}").replace("=", "%3D") + "="
-    length = _LENGTHS[partition.by]
+def make_folder_splitter(schema: pa.Schema, partition: PartitionBy | tuple[str, ...]) -> Splitter:
+    """A function that cuts batches by folder, such as `created_at_month=2024-05`."""
+    iceberg, spec = make_spec({field.name: _type_of(field) for field in schema}, partition)
+    split = make_splitter(spec, iceberg)
+    # Transforms accept timestamps in microseconds or nanoseconds only.
+    fine = pa.schema([_refine(field) for field in schema])
+    types = [iceberg.find_type(field.source_id) for field in spec.fields]
+    names = [_encode(field.name) for field in spec.fields]
 
-    def split(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        floors = pc.floor_temporal(_naive(batch.column(index)), unit=_UNITS[partition.by])
-        floors = floors.cast(pa.timestamp("s"))  # exact: floors are whole days
-        order = pc.sort_indices(floors)
-        encoded = pc.run_end_encode(floors.take(order).view(pa.int64()))
-        begin = 0
-        for end, value in zip(encoded.run_ends.to_pylist(), encoded.values.to_pylist(), strict=True):
-            day = pa.scalar(value, pa.int64()).cast(pa.timestamp("s")) if value is not None else None
-            text = str(day.cast(pa.string()))[:length] if day is not None else _NULL
-            # Copied, not cut out: a few rows that wait for their file must not keep the whole batch in memory.
-            rows = batch.take(order.slice(begin, end - begin)) if len(encoded.values) > 1 else batch
-            yield prefix + text, rows
-            begin = end
+    def cut(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        for values, rows in split(batch.cast(fine)):
+            texts = [
+                _NULL if value is None else _encode(field.transform.to_human_string(type_, value))
+                for field, type_, value in zip(spec.fields, types, values, strict=True)
+            ]
+            yield "/".join(map("=".join, zip(names, texts, strict=True))), rows.cast(schema)
 
-    return split
+    return cut
 
 
-def _naive(column: pa.Array) -> pa.Array:
-    """The column without its zone (it is UTC underneath), so that no zone data base is asked."""
-    if pa.types.is_date(column.type):
-        return column.cast(pa.timestamp("s"))
-    return column.view(pa.int64()).view(pa.timestamp(column.type.unit))
+def make_spec(
+    columns: Mapping[str, Type | None], partition: PartitionBy | tuple[str, ...]
+) -> tuple[Schema, PartitionSpec]:
+    """The columns as Iceberg has them, and their partitions; StreamRefused if a column does not allow one."""
+    fields = [NestedField(place, name, _form(type_)) for place, (name, type_) in enumerate(columns.items(), start=1)]
+    schema = Schema(*fields)
+    if not isinstance(partition, PartitionBy):
+        return schema, make_partition_spec(partition, schema)
+    refuse_dateless(partition, columns)
+    source, name = schema.find_field(partition.column).field_id, f"{partition.column}_{partition.by}"
+    return schema, PartitionSpec(PartitionField(source, PARTITION_FIELD_ID_START, _BY[partition.by], name))
+
+
+def _form(type_: Type | None) -> IcebergType:
+    """The Iceberg type; a struct, which no partition accepts, where Arrow holds the values in another form."""
+    if isinstance(type_, Decimal):
+        return iceberg_type(type_)
+    return _FORMS.get(type_, StructType()) if type_ is not None else StructType()
+
+
+def _type_of(field: pa.Field) -> Type | None:
+    try:
+        return type_of(field.type)
+    except NoType:
+        return None
+
+
+def _refine(field: pa.Field) -> pa.Field:
+    is_coarse = pa.types.is_timestamp(field.type) and field.type.unit in ("s", "ms")
+    return field.with_type(pa.timestamp("us", field.type.tz)) if is_coarse else field
+
+
+def _encode(text: str) -> str:
+    # A column's name and its values are arbitrary: they must neither lead out of the folder nor hide in it.
+    return safe(text).replace("=", "%3D")

@@ -95,7 +95,7 @@ class FilesSink:
             probe=self.probe,
         )
 
-    def _partition(self, stream: str) -> PartitionBy | None:
+    def _partition(self, stream: str) -> PartitionBy | tuple[str, ...] | None:
         options = self.streams.get(stream)
         return options.partition_by if options else None
 

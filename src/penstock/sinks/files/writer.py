@@ -43,7 +43,7 @@ class FilesWriter:
     number: int
     attempt: str
     options: Options
-    partition: PartitionBy | None
+    partition: PartitionBy | tuple[str, ...] | None
     probe: Probe
 
     def write(self, batches: pa.RecordBatchReader, part: Part) -> Receipt:
@@ -80,9 +80,9 @@ class FilesWriter:
     def _splitter(self, schema: pa.Schema):  # type: ignore[no-untyped-def]  # pyarrow has no types of its own
         if self.partition is None:
             return lambda batch: [("", batch)]
-        from penstock.sinks.files.partitions import splitter
+        from penstock.sinks.files.partitions import make_folder_splitter
 
-        return splitter(schema, self.partition)
+        return make_folder_splitter(schema, self.partition)
 
 
 class _StagedFiles:
