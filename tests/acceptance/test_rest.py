@@ -1,0 +1,182 @@
+"""Lists of an API through the real command: what a run costs, what a changed range fetches, what fails."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.testing.faults import Outcome
+from tests.acceptance.rest_shop import RestShop
+
+RANGE = "{{time: {{lag: 0}}, time_range: {{from: '{0}', to: '{1}'}}}}"
+
+
+def statuses(done: Outcome) -> dict[str, str]:
+    """The last status of each stream."""
+    return {each["stream"]: each["status"] for each in done.messages if each["type"] == "stream_status"}
+
+
+def run(shop: RestShop, *words: str) -> Outcome:
+    done = shop.command.run("run", "shop.yaml", *words)
+    assert done.code == 0, done.err
+    return done
+
+
+def asked(shop: RestShop) -> list[dict[str, Any]]:
+    """The queries of list requests since the last time, without those that only look."""
+    found = [each["query"] for each in shop.server.requests() if each["query"].get("limit") != "1"]
+    shop.server.forget_requests()
+    return found
+
+
+# ---------------------------------------------------------------- what a run costs
+
+
+def test_a_thousand_new_objects_cost_twelve_requests_and_nothing_new_one(tmp_path: Path) -> None:
+    with RestShop.open(tmp_path) as shop:
+        shop.write(slice_bytes=1 << 24)
+        shop.server.arrive("charges", 5000)
+        run(shop)
+        shop.server.forget_requests()
+        shop.server.arrive("charges", 1000)
+        run(shop)
+        assert len(shop.server.requests()) <= 12
+        assert shop.differences() == {}
+        shop.server.forget_requests()
+        assert "nothing new" in run(shop).out
+        assert len(shop.server.requests()) == 1
+
+
+def test_nothing_new_starts_no_spark(tmp_path: Path) -> None:
+    """Without the loop that stands in for Spark: a JVM would be started if there were something to move."""
+    with RestShop.open(tmp_path) as shop:
+        shop.write()
+        shop.server.arrive("charges", 100)
+        run(shop)
+        shop.command.mover = "spark"
+        done = run(shop, "--json")
+        assert [each for each in done.messages if each["type"] == "mover_status"] == []
+        assert done.messages[-1]["request_progress"]["rows"] == 0
+
+
+def test_other_commands_do_not_import_an_http_client() -> None:
+    import subprocess
+
+    code = "import sys; from penstock import wiring, sources; sources.load('rest'); print('httpx' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "False\n"
+
+
+# ---------------------------------------------------------------- a range that changes
+
+
+def test_a_changed_time_range_fetches_exactly_the_difference(tmp_path: Path) -> None:
+    with RestShop.open(tmp_path) as shop:
+        # Ten objects in each second, from 00:00:00 on.
+        shop.server.arrive("charges", 10_000, in_a_second=10)
+        first = shop.server.objects("charges")[0][1]
+
+        def configure(start: str, end: str) -> None:
+            shop.write({"charges": RANGE.format(f"2026-01-01T00:{start}", f"2026-01-01T00:{end}")}, slice_bytes=1 << 24)
+
+        configure("04:00", "06:00")
+        run(shop)
+        assert len(shop.rows()) == 1200
+        asked(shop)
+        configure("02:00", "06:00")
+        run(shop)
+        assert len(shop.rows()) == 2400
+        bounds = [(int(query["created[gte]"]) - first, int(query["created[lt]"]) - first) for query in asked(shop)]
+        assert all(120 <= low < high <= 240 for low, high in bounds)
+        configure("05:00", "06:00")
+        run(shop)
+        assert asked(shop) == []
+        configure("02:00", "07:00")
+        run(shop)
+        bounds = [(int(query["created[gte]"]) - first, int(query["created[lt]"]) - first) for query in asked(shop)]
+        assert bounds
+        assert all(360 <= low < high <= 420 for low, high in bounds)
+        found = [row["id"] for row in shop.rows()]
+        assert sorted(found) == sorted(id_ for id_, at in shop.server.objects("charges") if 120 <= at - first < 420)
+
+
+# ---------------------------------------------------------------- what fails, and what goes on
+
+
+def test_one_is_forbidden_one_always_fails_and_the_others_are_complete(tmp_path: Path) -> None:
+    endpoints: dict[str, dict[str, Any]] = {
+        "charges": {},
+        "refunds": {"status": 403},
+        "disputes": {"status": 500},
+        "payouts": {},
+    }
+    with RestShop.open(tmp_path, endpoints) as shop:
+        shop.write(dict.fromkeys(endpoints, "{time: {lag: 0}}"))
+        shop.server.arrive("charges", 300)
+        shop.server.arrive("payouts", 300)
+        done = shop.command.run("run", "shop.yaml", "--json")
+        assert done.code == 1
+        assert statuses(done) == {"charges": "complete", "payouts": "complete", "disputes": "error"}
+        catalog = {each["stream"]: each["skipped"] for each in done.messages[0]["streams"]}
+        assert catalog["refunds"] is not None
+        assert "status 403 (refunds always answers 403), request id req_" in catalog["refunds"]
+        (error,) = [each for each in done.messages if each.get("status") == "error"]
+        assert "GET disputes?limit=1: status 500" in error["reason"]
+        assert "2 retries did not help" in error["reason"]
+        assert shop.differences("charges") == shop.differences("payouts") == {}
+        plain = shop.command.run("run", "shop.yaml")
+        assert plain.code == 1
+        assert "refunds" in plain.out + plain.err
+
+
+def test_bad_credentials_fail_the_connection(tmp_path: Path) -> None:
+    with RestShop.open(tmp_path, environment={"TOKEN": "sk_wrong_key"}, token="sk_right") as shop:
+        shop.write(source='auth: {bearer: "${TOKEN}"}')
+        done = shop.command.run("run", "shop.yaml")
+        assert done.code == 3
+        assert "the API does not accept the credentials" in done.err
+        assert "sk_wrong_key" not in done.out + done.err
+
+
+def test_a_server_that_is_gone_fails_the_connection(tmp_path: Path) -> None:
+    with RestShop.open(tmp_path) as shop:
+        shop.write()
+    done = shop.command.run("run", "shop.yaml")
+    assert done.code == 3
+    assert "cannot be reached" in done.err
+
+
+@pytest.mark.parametrize("token", ["bearer", "basic", "header", "query", "oauth"])
+def test_every_way_to_sign_in(token: str, tmp_path: Path) -> None:
+    ways = {
+        "bearer": 'bearer: "${TOKEN}"',
+        "basic": 'basic: "${TOKEN}"',
+        "header": 'header: {Authorization: "${TOKEN}"}',
+        "query": 'query: {key: "${TOKEN}"}',
+        "oauth": 'oauth: {token_url: "${API}/oauth/token", client_id: someone, client_secret: "${TOKEN}"}',
+    }
+    given = {"basic": "Basic c2tfdGVzdDphYmM="}.get(token, "sk_test:abc")
+    with RestShop.open(tmp_path, environment={"TOKEN": "sk_test:abc"}, token=given) as shop:
+        shop.write(source=f"auth: {{{ways[token]}}}")
+        shop.server.arrive("charges", 150)
+        done = run(shop)
+        assert shop.differences() == {}
+        assert "sk_test" not in done.out + done.err
+        assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"sk_test:abc" in path.read_bytes()]
+
+
+def test_everything_goes_wrong_now_and_then(tmp_path: Path) -> None:
+    """429 with Retry-After, 500, resets, slow and truncated bodies: every object arrives once."""
+    with RestShop.open(
+        tmp_path, errors=0.05, resets=0.05, slow=0.02, truncated=0.05, rate=300, retry_after="0.1"
+    ) as shop:
+        shop.write(source="concurrency: 8", slice_bytes=1 << 20)
+        text = (tmp_path / "shop.yaml").read_text().replace("retries: 2", "retries: 12")
+        (tmp_path / "shop.yaml").write_text(text)
+        shop.server.arrive("charges", 10_000)
+        run(shop)
+        assert shop.differences() == {}
+        assert {each["status"] for each in shop.server.requests()} >= {0, 200, 500}
