@@ -1,14 +1,17 @@
 """Every Source keeps the contract; a new one joins here."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.sources.lake.lakes import Foreign, Origin
+from tests.sources.rest.lists import List
 from tests.sources.tables import STAMP, Table, execute
 
-from penstock.ports import Releasing, Source
+from penstock.ports import ExplainingSource, Gathering, Releasing, Source
 from penstock.testing.contracts.source import IncrementalContract, SourceContract, drain
+from penstock.testing.rest_server import RestServer
 
 
 class TestPostgresKeyset(IncrementalContract):
@@ -74,3 +77,35 @@ class TestLakeOfOthers(LakeContract):
     @pytest.fixture
     def origin(self, tmp_path: Path) -> Foreign:
         return Foreign(tmp_path)
+
+
+class RestContract(IncrementalContract):
+    CAPABILITIES = frozenset({ExplainingSource, Gathering})
+
+
+class TestRestByLastId(RestContract):
+    @pytest.fixture
+    def origin(self, tmp_path: Path) -> Iterator[List]:
+        with RestServer({"charges": {}}) as server:
+            yield List(server, tmp_path, time={"lag": 0})
+
+
+class TestRestOldestFirstByToken(RestContract):
+    EXACT_ROW_BUDGET = False
+
+    @pytest.fixture
+    def origin(self, tmp_path: Path) -> Iterator[List]:
+        with RestServer({"charges": {"order": "oldest", "paging": "token", "unit": "iso"}}) as server:
+            paging = {"by": "token", "size": 40}
+            yield List(server, tmp_path, order="oldest", paging=paging, time={"lag": 0, "unit": "iso"})
+
+
+class TestRestWhole(SourceContract):
+    """A list that does not filter by time."""
+
+    CAPABILITIES = RestContract.CAPABILITIES
+
+    @pytest.fixture
+    def origin(self, tmp_path: Path) -> Iterator[List]:
+        with RestServer({"charges": {}}) as server:
+            yield List(server, tmp_path)

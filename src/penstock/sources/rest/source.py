@@ -33,13 +33,15 @@ from penstock.sources.rest.times import Unit
 CLOCK_TOLERANCE = timedelta(minutes=5)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Look:
     """The first page of a stream, which tells whether it can be read, and what its newest object is."""
 
     page: FetchedPage | None
     #: why it cannot be read; None: it can
     failure: PenstockError | None = None
+    #: whether a ceiling was made from it: the next one needs a newer look
+    is_used: bool = False
 
 
 class RestSource:
@@ -53,8 +55,6 @@ class RestSource:
         self._account = Account(options)
         self._apis = {name: ListApi(self._account, name, each, options) for name, each in self._streams.items()}
         self._looks: dict[str, _Look] = {}
-        #: by stream and run
-        self._ceilings: dict[tuple[str, str], Document] = {}
         #: streams whose clock was remarked on
         self._remarked: set[str] = set()
 
@@ -146,9 +146,13 @@ class RestSource:
         read = ListContent.read(content)
         if read.mode != BY_TIME:
             return {"run": run}
-        if (stream, run) not in self._ceilings:
-            self._ceilings[stream, run] = {"lt": self._highest(stream, read), "run": run}
-        return self._ceilings[stream, run]
+        if stream in self._looks and self._looks[stream].is_used:
+            del self._looks[stream]
+        look = self._look(stream)
+        if look.failure is not None:
+            raise look.failure
+        look.is_used = True
+        return {"lt": self._highest(stream, read), "run": run}
 
     def _highest(self, stream: str, content: ListContent) -> int:
         """The time before which this run reads: the server's clock, less the lag.

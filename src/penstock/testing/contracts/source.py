@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import pytest
 
@@ -29,6 +29,7 @@ from penstock.ports import (
     Releasing,
     Rewinding,
     Source,
+    Spools,
     capability,
     discover,
     estimate,
@@ -76,6 +77,16 @@ class Origin(Protocol):
         ...
 
 
+@runtime_checkable
+class GatheringOrigin(Protocol):
+    """An origin of a source that gathers."""
+
+    @property
+    def spools(self) -> Spools:
+        """Where its sources look for their spools."""
+        ...
+
+
 @dataclass(frozen=True)
 class Moved:
     """A slice, and what its parts gave."""
@@ -118,7 +129,13 @@ def next_slice(
     stream = origin.stream
     if last:
         source.accept(stream, last, content)
-    planned = source.plan(stream, content, last.mark if last else None, ceiling, budget)
+    after, spool = last.mark if last else None, ""
+    planned = source.plan(stream, content, after, ceiling, budget)
+    if planned is not None and (gathering := capability(source, Gathering)) is not None:
+        assert isinstance(origin, GatheringOrigin)
+        with origin.spools.gather(stream, last.number + 1 if last else 1, "contract") as opened:
+            planned = gathering.gather(stream, content, after, ceiling, budget, opened)
+            spool = origin.spools.close_gathered(opened) if planned else ""
     if planned is None:
         return None
     return following(
@@ -129,6 +146,7 @@ def next_slice(
         content=content,
         kind=planned.kind,
         plan=planned.plan,
+        spool=spool,
     )
 
 
@@ -461,5 +479,7 @@ class IncrementalContract(SourceContract):
         # As a store and a sink keep it: a text, read into a mark and a position of its own.
         stored = Position(last.number, last.id, Mark.read(str(last.mark.text)), str(last.content))
         assert stored == last
-        rest = drain(origin.open(), origin, stored)
+        other = origin.open()
+        rest = drain(other, origin, stored)
+        other.close()
         assert each_once([row for one in (moved[0], *rest) for row in one.rows], origin.rows())

@@ -1,0 +1,69 @@
+"""A list of an API as the origin of a contract, and sources on it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.links.spools import FolderSpools
+from penstock.ports import Context, NoProbe
+from penstock.sources.rest import Options, RestSource, StreamOptions
+from penstock.testing.contracts.source import PIPELINE
+from penstock.testing.rest_server import RestServer
+
+
+def source(
+    server: RestServer,
+    folder: Path,
+    streams: Mapping[str, Mapping[str, Any]],
+    *,
+    said: list[str] | None = None,
+    **more: Any,
+) -> RestSource:
+    """A source on a server; `said` gets the lines that it prints."""
+    options = Options(base_url=f"{server.url}/v1", retry_seconds=0.01, **more)
+    lines: list[str] = [] if said is None else said
+    context = Context(
+        pipeline=PIPELINE,
+        folder=str(folder),
+        probe=NoProbe(),
+        spools=FolderSpools(str(folder / "spools"), PIPELINE),
+        say=lambda stream, text: lines.append(f"{stream}: {text}"),
+    )
+    return RestSource(options, {name: StreamOptions(**each) for name, each in streams.items()}, context)
+
+
+class List:
+    """Charges, several in each second."""
+
+    stream = "charges"
+
+    def __init__(self, server: RestServer, folder: Path, **options: Any) -> None:
+        self.server, self.folder, self.options = server, folder, options
+
+    @property
+    def spools(self) -> FolderSpools:
+        return FolderSpools(str(self.folder / "spools"), PIPELINE)
+
+    def open(self) -> RestSource:
+        return source(self.server, self.folder, {self.stream: self.options})
+
+    def open_with(self, stream: str, options: Mapping[str, Any]) -> RestSource:
+        return source(self.server, self.folder, {stream: options})
+
+    def arrive(self, count: int) -> None:
+        if count:
+            self.server.arrive(self.stream, count, in_a_second=40)
+
+    def rows(self) -> Sequence[Hashable]:
+        return [id_ for id_, _ in self.server.objects(self.stream)]
+
+    def traces(self) -> Hashable:
+        return tuple(self.server.objects(self.stream))
+
+    def tell(self, batch: pa.RecordBatch) -> Sequence[Hashable]:
+        ids: list[Hashable] = batch.column("id").to_pylist()
+        return ids
