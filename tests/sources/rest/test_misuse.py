@@ -1,0 +1,200 @@
+"""What providers do, and what a configuration gets wrong: each is refused, right, or said."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.sources.rest.lists import List, source
+
+from penstock.errors import InputError, StreamFailed, StreamRefused
+from penstock.sources.rest.content import content_of
+from penstock.sources.rest.options import Options, StreamOptions
+from penstock.testing.contracts.source import drain, each_once
+from penstock.testing.rest_server import RestServer
+
+
+@pytest.fixture
+def server() -> Iterator[RestServer]:
+    with RestServer({"charges": {}}) as server:
+        yield server
+
+
+def fail(origin: List) -> str:
+    """What is said when the stream is read."""
+    opened = origin.open()
+    try:
+        with pytest.raises((StreamFailed, StreamRefused)) as failed:
+            drain(opened, origin)
+    finally:
+        opened.close()
+    assert failed.value.next_step
+    return failed.value.what
+
+
+def read(origin: List, said: list[str] | None = None, **more: Any) -> list[Any]:
+    opened = source(origin.server, origin.folder, {origin.stream: origin.options}, said=said, **more)
+    rows = [row for one in drain(opened, origin) for row in one.rows]
+    opened.close()
+    return rows
+
+
+@pytest.mark.parametrize("value", ["(absent)", None])
+def test_a_time_that_is_missing_or_null(value: Any, server: RestServer, tmp_path: Path) -> None:
+    server.change("charges", odd={"5": {"created": value}})
+    origin = List(server, tmp_path, time={"lag": 0})
+    origin.arrive(10)
+    what = fail(origin)
+    assert "record ch_00000005: field created is missing or null" in what
+    assert what.startswith("GET charges?")
+
+
+@pytest.mark.parametrize(
+    ("real", "said"), [("milliseconds", "seconds"), ("seconds", "milliseconds"), ("iso", "seconds")]
+)
+def test_times_in_another_unit(real: str, said: str, server: RestServer, tmp_path: Path) -> None:
+    server.change("charges", unit=real)
+    origin = List(server, tmp_path, time={"lag": 0, "unit": said})
+    origin.arrive(10)
+    assert "created" in fail(origin)
+
+
+def test_an_id_that_is_missing(server: RestServer, tmp_path: Path) -> None:
+    server.change("charges", odd={"5": {"id": "(absent)"}})
+    origin = List(server, tmp_path, time={"lag": 0})
+    origin.arrive(10)
+    assert "record 5: field id is missing" in fail(origin)
+
+
+def test_records_elsewhere(server: RestServer, tmp_path: Path) -> None:
+    origin = List(server, tmp_path, time={"lag": 0}, records="items.list")
+    origin.arrive(10)
+    assert "there is no field items.list" in fail(origin)
+
+
+def test_the_same_id_twice_is_delivered_once_and_said(server: RestServer, tmp_path: Path) -> None:
+    server.change("charges", odd={"5": {"id": "ch_00000004"}})
+    origin = List(server, tmp_path, time={"lag": 0})
+    origin.arrive(10)
+    said: list[str] = []
+    rows = read(origin, said)
+    assert rows.count("ch_00000004") == 1
+    assert len(rows) == 9
+    assert said == ["charges: the API listed 1 record a second time: each was delivered once"]
+
+
+def test_a_filter_that_the_server_ignores(server: RestServer, tmp_path: Path) -> None:
+    origin = List(server, tmp_path, time={"lag": 0}, time_range={"to": "2026-01-01T00:00:05"})
+    origin.arrive(1000)
+    server.change("charges", ignores_filter=True)
+    assert "the API ignores the filter" in fail(origin)
+
+
+def test_objects_in_the_other_order(server: RestServer, tmp_path: Path) -> None:
+    origin = List(server, tmp_path, time={"lag": 0}, order="oldest")
+    origin.arrive(1000)
+    assert "out of order" in fail(origin)
+
+
+def test_a_server_without_a_clock_is_said_and_this_machines_counts(server: RestServer, tmp_path: Path) -> None:
+    origin = List(server, tmp_path, time={"lag": 0})
+    origin.arrive(100)
+    server.set_faults(date="absent")
+    said: list[str] = []
+    assert each_once(read(origin, said), origin.rows())
+    assert said == ["charges: the API does not say what time it is: this machine's clock is used instead"]
+
+
+def test_a_clock_that_is_ahead_is_said_and_does_not_hide_what_comes(tmp_path: Path) -> None:
+    """The ceiling is this machine's clock: objects that the server stamps rightly, and later, lie above it."""
+    with RestServer({"charges": {}}, now=None, date="3600") as server:
+        now = int(time.time())
+        origin = List(server, tmp_path, time={"lag": 0})
+        server.add("charges", [now - 100 + n for n in range(50)])
+        said: list[str] = []
+        opened = source(server, tmp_path, {"charges": origin.options}, said=said)
+        first = drain(opened, origin, run="one")
+        assert len(said) == 1
+        assert "ahead of this machine's" in said[0]
+        ceiling = opened.ceiling("charges", opened.content("charges"), "two")
+        assert ceiling is not None
+        assert int(str(ceiling["lt"])) <= int(time.time())
+        opened.close()
+        assert each_once([row for one in first for row in one.rows], origin.rows())
+
+
+def test_a_clock_that_is_behind_only_delays(server: RestServer, tmp_path: Path) -> None:
+    origin = List(server, tmp_path, time={"lag": 0})
+    origin.arrive(4000)
+    server.set_faults(date="-60")
+    opened = origin.open()
+    first = drain(opened, origin, run="one")
+    assert 0 < len([row for one in first for row in one.rows]) < 4000
+    server.set_faults()
+    rest = drain(opened, origin, first[-1].slice.position, run="two")
+    opened.close()
+    assert each_once([row for one in (*first, *rest) for row in one.rows], origin.rows())
+
+
+def test_objects_younger_than_the_lag_wait(server: RestServer, tmp_path: Path) -> None:
+    origin = List(server, tmp_path, time={"lag": 60})
+    origin.arrive(100)
+    assert read(origin) == []
+    server.set_clock(server.now + 60)
+    assert each_once(read(origin), origin.rows())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"path": "other"},
+        {"params": {"status": "paid"}},
+        {"time": {"lag": 0, "field": "updated"}},
+        {"order": "oldest"},
+        {"id": "number"},
+    ],
+)
+def test_a_stream_that_is_configured_otherwise_is_not_read_on(
+    changed: dict[str, Any], server: RestServer, tmp_path: Path
+) -> None:
+    origin = List(server, tmp_path, time={"lag": 0})
+    origin.arrive(100)
+    opened = origin.open()
+    last = drain(opened, origin)[-1].slice.position
+    other = origin.open_with("charges", origin.options | changed)
+    options = Options(base_url=f"{server.url}/v1")
+    now = content_of("charges", StreamOptions(**(origin.options | changed)), options).content()
+    with pytest.raises(StreamRefused, match="the mark was made with"):
+        other.accept("charges", last, now)
+    opened.close()
+    other.close()
+
+
+def test_an_account_with_two_ways_to_sign_in(server: RestServer, tmp_path: Path) -> None:
+    opened = source(server, tmp_path, {"charges": {}}, auth={"bearer": "a-token", "basic": "ann:secret"})
+    with pytest.raises(InputError, match="bearer and basic"):
+        opened.connect()
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"currency": "int64"}, '"eur" has no exact form as int64 (column currency)'),
+        ({"amount": "bool"}, "has no exact form as bool (column amount)"),
+        ({"metadata": "string"}, "has no exact form as string (column metadata)"),
+    ],
+)
+def test_a_value_that_does_not_fit_its_column(
+    columns: dict[str, str], said: str, server: RestServer, tmp_path: Path
+) -> None:
+    origin = List(server, tmp_path, time={"lag": 0}, columns=columns)
+    origin.arrive(10)
+    assert said in fail(origin)
+
+
+def test_a_column_that_is_declared_twice(server: RestServer, tmp_path: Path) -> None:
+    origin = List(server, tmp_path, time={"lag": 0}, columns={"json": "json"})
+    assert "is also the column for the whole object" in fail(origin)

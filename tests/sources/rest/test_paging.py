@@ -1,0 +1,78 @@
+"""Every way to ask for the next page, with the server's pages cut short, in every unit and both orders."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.sources.rest.lists import List
+
+from penstock.errors import StreamFailed
+from penstock.ports import Budget
+from penstock.testing.contracts.source import drain, each_once
+from penstock.testing.rest_server import RestServer
+
+WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "last_id": ({}, {}),
+    "token": ({"paging": "token"}, {"paging": {"by": "token"}}),
+    "link": ({"paging": "link", "unit": "milliseconds"}, {"paging": {"by": "link"}, "unit": "milliseconds"}),
+    "next_url": ({"paging": "next_url"}, {"paging": {"by": "next_url"}}),
+    "page": ({"paging": "page", "unit": "iso"}, {"paging": {"by": "page"}, "unit": "iso"}),
+    "offset": ({"paging": "offset"}, {"paging": {"by": "offset"}}),
+}
+
+
+@pytest.mark.parametrize("order", ["newest", "oldest"])
+@pytest.mark.parametrize("way", WAYS)
+def test_every_object_once(way: str, order: str, tmp_path: Path) -> None:
+    endpoint, options = WAYS[way]
+    time = {"lag": 0, "unit": options.get("unit", "seconds")}
+    with RestServer({"charges": {**endpoint, "order": order, "most": 40}}) as server:
+        # The server gives 40 where 100 are asked for; with a number of the page this would skip some.
+        paging = {**options.get("paging", {}), **({"size": 40} if way == "page" else {})}
+        origin = List(server, tmp_path, order=order, time=time, paging=paging)
+        origin.arrive(2000)
+        source = origin.open()
+        budget = Budget(bytes=200_000, workers=2)
+        moved = drain(source, origin, budget=budget)
+        assert len(moved) > 1
+        origin.arrive(100)
+        moved += drain(source, origin, moved[-1].slice.position, run="two", budget=budget)
+        source.close()
+        assert each_once([row for one in moved for row in one.rows], origin.rows())
+
+
+def test_without_a_field_for_more_pages_are_asked_for_until_one_is_empty(tmp_path: Path) -> None:
+    with RestServer({"charges": {"most": 30}}) as server:
+        origin = List(server, tmp_path, time={"lag": 0}, paging={"more": None})
+        origin.arrive(95)
+        source = origin.open()
+        moved = drain(source, origin)
+        source.close()
+        assert each_once([row for one in moved for row in one.rows], origin.rows())
+
+
+def test_a_cursor_whose_object_is_deleted_does_not_stop_the_stream(tmp_path: Path) -> None:
+    with RestServer({"charges": {}}) as server:
+        origin = List(server, tmp_path, time={"lag": 0}, paging={"size": 20})
+        origin.arrive(200)
+        wanted = origin.rows()
+        source = origin.open()
+        first = drain(source, origin, budget=Budget(bytes=1 << 20, rows=50))[0]
+        last = first.slice.upto
+        assert last is not None
+        cursor = last.document["remaining"][0]["cursor"]
+        server.remove("charges", cursor)
+        rest = drain(source, origin, first.slice.position)
+        source.close()
+        assert each_once([row for one in (first, *rest) for row in one.rows], wanted)
+
+
+def test_a_next_page_that_is_the_first_again_is_found(tmp_path: Path) -> None:
+    with RestServer({"charges": {"paging": "next_url"}}) as server:
+        origin = List(server, tmp_path, time={"lag": 0}, paging={"by": "next_url", "field": "url"})
+        origin.arrive(200)
+        source = origin.open()
+        # The field holds a path on the same server, which the server answers with the first page again.
+        with pytest.raises(StreamFailed):
+            drain(source, origin)
+        source.close()
