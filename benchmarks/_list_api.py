@@ -23,11 +23,22 @@ class Cost:
     rounds: int
 
 
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """One request of our rule: which worker, when, and the time that its page covered."""
+
+    round: int
+    worker: int
+    gte: int
+    lt: int
+    records: int
+
+
 class ListApi:
-    """Records by time, newest first; a cursor is the number of records below it."""
+    """Sorted times, read newest first; a cursor is the number of records below it."""
 
     def __init__(self, times: Sequence[int]) -> None:
-        self.times = sorted(times)
+        self.times = times
         self.requests = 0
         self.records = 0
 
@@ -69,7 +80,7 @@ def read_by_halving(times: Sequence[int], workers: int) -> Cost:
     return Cost(api.requests, rounds)
 
 
-def read_on_demand(times: Sequence[int], workers: int) -> Cost:
+def read_on_demand(times: Sequence[int], workers: int, trace: list[Fetched] | None = None) -> Cost:
     """Our rule, as it ships: the fold of `penstock.core.subdivision`, in rounds."""
     api, rounds = ListApi(times), 0
     state = start(Position((Range(0, YEAR),)), Order.NEWEST_FIRST, PAGE)
@@ -92,6 +103,9 @@ def read_on_demand(times: Sequence[int], workers: int) -> Cost:
             first, last = (api.times[end - 1], api.times[begin]) if begin < end else (None, None)
             page = PageFetched(key, first, last, end - begin, has_more, str(begin) if has_more else None)
             state = fold(state, page)
+            if trace is not None:
+                covers = task.low if last is None or not has_more else last
+                trace.append(Fetched(rounds, worker, covers, task.high, end - begin))
             if key not in state.tasks:
                 del busy[worker]
     api.check()
@@ -99,7 +113,7 @@ def read_on_demand(times: Sequence[int], workers: int) -> Cost:
 
 
 def distributions(pages: int, rng: random.Random) -> Iterator[tuple[str, list[int]]]:
-    """Every distribution of the comparison, with that many full pages of records in a year of seconds."""
+    """Every distribution of the comparison, with that many full pages of sorted times in a year of seconds."""
     count = pages * PAGE
     some_hour = YEAR // 2
     bursts = [rng.randrange(YEAR - BURST) for _ in range(max(1, pages // 5))]
@@ -113,4 +127,4 @@ def distributions(pages: int, rng: random.Random) -> Iterator[tuple[str, list[in
         "one second": lambda: YEAR // 3,
     }
     for name, draw in shapes.items():
-        yield name, [draw() for _ in range(count)]
+        yield name, sorted(draw() for _ in range(count))

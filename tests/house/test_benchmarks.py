@@ -17,8 +17,8 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from benchmarks import _list_api, _processes, _targets, _verdict, memory, noop, postgres_in, postgres_out, subdivision
 from benchmarks import _orders as orders
-from benchmarks import _processes, _targets, _verdict, memory, noop, postgres_in, postgres_out
 from benchmarks._opens import Opens
 
 RUN = """
@@ -206,6 +206,43 @@ def test_growth_ends_with_its_json() -> None:
     assert all(value > 0 for value in found.values())
 
 
+def test_subdivision_ends_with_its_json(tmp_path: Path) -> None:
+    """With few pages; the pictures are drawn."""
+    few = ["--pages", "0", "10", "250", "--plot", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.subdivision", *few],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert list(found) == ["worst_requests_over_bound", "worst_makespan_over_bound", "worst_makespan_over_published"]
+    assert all(0 < value <= 1 for value in found.values())
+    assert {path.name for path in tmp_path.iterdir()} == {"subdivision.svg", "subdivision-figures.svg"}
+
+
+def test_a_rule_that_needs_too_much_is_noticed() -> None:
+    """Requests are bounded more tightly where there are 50 pages for each worker."""
+    cost = _list_api.Cost
+    few = subdivision.Case("uniform", 100, 50, 1.0, cost(510, 15), cost(150, 13))
+    assert subdivision.verdict([few]) == {
+        "worst_requests_over_bound": 1.0,
+        "worst_makespan_over_bound": 1.0,
+        "worst_makespan_over_published": 1.0,
+    }
+    many = subdivision.Case("uniform", 1000, 20, 1.0, cost(1121, 88), cost(1400, 70))
+    assert [value > 1 for value in subdivision.verdict([few, many]).values()] == [True, True, True]
+
+
+def test_records_that_were_not_delivered_are_missed() -> None:
+    api = _list_api.ListApi([1, 2, 3])
+    api.page(2, 4, None)
+    with pytest.raises(SystemExit, match="3 records, and 2 were delivered"):
+        api.check()
+
+
 def test_rows_that_did_not_come_are_missed(tmp_path: Path) -> None:
     for number, ids in enumerate(([1, 2], [3, 3])):
         pq.write_table(pa.table({"id": ids}), tmp_path / f"{number}.parquet")
@@ -292,4 +329,5 @@ def test_every_benchmark_says_how_it_is_called(
     with pytest.raises(SystemExit) as ended:
         importlib.import_module(f"benchmarks.{name}").main()
     assert ended.value.code == 0
-    assert ("--ticks" if name == "growth" else "--rows") in capsys.readouterr().out
+    size = {"growth": "--ticks", "subdivision": "--pages"}.get(name, "--rows")
+    assert size in capsys.readouterr().out
