@@ -14,10 +14,6 @@ from penstock.ports import Context, NoProbe, Probe, StreamInfo
 from penstock.sinks.postgres import Options, PostgresSink, StreamOptions, build
 from penstock.testing.contracts.delivery import (
     PIPELINE,
-    Crash,
-    Crashing,
-    Destination,
-    position,
 )
 from penstock.testing.contracts.sink import SinkContract
 
@@ -87,6 +83,7 @@ class Database:
 
 
 class TestAppend(SinkContract):
+    COMMITS_AT_ONCE: ClassVar[bool] = True
     OPTIONS: ClassVar[dict[str, Any]] = {"mode": "append"}
 
     @pytest.fixture
@@ -94,20 +91,6 @@ class TestAppend(SinkContract):
         made = Database(database, **self.OPTIONS)
         yield made
         made.close()
-
-    def test_whoever_finishes_may_crash_too(self, destination: Destination) -> None:
-        """One transaction: nothing is left to be finished, and whoever asks writes nothing."""
-        dry = Crashing()
-        destination.open(dry).commit(*self.two_parts(destination, "dry"))
-        for call in range(len(dry.points)):
-            stream = f"finish {call}"
-            slice_, attempt, receipts = self.two_parts(destination, stream)
-            with pytest.raises(Crash):
-                destination.open(Crashing(at_call=call)).commit(slice_, attempt, receipts)
-            asking = Crashing()
-            position(destination.open(asking), stream)
-            assert asking.points == []
-            self.finish(destination, slice_, receipts, [1, 2, 3])
 
 
 class TestUpsert(TestAppend):

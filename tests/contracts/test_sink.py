@@ -29,10 +29,7 @@ from penstock.testing.contracts.delivery import (
     CONTENT,
     PIPELINE,
     STREAM,
-    Crash,
-    Crashing,
     Destination,
-    position,
     table,
 )
 from penstock.testing.contracts.sink import SinkContract
@@ -177,25 +174,12 @@ class TestLakeLog(SinkContract):
     """A delete is a row that readers leave out; the version before it stays."""
 
     REFUSED_BESIDE_OTHERS: ClassVar[frozenset[Kind]] = frozenset({Kind.ROWS, Kind.REFRESH})
+    COMMITS_AT_ONCE: ClassVar[bool] = True
     AFTER_A_DELETE: ClassVar[list[int] | None] = [1, 2]
 
     @pytest.fixture
     def destination(self, tmp_path: Path) -> LakeWorld:
         return LakeWorld(tmp_path)
-
-    def test_whoever_finishes_may_crash_too(self, destination: Destination) -> None:
-        """One commit of the catalog: nothing is left to be finished, and whoever asks writes nothing."""
-        dry = Crashing()
-        destination.open(dry).commit(*self.two_parts(destination, "dry"))
-        for call in range(len(dry.points)):
-            stream = f"finish {call}"
-            slice_, attempt, receipts = self.two_parts(destination, stream)
-            with pytest.raises(Crash):
-                destination.open(Crashing(at_call=call)).commit(slice_, attempt, receipts)
-            asking = Crashing()
-            position(destination.open(asking), stream)
-            assert asking.points == []
-            self.finish(destination, slice_, receipts, [1, 2, 3])
 
 
 NAMESPACES = count(1)

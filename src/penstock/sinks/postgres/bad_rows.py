@@ -10,14 +10,10 @@ from psycopg import sql
 
 from penstock.sinks.postgres.failures import explain_row_error, is_row_error, state_of
 from penstock.sinks.postgres.merge import Merge, UnfitValue
-from penstock.sinks.postgres.staging import MAX_PART_ROWS, PLACE
+from penstock.sinks.postgres.staging import PLACE
 
 #: characters of a key's value that a message shows
 _SHOWN_CHARACTERS = 80
-_COUNT = sql.SQL("SELECT count(*) FROM {staging} WHERE {place} >= {low} AND {place} < {high}")
-_PLACE_AT = sql.SQL(
-    "SELECT {place} FROM {staging} WHERE {place} >= {low} AND {place} < {high} ORDER BY {place} OFFSET {offset} LIMIT 1"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +54,16 @@ class BadRowSearch:
         return self.bad
 
     def _try_parts(self, trial: Callable[[Merge], None]) -> None:
+        query = sql.SQL("SELECT min({0}), max({0}) FROM {1} GROUP BY {0} >> 32").format(
+            sql.Identifier(PLACE), self.merge.staging.sql
+        )
+        ends = {low >> 32: (low, high + 1) for low, high in self.connection.execute(query).fetchall()}
         for attempt, _ in self.merge.parts:
-            low, high = attempt * MAX_PART_ROWS, (attempt + 1) * MAX_PART_ROWS
-            if rows := self._query(_COUNT, low, high):
-                self._halve(trial, low, high, rows)
+            if attempt in ends:
+                self._halve(trial, *ends[attempt])
 
-    def _halve(self, trial: Callable[[Merge], None], low: int, high: int, rows: int) -> None:
-        """Try rows, and on failure each half of them.
+    def _halve(self, trial: Callable[[Merge], None], low: int, high: int) -> None:
+        """Try the rows from place `low` up to `high`, and on failure each half of them.
 
         Rows that pass stay written, so that rows which conflict with them are found too.
         """
@@ -77,13 +76,12 @@ class BadRowSearch:
         except (psycopg.Error, UnfitValue) as error:
             if not is_row_error(error):
                 raise
-            if rows == 1:
+            if high - low == 1:
                 self.bad.append(self._describe(error, low, high))
                 return
-        half = rows // 2
-        middle = self._query(_PLACE_AT, low, high, half)
-        self._halve(trial, low, middle, half)
-        self._halve(trial, middle, high, rows - half)
+        middle = (low + high) // 2
+        self._halve(trial, low, middle)
+        self._halve(trial, middle, high)
 
     def _describe(self, error: psycopg.Error | UnfitValue, low: int, high: int) -> BadRow:
         names, one = self.merge.config.shown_key, replace(self.merge, within=(low, high)).staged
@@ -106,9 +104,3 @@ class BadRowSearch:
             except psycopg.Error:
                 return column.name
         return None
-
-    def _query(self, query: sql.SQL, low: int, high: int, offset: int = 0) -> int:
-        names = {"staging": self.merge.staging.sql, "place": sql.Identifier(PLACE)}
-        numbers = {"low": sql.Literal(low), "high": sql.Literal(high), "offset": sql.Literal(offset)}
-        row = self.connection.execute(query.format(**names, **numbers)).fetchone()
-        return int(row[0]) if row else 0
