@@ -65,7 +65,7 @@ class Database:
                 return []
             return [id_ for (id_,) in found.fetchall()]
 
-    def aside(self) -> int:
+    def count_leftovers(self) -> int:
         with psycopg.connect(self.url) as db:
             found = db.execute(
                 "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace('penstock_sink') "

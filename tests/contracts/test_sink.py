@@ -65,7 +65,7 @@ class Folder:
         else:
             (data / f"theirs.{self.format}").write_text("".join(f"{line}\n" for line in lines[self.format]))
 
-    def aside(self) -> int:
+    def count_leftovers(self) -> int:
         meta = self.folder / "out" / "_penstock"
         return sum(path.parent.parent.name == "staged" for path in meta.rglob("*") if path.is_file())
 
@@ -149,7 +149,7 @@ class LakeWorld:
         ids: list[int] = seen.sort_by("_ingest_seq").column(column).to_pylist()
         return ids
 
-    def aside(self) -> int:
+    def count_leftovers(self) -> int:
         """Data files that main does not name."""
         found = {
             path.name for path in self.folder.rglob(f"{self.namespace}/*/data/*.parquet") if parse_file_name(path.name)

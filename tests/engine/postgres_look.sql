@@ -1,4 +1,4 @@
--- Everything that there is to see, in one round trip: the rows, the slices, what the ledger holds, what is put aside.
+-- Everything that there is to see, in one round trip: the rows, the slices, what the ledger holds, what is staged.
 SELECT
     coalesce((SELECT json_agg(json_build_array(place, key, version, born)) FROM {table}), '[]'),
     coalesce((

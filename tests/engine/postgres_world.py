@@ -32,7 +32,7 @@ PATIENCE = 0.02
 
 
 class Retried(LoopMover):
-    """The first part of every slice is tried twice: the first try dies after it has put its rows aside."""
+    """The first part of every slice is tried twice: the first try dies after it has staged its rows."""
 
     def move(self, reader: Reader, writer: Writer, parts: Sequence[Part]) -> Sequence[Receipt]:
         if parts:
@@ -63,7 +63,7 @@ class Look:
     rows: list[tuple[int, int, int, str]] = field(default_factory=list)
     slices: list[Landed] = field(default_factory=list)
     held: str | None = None
-    #: tables in which rows are put aside
+    #: staging tables
     aside: list[str] = field(default_factory=list)
 
     @cached_property
@@ -176,7 +176,7 @@ class PostgresWorld(World):
         return self.look(), *kept
 
     def restore_sink(self, copy: object) -> None:
-        """From a copy of the database: nobody is connected any more, and nothing is put aside."""
+        """From a copy of the database: nobody is connected any more, and nothing is staged."""
         assert isinstance(copy, tuple)
         look, ledger, slices = copy
         for process in self.processes:

@@ -52,7 +52,7 @@ def json_objects(columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
     members = []
     for name, column in columns.items():
         key = json.dumps(name, ensure_ascii=False)
-        value = _escape(_strings(column))
+        value = escape_json(_strings(column))
         member = pc.binary_join_element_wise(pa.scalar(f',{key}:"'), value, pa.scalar('"'), "")
         members.append(pc.fill_null(member, ""))
     if not members:
@@ -80,7 +80,8 @@ def _json_default(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _escape(values: pa.Array) -> pa.Array:
+def escape_json(values: pa.Array) -> pa.Array:
+    """Strings as JSON has them between quotes."""
     for raw, escaped in _ESCAPES:
         values = pc.replace_substring(values, raw, escaped)
     if pc.any(pc.match_substring_regex(values, r"[\x00-\x08\x0b\x0c\x0e-\x1f]")).as_py():

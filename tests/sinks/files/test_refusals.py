@@ -21,7 +21,7 @@ from penstock.core.slices import Kind, Part
 from penstock.errors import CommitUnclear, InputError, SliceRefused, StreamFailed, StreamRefused, StreamStopped
 from penstock.ports import StreamInfo
 from penstock.testing.contents import content as content_of
-from penstock.testing.contracts.delivery import STREAM, after, deliver, position, put_aside, table
+from penstock.testing.contracts.delivery import STREAM, after, deliver, position, stage_parts, table
 
 SAFE = "Nothing was lost: the mark has not moved."
 MANIFESTS = f"out/_penstock/contract/{STREAM}/manifests"
@@ -241,13 +241,13 @@ def test_withdrawn_slices_are_kept_aside(tmp_path: Path) -> None:
     assert [path.name[:8] for path in data_files(tmp_path)] == ["00000001"]
 
 
-# ---------------------------------------------------------------- what was put aside has changed
+# ---------------------------------------------------------------- staged files have changed
 
 
 def test_a_file_that_changed_since_its_receipt_is_refused(tmp_path: Path) -> None:
     sink = open_sink(tmp_path)
     slice_ = after(None)
-    receipts = put_aside(sink, slice_, table(1))
+    receipts = stage_parts(sink, slice_, table(1))
     (staged,) = (path for path in tmp_path.rglob("*.parquet"))
     staged.write_bytes(staged.read_bytes() + b"more")
     with pytest.raises(SliceRefused, match=r"bytes, its receipt says \d+"):
@@ -287,7 +287,7 @@ def test_every_refusal_while_committing_is_explained(
 ) -> None:
     sink = open_sink(tmp_path)
     slice_ = after(None)
-    receipts = put_aside(sink, slice_, table(1))
+    receipts = stage_parts(sink, slice_, table(1))
     with monkeypatch.context() as patch:
         patch.setattr(os, call, failing(number))
         with pytest.raises(StreamFailed) as failed:
@@ -308,7 +308,7 @@ def test_every_refusal_while_committing_is_explained(
 def test_a_refusal_while_asking_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     sink = open_sink(tmp_path)
     slice_ = after(None)
-    receipts = put_aside(sink, slice_, table(1))
+    receipts = stage_parts(sink, slice_, table(1))
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", failing(errno.EIO))
         with pytest.raises(StreamFailed):

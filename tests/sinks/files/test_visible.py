@@ -18,7 +18,7 @@ from penstock.core.slices import Kind
 from penstock.errors import StreamRefused, StreamStopped
 from penstock.ports import StreamInfo
 from penstock.sinks.files.layout import safe
-from penstock.testing.contracts.delivery import CONTENT, STREAM, Crash, after, deliver, position, put_aside, table
+from penstock.testing.contracts.delivery import CONTENT, STREAM, Crash, after, deliver, position, stage_parts, table
 
 
 def seen(folder: Path, stream: str = STREAM) -> list[int]:
@@ -44,7 +44,7 @@ class At:
 def test_a_reader_of_the_whole_folder_sees_committed_rows_only(tmp_path: Path) -> None:
     sink = open_sink(tmp_path)
     first = deliver(sink, after(None), table(1, 2), table(3))
-    put_aside(sink, after(first), table(99))
+    stage_parts(sink, after(first), table(99))
     (tmp_path / "out" / "_penstock" / "contract" / STREAM / "manifests" / ".2.tmp").write_text("{}")
     assert seen(tmp_path) == [1, 2, 3]
     assert sorted(ds.dataset(tmp_path / "out").to_table().column("id").to_pylist()) == [1, 2, 3]
@@ -53,7 +53,7 @@ def test_a_reader_of_the_whole_folder_sees_committed_rows_only(tmp_path: Path) -
 def test_a_reader_between_manifest_and_rename_sees_whole_files(tmp_path: Path) -> None:
     looks: list[list[str]] = []
     probe = At("files.manifest_linked", lambda: looks.append([p.name for p in data_files(tmp_path)]))
-    receipts = put_aside(open_sink(tmp_path), after(None), table(1), table(2))
+    receipts = stage_parts(open_sink(tmp_path), after(None), table(1), table(2))
     open_sink(tmp_path, probe=probe).commit(after(None), "a1", receipts)
     assert looks == [[]]
     assert seen(tmp_path) == [1, 2]
@@ -174,7 +174,7 @@ def test_current_points_to_the_last_refresh_and_one_before_is_kept(tmp_path: Pat
 def test_current_is_there_at_every_moment(tmp_path: Path) -> None:
     first = refresh(open_sink(tmp_path), 1)
     second = after(first, kind=Kind.REFRESH)
-    receipts = put_aside(open_sink(tmp_path), second, table(2, 3))
+    receipts = stage_parts(open_sink(tmp_path), second, table(2, 3))
     looks: dict[str, list[int]] = {}
 
     class Watching:
@@ -202,7 +202,7 @@ def test_a_late_writer_cannot_swap_current_back(tmp_path: Path) -> None:
 
     late = open_sink(tmp_path, probe=At("files.manifest_linked", others))
     slice_ = after(None, kind=Kind.REFRESH)
-    receipts = put_aside(open_sink(tmp_path), slice_, table(1))
+    receipts = stage_parts(open_sink(tmp_path), slice_, table(1))
     with pytest.raises(StreamStopped):
         late.commit(slice_, "a1", receipts)
     assert current(tmp_path) == [3]
@@ -218,7 +218,7 @@ def test_a_crash_before_the_swap_is_finished_by_the_next_to_ask(tmp_path: Path) 
 
     sink = open_sink(tmp_path, probe=At("files.file_visible", die))
     slice_ = after(position(sink), kind=Kind.REFRESH)
-    receipts = put_aside(open_sink(tmp_path), slice_, table(2), attempt="b")
+    receipts = stage_parts(open_sink(tmp_path), slice_, table(2), attempt="b")
     with pytest.raises(Crash):
         sink.commit(slice_, "b", receipts)
     assert current(tmp_path) == [1]
@@ -261,7 +261,7 @@ def test_a_refresh_is_refused_where_another_pipeline_writes(tmp_path: Path) -> N
 
 def test_a_sweep_leaves_no_empty_folders_behind(tmp_path: Path) -> None:
     sink = open_sink(tmp_path)
-    put_aside(sink, after(None), table(9), attempt="z")
+    stage_parts(sink, after(None), table(9), attempt="z")
     sink.sweep(STREAM, deliver(sink, after(None), table(1)))
     meta = tmp_path / "out" / "_penstock" / "contract" / STREAM
     assert list((meta / "staged").iterdir()) == []

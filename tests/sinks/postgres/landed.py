@@ -18,7 +18,7 @@ from penstock.ports import Context, NoProbe, Probe, StreamInfo
 from penstock.sinks.postgres import Options, PostgresSink, StreamOptions, build
 from penstock.sinks.postgres.columns import CHANGE
 from penstock.testing.contents import columns_of as columns_in
-from penstock.testing.contracts.delivery import put_aside
+from penstock.testing.contracts.delivery import stage_parts
 
 STREAM = "orders"
 
@@ -57,7 +57,7 @@ class Landed:
         with closing(self.sink) as sink:
             sink.begin_run([info])
             sink.check(info, content)
-            outcome = sink.commit(slice_, "a1", put_aside(sink, slice_, *parts))
+            outcome = sink.commit(slice_, "a1", stage_parts(sink, slice_, *parts))
             held = sink.held(STREAM)
         assert held is not None
         assert (held.position, held.outcome) == (slice_.position, outcome)

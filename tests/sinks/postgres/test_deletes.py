@@ -10,7 +10,7 @@ from penstock.core.marks import Mark
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, following
 from penstock.errors import StreamRefused
-from penstock.testing.contracts.delivery import put_aside
+from penstock.testing.contracts.delivery import stage_parts
 
 ROWS = pa.table({"id": [1, 2, 1], "note": ["a", "b", None], "_change": ["upsert", "upsert", "delete"]})
 
@@ -33,7 +33,7 @@ def test_an_open_slice_with_deletes_is_refused_too(database: str) -> None:
     sink = orders.sink
     try:
         with pytest.raises(StreamRefused, match="delivers deletes"):
-            sink.commit(slice_, "a1", put_aside(sink, slice_, ROWS))
+            sink.commit(slice_, "a1", stage_parts(sink, slice_, ROWS))
     finally:
         sink.close()
     assert orders.rows("SELECT count(*) FROM orders") == [(0,)]

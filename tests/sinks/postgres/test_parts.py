@@ -1,4 +1,4 @@
-"""Parts that are tried more than once: what the receipts name comes in, once, whatever else was put aside."""
+"""Parts that are tried more than once: what the receipts name comes in, once, whatever else was staged."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def orders(request: pytest.FixtureRequest, database: str) -> Landed:
 
 
 def test_a_part_whose_tries_died(orders: Landed) -> None:
-    """One in the middle of its COPY, one when all was put aside and nobody had its receipt."""
+    """One in the middle of its COPY, one when all was staged and nobody had its receipt."""
     with begun(orders) as (sink, slice_):
         writer = sink.writer(slice_, "a1")
         with pytest.raises(Died):

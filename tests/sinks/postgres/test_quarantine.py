@@ -1,4 +1,4 @@
-"""Rows that the table will not take: found, named by their key, put aside with their slice, tried again."""
+"""Rows that the table will not take: found, named by their key, quarantined with their slice, tried again."""
 
 from __future__ import annotations
 

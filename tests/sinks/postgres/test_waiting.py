@@ -15,7 +15,7 @@ from penstock.core.outcome import Outcome
 from penstock.errors import CommitUnclear
 from penstock.links.postgres import write_connection
 from penstock.ports import NoProbe
-from penstock.testing.contracts.delivery import after, deliver, put_aside, table
+from penstock.testing.contracts.delivery import after, deliver, stage_parts, table
 
 
 class Halts:
@@ -40,7 +40,7 @@ def test_a_process_that_says_nothing_in_its_transaction_loses_it(database: str) 
     slice_ = after(None)
     said: list[Outcome | CommitUnclear] = []
     with closing(orders.sink) as sink:
-        receipts = put_aside(sink, slice_, table(1, 2))
+        receipts = stage_parts(sink, slice_, table(1, 2))
 
     def commits() -> None:
         with closing(frozen.sink) as sink:
@@ -69,7 +69,7 @@ def test_who_is_waited_for_is_named(database: str) -> None:
     with closing(orders.sink) as sink:
         last = deliver(sink, after(None), table(1))
         slice_ = after(last)
-        receipts = put_aside(sink, slice_, table(2))
+        receipts = stage_parts(sink, slice_, table(2))
         with psycopg.connect(database) as other:
             other.execute("UPDATE penstock_sink.ledger SET rows = rows")
             with pytest.raises(CommitUnclear) as unclear:

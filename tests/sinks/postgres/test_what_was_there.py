@@ -17,7 +17,7 @@ from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, following
 from penstock.errors import CommitUnclear, StreamFailed, StreamRefused, StreamStopped
 from penstock.ports import StreamInfo
-from penstock.testing.contracts.delivery import put_aside
+from penstock.testing.contracts.delivery import stage_parts
 
 TABLE = "CREATE TABLE orders (id bigint PRIMARY KEY, note text)"
 ROWS = pa.table({"id": [1, 2], "note": ["a", "b"]})
@@ -95,7 +95,7 @@ def test_a_slice_that_was_begun_elsewhere_is_not_committed_into_its_own_source(d
         content = source.content(STREAM)
     slice_ = following(None, pipeline="shop", stream=STREAM, upto=Mark.of({}), content=content, kind=Kind.REFRESH)
     with closing(orders.sink) as sink, pytest.raises(StreamRefused, match="source and sink are the same table"):
-        sink.commit(slice_, "a1", put_aside(sink, slice_, ROWS))
+        sink.commit(slice_, "a1", stage_parts(sink, slice_, ROWS))
     assert orders.rows() == [(1, "a")]
 
 

@@ -7,9 +7,7 @@ import json
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: characters that JSON requires to be escaped; the other control characters follow below
-_ESCAPES = [("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")]
-_CONTROLS = [(chr(code), f"\\u{code:04x}") for code in range(32) if chr(code) not in "\n\r\t"]
+from penstock.shaping.misfits import escape_json
 
 
 def format_times(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -60,7 +58,7 @@ def _json(column: pa.Array) -> pa.Array:
     elif pa.types.is_list(kind):
         text = _json_array(column)
     else:
-        text = _quoted(_escaped(column.cast(pa.string())))
+        text = _quoted(escape_json(column.cast(pa.string())))
     return pc.fill_null(text, "null")
 
 
@@ -75,12 +73,3 @@ def _json_array(lists: pa.ListArray) -> pa.Array:
 
 def _quoted(text: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(pa.scalar('"'), text, pa.scalar('"'), "")
-
-
-def _escaped(text: pa.Array) -> pa.Array:
-    for raw, escaped in _ESCAPES:
-        text = pc.replace_substring(text, raw, escaped)
-    if pc.any(pc.match_substring_regex(text, r"[\x00-\x08\x0b\x0c\x0e-\x1f]")).as_py():
-        for raw, escaped in _CONTROLS:
-            text = pc.replace_substring(text, raw, escaped)
-    return text

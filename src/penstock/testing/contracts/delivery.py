@@ -39,7 +39,7 @@ class Destination(Protocol):
         """Put rows of others there, by another tool, before the stream's first slice."""
         ...
 
-    def aside(self) -> int:
+    def count_leftovers(self) -> int:
         """How much lies there that readers do not see and that no slice needs: leftovers, in whatever unit."""
         ...
 
@@ -98,7 +98,7 @@ def after(last: Position | None, *, stream: str = STREAM, pipeline: str = PIPELI
     return following(last, pipeline=pipeline, stream=stream, upto=upto, content=content, **more)
 
 
-def put_aside(sink: Sink, slice_: Slice, *parts: pa.Table, attempt: str = "a1", first_part: int = 0) -> list[Receipt]:
+def stage_parts(sink: Sink, slice_: Slice, *parts: pa.Table, attempt: str = "a1", first_part: int = 0) -> list[Receipt]:
     """Write tables as the parts of a slice, through a pickled writer as a worker would."""
     writer = pickle.loads(pickle.dumps(sink.writer(slice_, attempt)))
     return [
@@ -108,7 +108,7 @@ def put_aside(sink: Sink, slice_: Slice, *parts: pa.Table, attempt: str = "a1", 
 
 def deliver(sink: Sink, slice_: Slice, *parts: pa.Table, attempt: str = "a1") -> Position:
     """Put a slice aside and commit it."""
-    sink.commit(slice_, attempt, put_aside(sink, slice_, *parts, attempt=attempt))
+    sink.commit(slice_, attempt, stage_parts(sink, slice_, *parts, attempt=attempt))
     return slice_.position
 
 

@@ -208,7 +208,7 @@ class MoverContract:
         assert self.noted(folder, receipts) == [[0, 1]]
 
     def test_a_move_that_is_cancelled_from_another_thread_ends_soon(self, another: Mover, folder: Path) -> None:
-        """While a part is under way: what it put aside is in no receipt."""
+        """While a part is under way: what it staged is in no receipt."""
 
         def cancel() -> None:
             until(lambda: (folder / "waiting-0").exists())

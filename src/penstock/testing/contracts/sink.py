@@ -27,7 +27,7 @@ from penstock.testing.contracts.delivery import (
     changes,
     deliver,
     position,
-    put_aside,
+    stage_parts,
     table,
     versions,
 )
@@ -89,13 +89,13 @@ class SinkContract:
             assert {remark.kind for remark in remarks} <= {"guarantee", "gap", "advice"}
             assert all(remark.text and "\n" not in remark.text for remark in remarks)
         assert sink.held(STREAM) is None
-        assert (destination.rows(STREAM), destination.aside()) == ([], 0)
+        assert (destination.rows(STREAM), destination.count_leftovers()) == ([], 0)
 
     def test_nothing_is_visible_before_the_commit(
         self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]
     ) -> None:
         slice_ = after(None)
-        receipts = put_aside(sink, slice_, table(1, 2, 3), table(4))
+        receipts = stage_parts(sink, slice_, table(1, 2, 3), table(4))
         assert destination.rows(STREAM) == []
         assert sink.held(STREAM) is None
         sink.commit(slice_, "a1", receipts)
@@ -107,7 +107,7 @@ class SinkContract:
             assert (held.rows, held.bytes) == (4, sum(receipt.bytes for receipt in receipts))
 
     def test_receipts_count_what_was_put_aside(self, sink: Sink) -> None:
-        first, second, empty = put_aside(sink, after(None), table(1, 2, 3), table(4), table())
+        first, second, empty = stage_parts(sink, after(None), table(1, 2, 3), table(4), table())
         assert [each.part for each in (first, second, empty)] == [0, 1, 2]
         assert [(each.read, each.rows) for each in (first, second, empty)] == [(3, 3), (1, 1), (0, 0)]
         assert first.bytes > second.bytes > empty.bytes
@@ -128,7 +128,7 @@ class SinkContract:
 
     def test_a_slice_whose_predecessor_is_not_held_is_not_taken(self, sink: Sink, destination: Destination) -> None:
         second = after(after(None).position)
-        receipts = put_aside(sink, second, table(2))
+        receipts = stage_parts(sink, second, table(2))
         with pytest.raises(CommitUnclear):
             sink.commit(second, "a1", receipts)
         assert sink.held(STREAM) is None
@@ -148,7 +148,7 @@ class SinkContract:
 
     def test_a_number_is_given_once(self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]) -> None:
         other = after(None, upto=Mark.of({"key": ["other"]}))
-        late = put_aside(sink, other, table(7, 8), attempt="b1")
+        late = stage_parts(sink, other, table(7, 8), attempt="b1")
         held = deliver(sink, after(None), table(1))
         for late_one in (sink, reopened()):
             with pytest.raises(CommitUnclear):
@@ -160,7 +160,7 @@ class SinkContract:
         self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]
     ) -> None:
         slice_ = after(None)
-        again = put_aside(sink, slice_, table(1, 2), attempt="b1")
+        again = stage_parts(sink, slice_, table(1, 2), attempt="b1")
         held = deliver(sink, slice_, table(1, 2))
         with pytest.raises(CommitUnclear):
             reopened().commit(slice_, "b1", again)
@@ -169,7 +169,7 @@ class SinkContract:
 
     def test_an_older_slice_is_not_put_in_again(self, sink: Sink, destination: Destination) -> None:
         first = after(None)
-        again = put_aside(sink, first, table(1), attempt="b1")
+        again = stage_parts(sink, first, table(1), attempt="b1")
         last = deliver(sink, after(deliver(sink, first, table(1))), table(2))
         with pytest.raises(CommitUnclear):
             sink.commit(first, "b1", again)
@@ -180,9 +180,9 @@ class SinkContract:
 
     def test_what_no_receipt_names_is_never_visible(self, sink: Sink, destination: Destination) -> None:
         slice_ = after(None)
-        put_aside(sink, slice_, table(1, 99), attempt="b1")
-        named = put_aside(sink, slice_, table(1))
-        put_aside(sink, slice_, table(98))
+        stage_parts(sink, slice_, table(1, 99), attempt="b1")
+        named = stage_parts(sink, slice_, table(1))
+        stage_parts(sink, slice_, table(98))
         sink.commit(slice_, "a1", named)
         assert destination.rows(STREAM) == [1]
         sink.sweep(STREAM, slice_.position)
@@ -241,7 +241,7 @@ class SinkContract:
 
     def test_counts_that_do_not_add_up_are_refused(self, sink: Sink, destination: Destination) -> None:
         slice_ = after(None)
-        receipts = put_aside(sink, slice_, table(1, 2), table(3))
+        receipts = stage_parts(sink, slice_, table(1, 2), table(3))
         for wrong in (receipts[0].rows + 1, receipts[0].rows - 1):
             with pytest.raises(SliceRefused) as refused:
                 sink.commit(slice_, "a1", [replace(receipts[0], rows=wrong), receipts[1]])
@@ -321,7 +321,7 @@ class SinkContract:
         last = None
         for rows in ([1, 2, 3], [2, 3], [], [4]):
             slice_ = after(last, kind=Kind.REFRESH)
-            receipts = put_aside(sink, slice_, table(*rows[:1]), table(*rows[1:]))
+            receipts = stage_parts(sink, slice_, table(*rows[:1]), table(*rows[1:]))
             before = destination.rows(STREAM)
             if last:
                 sink.sweep(STREAM, last)
@@ -334,7 +334,7 @@ class SinkContract:
 
     def test_a_late_refresh_does_not_come_back(self, sink: Sink, destination: Destination) -> None:
         first = after(None, kind=Kind.REFRESH)
-        late = put_aside(sink, first, table(1), attempt="b1")
+        late = stage_parts(sink, first, table(1), attempt="b1")
         last = deliver(sink, after(deliver(sink, first, table(1)), kind=Kind.REFRESH), table(2))
         with pytest.raises(CommitUnclear):
             sink.commit(first, "b1", late)
@@ -346,16 +346,18 @@ class SinkContract:
     def test_leftovers_are_swept_once_their_number_is_held(self, sink: Sink, destination: Destination) -> None:
         first = after(None)
         deliver(sink, first, table(1))
-        clean = destination.aside()
+        clean = destination.count_leftovers()
         second = after(first.position)
-        put_aside(sink, second, table(2, 98), attempt="b1")
-        put_aside(sink, second, table(2, 99), attempt="c1")
-        assert destination.aside() > clean
+        stage_parts(sink, second, table(2, 98), attempt="b1")
+        stage_parts(sink, second, table(2, 99), attempt="c1")
+        assert destination.count_leftovers() > clean
         sink.sweep(STREAM, first.position)
-        assert destination.aside() > clean, "slice 2 is not held: what is put aside for it may still be committed"
+        assert destination.count_leftovers() > clean, (
+            "slice 2 is not held: what is staged for it may still be committed"
+        )
         deliver(sink, second, table(2))
         sink.sweep(STREAM, second.position)
-        assert destination.aside() == clean
+        assert destination.count_leftovers() == clean
         assert sorted(destination.rows(STREAM)) == [1, 2]
         assert position(sink) == second.position
 
@@ -364,7 +366,7 @@ class SinkContract:
     ) -> None:
         first = deliver(sink, after(None), table(1))
         second = after(first)
-        receipts = put_aside(sink, second, table(2))
+        receipts = stage_parts(sink, second, table(2))
         reopened().sweep(STREAM, first)
         sink.commit(second, "a1", receipts)
         assert sorted(destination.rows(STREAM)) == [1, 2]
@@ -399,7 +401,7 @@ class SinkContract:
             second = after(first, stream=stream, kind=kind)
             if kind is Kind.RESET:
                 second = replace(second, upto=None)
-            return second, put_aside(sink, second, table(2), table(3, 4)) if kind.moves else []
+            return second, stage_parts(sink, second, table(2), table(3, 4)) if kind.moves else []
 
         dry = Crashing()
         second, receipts = begin("dry")
@@ -447,7 +449,7 @@ class SinkContract:
             stream = f"race {call}"
             slice_, attempt, receipts = self.two_parts(destination, stream)
             other = replace(slice_, upto=Mark.of({"key": ["other"]}))
-            theirs = put_aside(destination.open(NoProbe()), other, table(7, 8), attempt="b1")
+            theirs = stage_parts(destination.open(NoProbe()), other, table(7, 8), attempt="b1")
             outcomes: dict[str, bool] = {}
 
             def commit(name: str, probe: Probe, *what: Any, outcomes: dict[str, bool] = outcomes) -> None:
@@ -487,15 +489,15 @@ class SinkContract:
         assert deaths or self.COMMITS_AT_ONCE, "what a commit leaves to be finished has crash points too"
 
     def two_parts(self, destination: Destination, stream: str) -> tuple[Slice, str, list[Receipt]]:
-        """The second slice of a stream, put aside in two parts."""
+        """The second slice of a stream, staged in two parts."""
         sink = destination.open(NoProbe())
         slice_ = after(deliver(sink, after(None, stream=stream), table(1)), stream=stream)
-        return slice_, "a1", put_aside(sink, slice_, table(2), table(3))
+        return slice_, "a1", stage_parts(sink, slice_, table(2), table(3))
 
     def test_a_crash_while_writing_leaves_nothing_to_see(self, destination: Destination) -> None:
         slice_ = after(None)
         dry = Crashing()
-        put_aside(destination.open(dry), after(None, stream="dry"), table(1))
+        stage_parts(destination.open(dry), after(None, stream="dry"), table(1))
         for call, point in enumerate(dry.points):
             writer = destination.open(Crashing(at_call=call)).writer(slice_, f"b{call}")
             with pytest.raises(Crash, match=point):
@@ -520,7 +522,7 @@ class SinkContract:
                 asked.held(STREAM)
             assert "recover" in stopped.value.next_step
         with pytest.raises(StreamStopped):
-            sink.commit(after(second.position), "c1", put_aside(sink, after(second.position), table(5), attempt="c1"))
+            sink.commit(after(second.position), "c1", stage_parts(sink, after(second.position), table(5), attempt="c1"))
         said = recover_sink(sink, STREAM)
         assert said
         assert all("slice" in line for line in said)
@@ -544,12 +546,12 @@ class SinkContract:
         sink = destination.open(NoProbe())
         dry = Crashing()
         destination.open(dry).commit(
-            after(None, stream="dry"), "a1", put_aside(sink, after(None, stream="dry"), table(1))
+            after(None, stream="dry"), "a1", stage_parts(sink, after(None, stream="dry"), table(1))
         )
         for call in range(len(dry.points)):
             stream = f"recover {call}"
             slice_ = after(None, stream=stream)
-            receipts = put_aside(sink, slice_, table(1))
+            receipts = stage_parts(sink, slice_, table(1))
             with pytest.raises(Crash):
                 destination.open(Crashing(at_call=call)).commit(slice_, "a1", receipts)
             assert list(recover_sink(sink, stream)) == []
