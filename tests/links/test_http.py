@@ -1,0 +1,139 @@
+"""An account of an HTTP API against a real server: retries, waits, limits, and messages without secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+from penstock.errors import ConnectionFailed, StreamFailed
+from penstock.links.http.account import Account, Effort
+from penstock.links.http.failures import Answer, Malformed, ResourceRefused, describe, retry_after
+from penstock.links.http.options import AccountOptions
+from penstock.testing.rest_server import RestServer
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def server() -> Iterator[RestServer]:
+    with RestServer({"charges": {}}) as server:
+        server.arrive("charges", 10)
+        yield server
+
+
+def fetch(server: RestServer, count: int = 1, **options: Any) -> Effort:
+    """Ask for a page so often, at the same time; what it cost."""
+    effort = Effort()
+
+    async def ask() -> None:
+        account = Account(AccountOptions(base_url=f"{server.url}/v1", retry_seconds=0.01, **options))
+        try:
+            await asyncio.gather(
+                *(
+                    account.fetch("charges", {"limit": "5"}, parse, stream="charges", effort=effort)
+                    for _ in range(count)
+                )
+            )
+        finally:
+            await account.close()
+
+    asyncio.run(ask())
+    return effort
+
+
+def parse(answer: Answer) -> bytes:
+    if not answer.body.endswith(b"}"):
+        raise Malformed("cut off")
+    return answer.body
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (None, 0),
+        ("7", 7),
+        ("0.5", 0.5),
+        ("-3", 0),
+        (format_datetime(NOW.replace(minute=2), usegmt=True), 120),
+        ("soon", 0),
+    ],
+)
+def test_retry_after_is_a_number_or_a_date(value: str | None, seconds: float) -> None:
+    assert retry_after(value, NOW) == seconds
+
+
+@pytest.mark.parametrize("value", ["1", "date"])
+def test_a_server_that_says_when_to_come_back_is_obeyed(value: str, server: RestServer) -> None:
+    server.set_faults(rate=3, retry_after=value)
+    begun = time.monotonic()
+    effort = fetch(server, 5)
+    assert effort.retries >= 2
+    assert time.monotonic() - begun >= 0.9 if value == "1" else effort.waited > 0
+
+
+def test_the_rate_limit_is_shared(server: RestServer) -> None:
+    begun = time.monotonic()
+    effort = fetch(server, 40, rate_limit=20)
+    assert time.monotonic() - begun >= 0.9
+    assert effort.requests == 40
+    assert effort.waited > 0
+
+
+def test_no_more_requests_than_allowed_at_the_same_time(server: RestServer) -> None:
+    server.set_faults(latency=0.1)
+    begun = time.monotonic()
+    fetch(server, 10, concurrency=2)
+    assert time.monotonic() - begun >= 0.5
+
+
+@pytest.mark.parametrize("fault", ["errors", "resets", "truncated"])
+def test_what_may_pass_is_tried_again(fault: str, server: RestServer) -> None:
+    server.set_faults(**{fault: 0.5})
+    assert fetch(server, 10, retries=30, retry_most=0.02).retries > 0
+
+
+def test_a_slow_server_times_out(server: RestServer) -> None:
+    server.set_faults(latency=2)
+    with pytest.raises(StreamFailed, match=r"no answer within 0\.1 s, and 1 retries did not help"):
+        fetch(server, timeout=0.1, retries=1)
+
+
+def test_failures_by_kind(server: RestServer) -> None:
+    server.change("charges", status=403)
+    with pytest.raises(ResourceRefused, match="status 403"):
+        fetch(server)
+    server.change("charges", status=422)
+    with pytest.raises(StreamFailed, match=r"GET charges\?limit=5: status 422 .*, request id req_"):
+        fetch(server)
+    server.change("charges", status=401)
+    with pytest.raises(ConnectionFailed, match="does not accept the credentials"):
+        fetch(server)
+    server.change("charges", status=302)
+    with pytest.raises(StreamFailed, match="leads to"):
+        fetch(server)
+    assert len(server.requests()) == 4
+
+
+def test_a_secret_that_the_provider_repeats_is_not_shown(server: RestServer) -> None:
+    server.change("charges", status=422)
+    with pytest.raises(StreamFailed) as failed:
+        fetch(server, auth={"query": {"key": "charges always"}})
+    assert "charges always" not in failed.value.what
+    assert "***" in failed.value.what
+
+
+def test_what_a_provider_says_is_found() -> None:
+    for body in (
+        b'{"error": {"message": "no"}}',
+        b'{"message": "no"}',
+        b'{"errors": [{"detail": "no"}]}',
+        b'{"error": "no"}',
+    ):
+        assert describe(Answer(400, {"x-request-id": "abc"}, body)) == "status 400 (no), request id abc"
+    assert describe(Answer(502, {}, b"<html>")) == "status 502"
