@@ -114,6 +114,11 @@ class StreamRefused(InputError):
     #: further problems of the same stream
     others: tuple[StreamRefused, ...] = ()
 
+    def at(self, *, pipeline: str | None = None, stream: str | None = None) -> PenstockError:
+        for other in self.others:
+            other.at(pipeline=pipeline, stream=stream)
+        return super().at(pipeline=pipeline, stream=stream)
+
 
 class StoreRefused(InputError):
     """A store that cannot be used, and must not be treated as empty."""

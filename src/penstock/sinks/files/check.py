@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from penstock.core.content import Content
 from penstock.core.drift import absent
@@ -30,7 +31,7 @@ def find_problems(
     if partition:
         yield from problems_of([lambda: _check_partition(partition, content)])
     for column in content.columns:
-        yield from problems_of([lambda column=column: refuse_inexact(column.name, column.type, format_)])  # type: ignore[misc]
+        yield from problems_of([partial(refuse_inexact, column.name, column.type, format_)])
     yield from problems_of([lambda: refuse_other_file_system(root, layout)])
     folder, is_refresh = os.path.join(root, layout.data), stream.kind is Kind.REFRESH
     if is_refresh and (pipelines := layout.other_pipelines(root)):

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from penstock.core.content import Content
 from penstock.core.marks import Position
 from penstock.core.slices import Kind, Receipt, Slice
-from penstock.errors import CommitUnclear, InputError, PenstockError, SliceRefused, StreamRefused, refuse_all
+from penstock.errors import CommitUnclear, InputError, PenstockError, SliceRefused, refuse_all
 from penstock.links.durable import make_folder, sync, write_durably
 from penstock.ports import Held, Probe, Remark, StreamInfo
 from penstock.sinks.files.chain import Chain
@@ -212,9 +212,7 @@ class FilesSink:
             with translate_errors(self.root):
                 yield
         except PenstockError as error:
-            others = error.others if isinstance(error, StreamRefused) else ()
-            for each in (error, *others):
-                each.at(pipeline=self.pipeline, stream=stream)
+            error.at(pipeline=self.pipeline, stream=stream)
             raise
 
 

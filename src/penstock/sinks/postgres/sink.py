@@ -286,9 +286,7 @@ class PostgresSink:
                     timeout = explain_lock_timeout(connection, what, self.writing.lock_timeout, tables)
                 raise timeout from error
         except PenstockError as error:
-            others = error.others if isinstance(error, StreamRefused) else ()
-            for each in (error, *others):
-                each.at(pipeline=self.pipeline, stream=stream or None)
+            error.at(pipeline=self.pipeline, stream=stream or None)
             raise
 
 
