@@ -20,7 +20,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from tests.alone import run_alone
-from tests.sinks.postgres.landed import STREAM, Landed, content_of
+from tests.sinks.postgres.deliveries import STREAM, Deliveries, content_of
 
 from penstock.core.marks import Mark
 from penstock.core.outcome import Outcome
@@ -133,7 +133,7 @@ CASES = [
 ]
 
 
-def refusal(orders: Landed, given: pa.Table = GOOD, **more: Any) -> tuple[str, str, int]:
+def refusal(orders: Deliveries, given: pa.Table = GOOD, **more: Any) -> tuple[str, str, int]:
     with pytest.raises(PenstockError) as refused:
         orders.deliver(given, **more)
     return refused.value.what, refused.value.next_step, refused.value.exit_code
@@ -141,7 +141,7 @@ def refusal(orders: Landed, given: pa.Table = GOOD, **more: Any) -> tuple[str, s
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_rows_and_tables(case: Case, database: str) -> None:
-    orders = Landed(database, case.options)
+    orders = Deliveries(database, case.options)
     orders.run(case.table)
     assert refusal(orders, case.given) == (case.says, case.then, case.code)
     assert orders.rows() == []
@@ -153,7 +153,7 @@ def test_rows_and_tables(case: Case, database: str) -> None:
 
 
 def test_11_a_role_that_only_reads(database: str) -> None:
-    orders = Landed(database)
+    orders = Deliveries(database)
     orders.run(TABLE)
     orders.run("CREATE ROLE looker LOGIN PASSWORD 'x'; GRANT SELECT ON orders TO looker")
     orders.run("CREATE SCHEMA penstock_sink AUTHORIZATION looker")
@@ -170,7 +170,7 @@ def test_11_a_role_that_only_reads(database: str) -> None:
 
 
 def test_12_no_schema(database: str) -> None:
-    orders = Landed(database, {"into": "copies.orders"})
+    orders = Deliveries(database, {"into": "copies.orders"})
     assert refusal(orders) == (
         "there is no schema copies for the table copies.orders",
         "create it: CREATE SCHEMA copies; or name another with `schema` of the sink or `into` of the stream",
@@ -179,7 +179,7 @@ def test_12_no_schema(database: str) -> None:
 
 
 def test_13_a_target_that_was_dropped(database: str) -> None:
-    orders = Landed(database)
+    orders = Deliveries(database)
     orders.deliver(GOOD)
     orders.run("DROP TABLE orders")
     gone = "the table public.orders is gone; the ledger says that it holds slice 1"
@@ -193,7 +193,7 @@ def test_13_a_target_that_was_dropped(database: str) -> None:
 
 
 def test_14_a_table_that_is_locked(database: str) -> None:
-    orders = Landed(database, {"key": ["id"]}, more={"lock_timeout": 0.2})
+    orders = Deliveries(database, {"key": ["id"]}, more={"lock_timeout": 0.2})
     orders.run(TABLE)
     with psycopg.connect(database) as other:
         other.execute("LOCK TABLE orders IN SHARE MODE")
@@ -217,7 +217,7 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.testing.postgres import PostgresServer
 from tests.alone import run_alone
-from tests.sinks.postgres.landed import Landed
+from tests.sinks.postgres.deliveries import Deliveries
 
 with PostgresServer() as server:
     disk = server.directory / "small"
@@ -227,7 +227,7 @@ with PostgresServer() as server:
     place.mkdir()
     owner = (server.directory / "data").stat()
     os.chown(place, owner.st_uid, owner.st_gid)
-    orders = Landed(server.database(), {"key": ["id"]})
+    orders = Deliveries(server.database(), {"key": ["id"]})
     orders.run(f"CREATE TABLESPACE small LOCATION '{place}'")
     orders.run("CREATE TABLE orders (id bigint PRIMARY KEY, note text) TABLESPACE small")
     many = pa.table({"id": list(range(40000)), "note": ["a note that takes some space"] * 40000})
@@ -257,7 +257,7 @@ def test_15_a_disk_that_is_full() -> None:
 
 
 def test_17_a_row_of_another_guard(database: str) -> None:
-    orders = Landed(database, {"key": ["id"], "guard": ["note"]})
+    orders = Deliveries(database, {"key": ["id"], "guard": ["note"]})
     orders.deliver(GOOD)
     outcome = orders.deliver(pa.table({"id": [1, 2], "note": ["theirs", "b"]}))
     assert outcome == Outcome(refused=1, equal=1)
@@ -267,7 +267,7 @@ def test_17_a_row_of_another_guard(database: str) -> None:
 
 @pytest.mark.parametrize("how", ["number = 7", "id = 'x'", "upto = '{}'"])
 def test_18_a_ledger_that_was_altered(database: str, how: str) -> None:
-    orders = Landed(database)
+    orders = Deliveries(database)
     orders.deliver(GOOD)
     orders.run(f"UPDATE penstock_sink.ledger SET {how}")
     then = "restore it, or begin again: penstock state recover FILE --stream orders"
@@ -278,7 +278,7 @@ def test_18_a_ledger_that_was_altered(database: str, how: str) -> None:
 
 def test_18_a_ledger_of_another_version(database: str) -> None:
     """The content of the commit before this form, which had no version."""
-    orders = Landed(database)
+    orders = Deliveries(database)
     orders.deliver(GOOD)
     orders.run("UPDATE penstock_sink.ledger SET content = (content::jsonb - 'format')::text")
     before = orders.rows("SELECT * FROM penstock_sink.ledger")
@@ -296,9 +296,9 @@ def test_18_a_ledger_of_another_version(database: str) -> None:
 
 
 def test_19_a_table_to_be_replaced_that_another_fills(database: str) -> None:
-    theirs = Landed(database, pipeline="theirs")
+    theirs = Deliveries(database, pipeline="theirs")
     theirs.deliver(GOOD)
-    ours = Landed(database, {"mode": "replace"})
+    ours = Deliveries(database, {"mode": "replace"})
     assert refusal(ours, kind=Kind.REFRESH) == (
         "public.orders is filled by theirs/orders too: a full refresh would remove its rows",
         "give one of them another `into`; if the other is not used any more, delete its row from the table `ledger` of "
@@ -314,7 +314,7 @@ def test_19_a_table_to_be_replaced_that_another_fills(database: str) -> None:
 
 
 def test_20_a_connection_that_is_lost_in_the_middle_of_a_copy(database: str) -> None:
-    orders = Landed(database)
+    orders = Deliveries(database)
     orders.run(TABLE)
 
     def batches() -> Iterator[pa.RecordBatch]:

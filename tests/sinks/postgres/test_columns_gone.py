@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.sinks.postgres.moving import Moving, reading, writing
+from tests.sinks.postgres.runs import PipelineRuns, open_sink, open_source
 from tests.sources.tables import execute, rows
 
 from penstock.errors import StreamFailed
@@ -33,15 +33,15 @@ class Copying:
 
     def __init__(self, url: str, **sink: Any) -> None:
         self.url, self.sink = url, sink
-        self.moving = Moving()
+        self.moving = PipelineRuns()
         execute(url, SOURCE)
         assert self.run() == []
 
     def run(self, **more: Any) -> list[str]:
         return self.moving.run(
             "copy",
-            reading(self.url, cursor="at", unique=True),
-            writing(self.url, into="copies.t", key=["id"], **self.sink),
+            open_source(self.url, cursor="at", unique=True),
+            open_sink(self.url, into="copies.t", key=["id"], **self.sink),
             **more,
         )
 
@@ -80,7 +80,7 @@ def test_a_quarantined_row_leaves_a_dropped_column_alone(database: str) -> None:
     assert copy.run() == []
     assert copy.moving.outcomes[-1] == {"created": 1, "quarantined": 1}
     execute(database, "ALTER TABLE copies.t DROP CONSTRAINT t_v_check")
-    sink: Any = writing(database, into="copies.t", key=["id"], bad_rows="quarantine")
+    sink: Any = open_sink(database, into="copies.t", key=["id"], bad_rows="quarantine")
     assert sink.replay("t", [], overwrite=True).updated == 1
     sink.close()
     assert rows(database, COPY)[0] == (1, "kept", "c")

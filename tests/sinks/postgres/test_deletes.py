@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from tests.sinks.postgres.landed import STREAM, Landed, content_of
+from tests.sinks.postgres.deliveries import STREAM, Deliveries, content_of
 
 from penstock.core.marks import Mark
 from penstock.core.outcome import Outcome
@@ -17,7 +17,7 @@ ROWS = pa.table({"id": [1, 2, 1], "note": ["a", "b", None], "_change": ["upsert"
 
 @pytest.mark.parametrize("options", [{}, {"mode": "append"}, {"mode": "append", "deletes": "hard"}])
 def test_deletes_that_would_be_added_as_rows(database: str, options: dict[str, str]) -> None:
-    orders = Landed(database, options)
+    orders = Deliveries(database, options)
     with pytest.raises(StreamRefused, match="delivers deletes") as refused:
         orders.deliver(ROWS)
     assert "`deletes: ignore`" in refused.value.next_step
@@ -27,7 +27,7 @@ def test_deletes_that_would_be_added_as_rows(database: str, options: dict[str, s
 
 def test_an_open_slice_with_deletes_is_refused_too(database: str) -> None:
     """It is not checked again: the configuration may have changed since it was begun."""
-    orders = Landed(database, {"mode": "append"})
+    orders = Deliveries(database, {"mode": "append"})
     content = content_of(ROWS.schema)
     slice_ = following(None, pipeline="shop", stream=STREAM, upto=Mark.of({}), content=content, kind=Kind.ROWS)
     sink = orders.sink
@@ -40,13 +40,13 @@ def test_an_open_slice_with_deletes_is_refused_too(database: str) -> None:
 
 
 def test_deletes_that_are_ignored(database: str) -> None:
-    orders = Landed(database, {"mode": "append", "deletes": "ignore"})
+    orders = Deliveries(database, {"mode": "append", "deletes": "ignore"})
     assert orders.deliver(ROWS) == Outcome(created=2, ignored=1)
     assert orders.rows() == [(1, "a"), (2, "b")]
 
 
 def test_deletes_that_are_added_as_marked_rows(database: str) -> None:
-    orders = Landed(database, {"mode": "append", "deletes": "soft", "deleted_at": "gone"})
+    orders = Deliveries(database, {"mode": "append", "deletes": "soft", "deleted_at": "gone"})
     assert orders.deliver(ROWS) == Outcome(created=2, deleted=1)
     assert orders.rows("SELECT id, note, gone IS NOT NULL FROM orders ORDER BY 1, 3") == [
         (1, "a", False),

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from tests.sinks.postgres.landed import Landed
+from tests.sinks.postgres.deliveries import Deliveries
 
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind
@@ -51,7 +51,7 @@ def rows(*given: tuple[Any, ...]) -> pa.Table:
 
 
 def test_a_slice_with_every_kind_of_row(database: str) -> None:
-    orders = Landed(database, OPTIONS)
+    orders = Deliveries(database, OPTIONS)
     assert orders.deliver(rows(*(row(n, 10) for n in range(1, 11)))) == Outcome(created=10)
     outcome = orders.deliver(
         rows(
@@ -79,7 +79,7 @@ def test_a_slice_with_every_kind_of_row(database: str) -> None:
 
 
 def test_deletes_may_be_marked_or_ignored(database: str) -> None:
-    orders = Landed(database, {**OPTIONS, "deletes": "soft", "deleted_at": "gone"})
+    orders = Deliveries(database, {**OPTIONS, "deletes": "soft", "deleted_at": "gone"})
     orders.deliver(rows(row(1, 1), row(2, 1)))
     assert orders.deliver(rows(row(1, 2, change="delete"))) == Outcome(deleted=1)
     assert orders.deliver(rows(row(1, 3, change="delete"))) == Outcome(equal=1)
@@ -91,7 +91,7 @@ def test_deletes_may_be_marked_or_ignored(database: str) -> None:
 
 
 def test_the_last_in_order_wins_where_nothing_says_which_is_newer(database: str) -> None:
-    orders = Landed(database, {"key": ["id"]})
+    orders = Deliveries(database, {"key": ["id"]})
     first = rows(row(1, 9, amount="1.00"), row(1, 8, amount="2.00"))
     second = rows(row(1, 7, amount="3.00"))
     assert orders.deliver(first, second) == Outcome(created=1, folded=2)
@@ -100,7 +100,7 @@ def test_the_last_in_order_wins_where_nothing_says_which_is_newer(database: str)
 
 def test_what_can_be_told_apart_is_never_equal(database: str) -> None:
     schema = pa.schema([("id", pa.int64()), ("n", pa.string()), ("j", pa.string())])
-    orders = Landed(database, {"key": ["id"]})
+    orders = Deliveries(database, {"key": ["id"]})
     orders.run("CREATE TABLE orders (id bigint PRIMARY KEY, n numeric, j json)")
     orders.deliver(pa.table([[1], ["1.0"], ['{"a": 1}']], schema=schema))
     assert orders.deliver(pa.table([[1], ["1.0"], ['{"a": 1}']], schema=schema)) == Outcome(equal=1)
@@ -110,7 +110,7 @@ def test_what_can_be_told_apart_is_never_equal(database: str) -> None:
 
 
 def test_a_refresh_takes_the_place_of_all_before_and_leaves_the_rest_alone(database: str) -> None:
-    orders = Landed(database)
+    orders = Deliveries(database)
     key = ("id",)
     assert orders.deliver(rows(row(1, 1), row(2, 1), row(3, 1)), kind=Kind.REFRESH, key=key) == Outcome(created=3)
     was = orders.rows("SELECT xmin::text FROM orders WHERE id = 2")
@@ -122,7 +122,7 @@ def test_a_refresh_takes_the_place_of_all_before_and_leaves_the_rest_alone(datab
 
 def test_a_table_that_is_known_to_be_empty_is_not_searched_for_each_row(database: str) -> None:
     """The server would plan to look through it for every row, and it grows meanwhile."""
-    orders = Landed(database, OPTIONS)
+    orders = Deliveries(database, OPTIONS)
     orders.deliver(rows(row(1, 1)))
     orders.run("TRUNCATE orders")
     orders.run("VACUUM ANALYZE orders")
@@ -138,7 +138,7 @@ def test_a_table_that_is_known_to_be_empty_is_not_searched_for_each_row(database
 
 def test_a_newer_row_differs_unless_what_tells_so_is_volatile(database: str) -> None:
     for volatile, outcome in (([], Outcome(updated=1)), (["updated_at"], Outcome(equal=1))):
-        orders = Landed(
+        orders = Deliveries(
             database, {"key": ["id"], "newer_than": "updated_at", "volatile": volatile}, pipeline=str(volatile)
         )
         orders.run("DROP TABLE IF EXISTS orders")
@@ -162,7 +162,7 @@ def test_a_newer_row_differs_unless_what_tells_so_is_volatile(database: str) -> 
     ],
 )
 def test_nothing_is_cut_or_rounded(database: str, type_: str, value: str, fits: bool) -> None:
-    orders = Landed(database, {"key": ["id"]})
+    orders = Deliveries(database, {"key": ["id"]})
     orders.run(f"CREATE TABLE orders (id bigint PRIMARY KEY, v {type_})")
     given = pa.table([[1], [value]], schema=pa.schema([("id", pa.int64()), ("v", pa.string())]))
     if fits:
@@ -181,7 +181,7 @@ def test_nothing_is_cut_or_rounded(database: str, type_: str, value: str, fits: 
 def test_a_commit_that_died_anywhere_is_done_once(database: str, deletes: str) -> None:
     """At each of its points, with every kind of row, deletes too; the next attempt brings all of it, and counts it."""
     options = {**OPTIONS, "deletes": deletes, "deleted_at": "gone"}
-    orders = Landed(database, options)
+    orders = Deliveries(database, options)
     orders.deliver(rows(*(row(n, 1) for n in range(1, 9))))
     for at_call, point in enumerate(("part_written", "moved", "merged", "landed")):
         minute = 10 * (at_call + 1)
@@ -205,7 +205,7 @@ def test_a_commit_that_died_anywhere_is_done_once(database: str, deletes: str) -
 
 def test_keys_that_another_session_inserts_meanwhile(database: str) -> None:
     """They were not there when they were looked for; once the other session has committed, the newer row stays."""
-    orders = Landed(database, OPTIONS)
+    orders = Deliveries(database, OPTIONS)
     orders.deliver(rows(row(1, 1)))
     given = rows(*(row(n, 10, amount="2.00") for n in (5, 6, 7)))
     outcomes: list[Outcome] = []

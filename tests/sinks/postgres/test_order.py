@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from tests.sinks.postgres.landed import Landed
-from tests.sinks.postgres.moving import Moving, reading, writing
+from tests.sinks.postgres.deliveries import Deliveries
+from tests.sinks.postgres.runs import PipelineRuns, open_sink, open_source
 
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind
@@ -37,13 +37,13 @@ def versions(database: str) -> Iterator[psycopg.Connection[Any]]:
         yield db
 
 
-def move(url: str, source: dict[str, Any], sink: dict[str, Any], slice_bytes: int = 256 << 20) -> Moving:
-    moving = Moving()
+def move(url: str, source: dict[str, Any], sink: dict[str, Any], slice_bytes: int = 256 << 20) -> PipelineRuns:
+    moving = PipelineRuns()
     into = {"into": "copies.items", **sink}
     said = moving.run(
         "copy",
-        reading(url, stream="versions", **source),
-        writing(url, stream="versions", **into),
+        open_source(url, stream="versions", **source),
+        open_sink(url, stream="versions", **into),
         slice_bytes=slice_bytes,
     )
     assert said == []
@@ -51,9 +51,8 @@ def move(url: str, source: dict[str, Any], sink: dict[str, Any], slice_bytes: in
 
 
 def refused(url: str, source: dict[str, Any], sink: dict[str, Any]) -> str:
-    (said,) = Moving().run(
-        "copy", reading(url, stream="versions", **source), writing(url, stream="versions", into="copies.items", **sink)
-    )
+    into = open_sink(url, stream="versions", into="copies.items", **sink)
+    (said,) = PipelineRuns().run("copy", open_source(url, stream="versions", **source), into)
     return said
 
 
@@ -70,8 +69,8 @@ def test_the_newest_row_of_a_key_is_in_the_table(
     )
     move_again = moving.run(
         "copy",
-        reading(database, stream="versions", **CURSOR),
-        writing(database, stream="versions", into="copies.items", key=["item"]),
+        open_source(database, stream="versions", **CURSOR),
+        open_sink(database, stream="versions", into="copies.items", key=["item"]),
     )
     assert move_again == []
     newest = [(item, 3 if item < 10 else 2) for item in range(50)]
@@ -104,7 +103,7 @@ def test_a_column_that_is_text_here_is_no_measure(database: str, versions: psyco
 
 def test_rows_of_a_full_refresh_that_share_a_key(database: str) -> None:
     """Nothing says which of them is to be taken."""
-    orders = Landed(database, {"key": ["item"]})
+    orders = Deliveries(database, {"key": ["item"]})
     rows = pa.table({"id": [1, 2, 3], "item": [1, 1, 2], "version": [7, 6, 1]})
     with pytest.raises(StreamFailed, match="1 row of the full refresh shares its key"):
         orders.deliver(rows, kind=Kind.REFRESH, key=["id"])

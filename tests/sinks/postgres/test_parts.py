@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.sinks.postgres.landed import STREAM, Landed, content_of
+from tests.sinks.postgres.deliveries import STREAM, Deliveries, content_of
 
 from penstock.core.marks import Mark
 from penstock.core.outcome import Outcome
@@ -59,7 +59,7 @@ class Try:
 
 
 @contextmanager
-def begun(orders: Landed) -> Iterator[tuple[PostgresSink, Slice]]:
+def begun(orders: Deliveries) -> Iterator[tuple[PostgresSink, Slice]]:
     """A sink with the next slice at hand."""
     content = content_of(SCHEMA)
     upto = Mark.of({"key": [str(orders.last.number + 1 if orders.last else 1)]})
@@ -71,23 +71,23 @@ def begun(orders: Landed) -> Iterator[tuple[PostgresSink, Slice]]:
         yield sink, slice_
 
 
-def left(orders: Landed) -> int:
+def left(orders: Deliveries) -> int:
     ((count,),) = orders.rows(r"SELECT count(*) FROM pg_class WHERE relname LIKE 's\_%' AND relkind = 'r'")
     return int(count)
 
 
-def exactly(orders: Landed, parts: int) -> bool:
+def exactly(orders: Deliveries, parts: int) -> bool:
     """Whether each row of the parts is there, once."""
     wanted = [(id_, f"row {id_}") for id_ in range(300 * parts)]
     return orders.rows("SELECT id, text FROM orders ORDER BY id, text") == wanted
 
 
 @pytest.fixture(params=sorted(MODES))
-def orders(request: pytest.FixtureRequest, database: str) -> Landed:
-    return Landed(database, MODES[request.param])
+def orders(request: pytest.FixtureRequest, database: str) -> Deliveries:
+    return Deliveries(database, MODES[request.param])
 
 
-def test_a_part_whose_tries_died(orders: Landed) -> None:
+def test_a_part_whose_tries_died(orders: Deliveries) -> None:
     """One in the middle of its COPY, one when all was staged and nobody had its receipt."""
     with begun(orders) as (sink, slice_):
         writer = sink.writer(slice_, "a1")
@@ -100,7 +100,7 @@ def test_a_part_whose_tries_died(orders: Landed) -> None:
     assert left(orders) == 0
 
 
-def test_a_part_that_two_tries_have_done(orders: Landed) -> None:
+def test_a_part_that_two_tries_have_done(orders: Deliveries) -> None:
     """Both are whole; the receipts name the one or the other."""
     with begun(orders) as (sink, slice_):
         writer = sink.writer(slice_, "a1")
@@ -110,7 +110,7 @@ def test_a_part_that_two_tries_have_done(orders: Landed) -> None:
     assert left(orders) == 0
 
 
-def test_a_try_that_still_writes_when_the_slice_is_committed(orders: Landed) -> None:
+def test_a_try_that_still_writes_when_the_slice_is_committed(orders: Deliveries) -> None:
     """Nobody waits for it: the slice comes in, a sweep passes it over, and the next one finds it ended."""
     slow = Try(0, waits_after=2)
     ended: list[Receipt | PenstockError] = []

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from tests.sinks.postgres.landed import Landed
+from tests.sinks.postgres.deliveries import Deliveries
 
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind
@@ -60,7 +60,7 @@ BAD = [
 @pytest.mark.parametrize(("row", "code", "reason"), BAD, ids=[f"{code} {reason[:20]}" for _, code, reason in BAD])
 def test_a_bad_row(database: str, row: tuple[Any, ...], code: str, reason: str) -> None:
     """It fails the slice and is named by its key, not by its values; in quarantine it lets the others go on."""
-    orders = Landed(database, {"key": ["id"]})
+    orders = Deliveries(database, {"key": ["id"]})
     orders.run(TABLE)
     slice_ = rows(*good(*range(1, 7)), row, *good(*range(8, 20)))
     with pytest.raises(StreamFailed) as failed:
@@ -75,7 +75,7 @@ def test_a_bad_row(database: str, row: tuple[Any, ...], code: str, reason: str) 
 
 
 def test_many_bad_rows_in_several_parts_each_with_its_reason(database: str) -> None:
-    orders = Landed(database, QUARANTINE)
+    orders = Deliveries(database, QUARANTINE)
     orders.run(TABLE)
     orders.deliver(rows(*good(1000)))
     bad = {3: "-1", 4: "-1", 50: "x", 51: None, 99: "1.001"}
@@ -104,7 +104,7 @@ def test_many_bad_rows_in_several_parts_each_with_its_reason(database: str) -> N
 
 
 def test_a_refresh_puts_aside_too(database: str) -> None:
-    orders = Landed(database, QUARANTINE)
+    orders = Deliveries(database, QUARANTINE)
     orders.run(TABLE)
     orders.deliver(rows(*good(1, 2, 3)), kind=Kind.REFRESH, key=("id",))
     # The value that was unique to 1, which goes, is 4's now.
@@ -116,7 +116,7 @@ def test_a_refresh_puts_aside_too(database: str) -> None:
 
 
 def test_what_is_no_matter_of_single_rows_fails(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    orders = Landed(database, QUARANTINE)
+    orders = Deliveries(database, QUARANTINE)
     orders.run(TABLE)
     monkeypatch.setattr("penstock.sinks.postgres.commit.MAX_SLICE_ROWS", 3)
     with pytest.raises(StreamFailed, match="more than 3 rows of one slice cannot be written; the first: a check"):
@@ -128,18 +128,18 @@ def test_what_is_no_matter_of_single_rows_fails(database: str, monkeypatch: pyte
 # ---------------------------------------------------------------- tried again
 
 
-def replay(orders: Landed, *ids: int, overwrite: bool = False) -> Outcome:
+def replay(orders: Deliveries, *ids: int, overwrite: bool = False) -> Outcome:
     with closing(orders.sink) as sink:
         sink.begin_run([StreamInfo("orders", Kind.ROWS, ("id",))])
         return sink.replay("orders", ids, overwrite=overwrite)
 
 
-def reasons(orders: Landed) -> list[tuple[Any, ...]]:
+def reasons(orders: Deliveries) -> list[tuple[Any, ...]]:
     return orders.rows("SELECT (key ->> 'id')::int, reason FROM penstock_sink.quarantine ORDER BY 1")
 
 
 def test_replay_takes_in_what_fits_now_and_leaves_the_rest_with_its_reason(database: str) -> None:
-    orders = Landed(database, QUARANTINE)
+    orders = Deliveries(database, QUARANTINE)
     orders.run(TABLE)
     bad = [(1, "1@x", "-1", None), (2, "2@x", "1.234", None), (3, "3@x", "x", None), (4, "4@x", "-4", None)]
     assert orders.deliver(rows(*bad, *good(5))) == Outcome(created=1, quarantined=4)
@@ -159,7 +159,7 @@ def test_replay_takes_in_what_fits_now_and_leaves_the_rest_with_its_reason(datab
 
 
 def test_replay_does_not_let_an_older_row_win(database: str) -> None:
-    orders = Landed(database, QUARANTINE)
+    orders = Deliveries(database, QUARANTINE)
     orders.run(TABLE)
     orders.deliver(rows((1, "1@x", "-1", None)))
     assert orders.deliver(rows(*good(1))) == Outcome(created=1)
@@ -172,7 +172,7 @@ def test_replay_does_not_let_an_older_row_win(database: str) -> None:
 
 def test_replay_goes_by_what_is_newer(database: str) -> None:
     schema = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("_change", pa.string())])
-    orders = Landed(database, {**QUARANTINE, "newer_than": "v"})
+    orders = Deliveries(database, {**QUARANTINE, "newer_than": "v"})
     orders.run("CREATE TABLE orders (id bigint PRIMARY KEY, v bigint CHECK (v % 2 = 0))")
     orders.run("CREATE TABLE of_orders (id bigint REFERENCES orders)")
     orders.deliver(pa.table([[1, 2, 3], [1, 1, 2], ["upsert"] * 3], schema=schema))
@@ -213,10 +213,10 @@ def test_every_value_comes_out_of_the_quarantine_as_it_went_in(database: str) ->
         schema=schema,
     )
     made = "(id bigint PRIMARY KEY, f float8, d numeric, b bytea, t timestamptz, l text[], j json, s text)"
-    wanted = Landed(database, {"key": ["id"], "into": "wanted"}, pipeline="other")
+    wanted = Deliveries(database, {"key": ["id"], "into": "wanted"}, pipeline="other")
     wanted.run(f"CREATE TABLE wanted {made}")
     wanted.deliver(values)
-    orders = Landed(database, QUARANTINE)
+    orders = Deliveries(database, QUARANTINE)
     orders.run(f"CREATE TABLE orders {made}")
     orders.run("ALTER TABLE orders ADD CHECK (id < 0)")
     assert orders.deliver(values) == Outcome(quarantined=2)
@@ -229,7 +229,7 @@ def test_every_value_comes_out_of_the_quarantine_as_it_went_in(database: str) ->
 
 def test_a_column_with_a_percent_sign(database: str) -> None:
     """The driver takes it for a place of its own in a statement that has bound values."""
-    orders = Landed(database, QUARANTINE)
+    orders = Deliveries(database, QUARANTINE)
     orders.run(
         'CREATE TABLE orders (id bigint PRIMARY KEY, "50%s %(x)s" bigint CONSTRAINT positive CHECK ("50%s %(x)s" > 0))'
     )
@@ -242,7 +242,7 @@ def test_a_column_with_a_percent_sign(database: str) -> None:
 
 
 def test_what_the_driver_itself_refuses_is_no_lost_connection(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    orders = Landed(database, QUARANTINE)
+    orders = Deliveries(database, QUARANTINE)
 
     def refuses(*_: object, **__: object) -> None:
         raise psycopg.ProgrammingError("the query has 0 placeholders but 1 parameters were passed")

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pytest
 from tests.cli.looked import Looking, document
-from tests.sinks.postgres.landed import STREAM, Landed, content_of
+from tests.sinks.postgres.deliveries import STREAM, Deliveries, content_of
 from tests.sources.tables import execute
 
 from penstock.cli.check.text import split_statements
@@ -35,7 +35,7 @@ def ann(database: str) -> str:
     return f"postgresql://Ann%20O:ann@{parts.hostname}:{parts.port}{parts.path}"
 
 
-def asked(orders: Landed, info: StreamInfo) -> list[str]:
+def asked(orders: Deliveries, info: StreamInfo) -> list[str]:
     """The statements that a check asks for, one problem after the other; none: it would go through."""
     with closing(orders.sink) as sink:
         try:
@@ -69,7 +69,7 @@ def asked(orders: Landed, info: StreamInfo) -> list[str]:
 )
 def test_a_check_asks_for_what_a_run_needs(database: str, ann: str, before: str, wanted: list[str]) -> None:
     execute(database, before)
-    orders = Landed(ann, {"key": ["id"]})
+    orders = Deliveries(ann, {"key": ["id"]})
     info = StreamInfo(STREAM, Kind.REFRESH, ("id",))
     granted: list[str] = []
     while statements := asked(orders, info):
@@ -82,8 +82,8 @@ def test_a_check_asks_for_what_a_run_needs(database: str, ann: str, before: str,
 
 
 def test_tables_of_the_sink_that_another_role_has_made(database: str, ann: str) -> None:
-    Landed(database, {"key": ["id"], "into": "others"}, pipeline="theirs").deliver(ROWS)
-    orders = Landed(ann, {"key": ["id"], "into": "others"})
+    Deliveries(database, {"key": ["id"], "into": "others"}, pipeline="theirs").deliver(ROWS)
+    orders = Deliveries(ann, {"key": ["id"], "into": "others"})
     statements = asked(orders, StreamInfo(STREAM, Kind.ROWS))
     assert statements == [
         'GRANT USAGE, CREATE ON SCHEMA penstock_sink TO "Ann O";',
@@ -165,7 +165,7 @@ def test_every_problem_of_a_stream_is_listed(database: str, tmp_path: Path) -> N
 def test_more_columns_than_can_be_staged(database: str) -> None:
     info = StreamInfo(STREAM, Kind.ROWS)
     wide = pa.schema([(f"c{number}", pa.int16()) for number in range(1600)])
-    with closing(Landed(database).sink) as sink:
+    with closing(Deliveries(database).sink) as sink:
         with pytest.raises(StreamRefused, match="1,600 columns cannot be staged") as refused:
             sink.check(info, content_of(wide))
         assert refused.value.next_step == "leave 1 or more of them out with `shape` on the stream"

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 from psycopg import sql
-from tests.sinks.postgres.moving import Moving, context, reading, writing
+from tests.sinks.postgres.runs import PipelineRuns, context, open_sink, open_source
 from tests.sources.type_values import UNFIT
 from tests.sources.typed_table import Column, make
 
@@ -81,14 +81,14 @@ def same_table(db: Db, schema: str) -> None:
 
 def test_postgres_to_postgres(typed: tuple[str, list[Column]], database: str) -> None:
     url, _ = typed
-    moving = Moving()
+    moving = PipelineRuns()
     with connected(url) as db:
         same_table(db, "same")
         db.execute("CREATE SCHEMA made")
     places = {"same": (url, "same.t"), "made": (url, "made.t"), "elsewhere": (database, "public.t")}
     for again in (False, True):
         for name, (to, into) in places.items():
-            assert moving.run(name, reading(url, name), writing(to, name, into=into)) == []
+            assert moving.run(name, open_source(url, name), open_sink(to, name, into=into)) == []
             assert moving.outcomes[-1] == {"equal" if again else "created": 15}
 
     with connected(url) as db, connected(database) as other:
@@ -119,17 +119,17 @@ def test_postgres_to_postgres(typed: tuple[str, list[Column]], database: str) ->
 
 def test_by_way_of_the_lake(typed: tuple[str, list[Column]], tmp_path: Path) -> None:
     url, _ = typed
-    moving = Moving()
+    moving = PipelineRuns()
     with connected(url) as db:
         same_table(db, "lake_same")
         db.execute("CREATE SCHEMA lake_made")
     lake = {"warehouse": "lake"}
     into_lake = lake_sink.build(lake_sink.Options.model_validate(lake), {}, context("in", str(tmp_path)))
-    assert moving.run("in", reading(url, "in"), into_lake) == []
+    assert moving.run("in", open_source(url, "in"), into_lake) == []
     for name in ("lake_same", "lake_made"):
         options = lake_source.Options.model_validate({**lake, "namespace": "in"})
         out_of_lake = lake_source.build(options, {}, context(name, str(tmp_path)))
-        assert moving.run(name, out_of_lake, writing(url, name, into=f"{name}.t", key=["id"])) == []
+        assert moving.run(name, out_of_lake, open_sink(url, name, into=f"{name}.t", key=["id"])) == []
         assert moving.outcomes[-1] == {"created": 15}
 
     with connected(url) as db:
@@ -152,10 +152,10 @@ def test_what_arrow_cannot_hold_goes_as_text(typed: tuple[str, list[Column]]) ->
         db.execute(f"CREATE SCHEMA unfit; CREATE TABLE u (id int PRIMARY KEY, {listed})".encode())
         values = sql.SQL(", ").join(sql.Literal(value) for _, value in UNFIT)
         db.execute(sql.SQL("INSERT INTO u VALUES (1, {})").format(values))
-    moving = Moving()
+    moving = PipelineRuns()
     for outcome in ("created", "equal"):
-        source = reading(url, "unfit", "u", unfit="text")
-        assert moving.run("unfit", source, writing(url, "unfit", "u", into="unfit.u")) == []
+        source = open_source(url, "unfit", "u", unfit="text")
+        assert moving.run("unfit", source, open_sink(url, "unfit", "u", into="unfit.u")) == []
         assert moving.outcomes[-1] == {outcome: 1}
     with connected(url) as db:
         assert declared(db, "unfit.u") == declared(db, "public.u")

@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 from tests.engine.pipeline import At
-from tests.sinks.postgres.landed import Landed
-from tests.sinks.postgres.moving import Moving, reading, writing
+from tests.sinks.postgres.deliveries import Deliveries
+from tests.sinks.postgres.runs import PipelineRuns, open_sink, open_source
 from tests.sources.tables import execute, rows
 
 from penstock.core.messages import Eof
@@ -41,7 +41,7 @@ def there(server: PostgresServer) -> str:
 
 def test_who_makes_the_ledger_is_named(database: str) -> None:
     """A run that takes over while the one before is frozen in its first transaction."""
-    orders = Landed(database, pipeline="contract", more={"lock_timeout": 0.2})
+    orders = Deliveries(database, pipeline="contract", more={"lock_timeout": 0.2})
     with closing(orders.sink) as sink, psycopg.connect(database) as other:
         other.execute("SELECT pg_advisory_xact_lock(%s)", [CREATE_LOCK_ID])
         with pytest.raises(StreamFailed) as failed:
@@ -62,10 +62,10 @@ STAGED = "SELECT relname FROM pg_class WHERE relname ~ '^s_[0-9a-f]{16}_' ORDER 
 def test_a_run_that_finds_nothing_new_drops_what_is_dead(database: str) -> None:
     """A frozen run's table could not be dropped while it was written to; the slice is in by now."""
     execute(database, SOURCE)
-    moving = Moving()
+    moving = PipelineRuns()
 
     def run() -> list[str]:
-        return moving.run("copy", reading(database, cursor="id", unique=True), writing(database, into="copies.t"))
+        return moving.run("copy", open_source(database, cursor="id", unique=True), open_sink(database, into="copies.t"))
 
     execute(database, "CREATE SCHEMA copies")
     assert run() == []
@@ -87,9 +87,9 @@ def test_a_run_that_finds_nothing_new_drops_what_is_dead(database: str) -> None:
 # ---------------------------------------------------------------- a server that goes away
 
 
-def copied(source: str, sink: str, point: str, action: Callable[[], Any], time: int = 1) -> tuple[Moving, Eof]:
-    moving = Moving()
-    moving.run("copy", reading(source, cursor="id", unique=True), writing(sink), probe=At(point, action, time))
+def copied(source: str, sink: str, point: str, action: Callable[[], Any], time: int = 1) -> tuple[PipelineRuns, Eof]:
+    moving = PipelineRuns()
+    moving.run("copy", open_source(source, cursor="id", unique=True), open_sink(sink), probe=At(point, action, time))
     assert moving.eof is not None
     return moving, moving.eof
 
@@ -104,7 +104,7 @@ def test_a_sink_that_goes_down_in_mid_run(database: str, server: PostgresServer,
     assert eof.exit_code == 3
     assert "was lost" in str(eof.reason)
     assert eof.next_step == ("see that the server is up, then run the same command again; it resumes where it stood")
-    assert moving.run("copy", reading(database, cursor="id", unique=True), writing(there)) == []
+    assert moving.run("copy", open_source(database, cursor="id", unique=True), open_sink(there)) == []
     assert len(rows(there, "SELECT FROM t")) == 5
 
 
@@ -119,12 +119,12 @@ def test_a_sink_that_crashes_has_lost_what_was_staged(database: str, server: Pos
     moving, eof = copied(database, there, "gate.moved", crash)
     assert eof.exit_code == 3
     assert "was restarted after a crash, and the rows staged there are gone" in str(eof.reason)
-    assert moving.run("copy", reading(database, cursor="id", unique=True), writing(there)) == []
+    assert moving.run("copy", open_source(database, cursor="id", unique=True), open_sink(there)) == []
     assert len(rows(there, "SELECT FROM t")) == 5
 
 
 def test_a_worker_that_cannot_connect_says_what_is_wrong(server: PostgresServer, there: str) -> None:
-    with closing(Landed(there, pipeline="contract").sink) as sink:
+    with closing(Deliveries(there, pipeline="contract").sink) as sink:
         writer = sink.writer(after(None), "a1")
         server.stop()
         try:

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from tests.sinks.postgres.landed import Landed
+from tests.sinks.postgres.deliveries import Deliveries
 
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind
@@ -41,7 +41,7 @@ def rows(*given: tuple[int, int]) -> pa.Table:
     return pa.table([[id_ for id_, _ in given], [of for _, of in given]], schema=SCHEMA)
 
 
-def states(orders: Landed) -> list[tuple[Any, ...]]:
+def states(orders: Deliveries) -> list[tuple[Any, ...]]:
     return orders.rows(
         "SELECT tgname::text, tgenabled::text FROM pg_trigger WHERE tgrelid = 'orders'::regclass AND NOT tgisinternal "
         'ORDER BY tgname COLLATE "C"'
@@ -49,7 +49,7 @@ def states(orders: Landed) -> list[tuple[Any, ...]]:
 
 
 def test_triggers_run_unless_they_are_switched_off(database: str) -> None:
-    orders = Landed(database, {"key": ["id"]})
+    orders = Deliveries(database, {"key": ["id"]})
     orders.run(TABLES + ORDERS + TRIGGERS)
     orders.deliver(rows((1, 1)))
     assert {name for (name,) in orders.rows("SELECT name FROM calls")} == {"Always", "late", "plain"}
@@ -74,7 +74,7 @@ def test_triggers_run_unless_they_are_switched_off(database: str) -> None:
 
 
 def test_in_partitions_each_is_set_back_to_its_own_state(database: str) -> None:
-    orders = Landed(database, {"key": ["id"], "triggers": False})
+    orders = Deliveries(database, {"key": ["id"], "triggers": False})
     orders.run(
         TABLES
         + """
@@ -97,7 +97,7 @@ def test_in_partitions_each_is_set_back_to_its_own_state(database: str) -> None:
 
 
 def test_only_the_owner_may_switch_them_off(database: str) -> None:
-    orders = Landed(database, {"key": ["id"], "triggers": False})
+    orders = Deliveries(database, {"key": ["id"], "triggers": False})
     with psycopg.connect(database, autocommit=True) as db:
         name = db.info.dbname
         db.execute(f"CREATE ROLE writer_{name} LOGIN PASSWORD 'penstock'".encode())
@@ -106,7 +106,7 @@ def test_only_the_owner_may_switch_them_off(database: str) -> None:
             f"GRANT CREATE ON DATABASE {name} TO writer_{name}".encode()
         )
         try:
-            writer = Landed(database.replace("penstock:", f"writer_{name}:", 1), orders.options)
+            writer = Deliveries(database.replace("penstock:", f"writer_{name}:", 1), orders.options)
             with pytest.raises(
                 StreamRefused, match=r"`triggers: false` requires the role to own public\.orders"
             ) as refused:
@@ -121,7 +121,7 @@ def test_only_the_owner_may_switch_them_off(database: str) -> None:
 @pytest.mark.parametrize("options", [{"key": ["id"]}, {"mode": "append"}], ids=["upsert", "append"])
 def test_a_trigger_that_takes_no_row_is_named(database: str, options: dict[str, Any]) -> None:
     """A BEFORE trigger that returns NULL: nobody else writes there, and trying again does not help."""
-    orders = Landed(database, options)
+    orders = Deliveries(database, options)
     orders.run(TABLES + ORDERS)
     orders.run(
         "CREATE FUNCTION odd_only() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
@@ -140,7 +140,7 @@ def test_a_trigger_that_takes_no_row_is_named(database: str, options: dict[str, 
 
 
 def test_a_trigger_that_keeps_a_row_as_it_is_is_named(database: str) -> None:
-    orders = Landed(database, {"key": ["id"]})
+    orders = Deliveries(database, {"key": ["id"]})
     orders.run(TABLES + ORDERS)
     orders.deliver(rows((1, 1), (2, 1)))
     orders.run(
@@ -149,14 +149,14 @@ def test_a_trigger_that_keeps_a_row_as_it_is_is_named(database: str) -> None:
     )
     with pytest.raises(StreamFailed, match=r"2 of 3 rows: its trigger never \(BEFORE UPDATE OR DELETE\) returns NULL"):
         orders.deliver(rows((1, 2), (2, 2), (3, 1)))
-    other = Landed(database, {"key": ["id"]}, pipeline="other")
+    other = Deliveries(database, {"key": ["id"]}, pipeline="other")
     with pytest.raises(StreamFailed, match=r"1 of 2 rows: its trigger never \(BEFORE UPDATE OR DELETE\) returns NULL"):
         other.deliver(rows((1, 1), (2, 1)).append_column("_change", pa.array(["delete", "upsert"])))
 
 
 @pytest.mark.parametrize("key", [("id",), ()], ids=["by key", "whole"])
 def test_a_refresh_that_a_trigger_keeps_from_deleting_changes_nothing(database: str, key: tuple[str, ...]) -> None:
-    orders = Landed(database, {})
+    orders = Deliveries(database, {})
     orders.run(TABLES + ORDERS)
     orders.deliver(rows((1, 1), (2, 1)), kind=Kind.REFRESH, key=key)
     orders.run(

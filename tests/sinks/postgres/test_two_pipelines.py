@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.sinks.postgres.landed import Landed
+from tests.sinks.postgres.deliveries import Deliveries
 
 from penstock.core.outcome import Outcome
 
@@ -49,7 +49,7 @@ def rows(*given: Version) -> pa.Table:
 class Way:
     """One pipeline and what it delivers."""
 
-    orders: Landed
+    orders: Deliveries
     given: list[Version]
     outcomes: list[tuple[int, Outcome]] = field(default_factory=list)
 
@@ -61,7 +61,7 @@ class Way:
 
 def test_what_is_marked_as_deleted_keeps_the_time_of_its_delete(database: str) -> None:
     """A version from before it that comes late is stale; one from after it brings the row back."""
-    orders = Landed(database, {**RULES, **KINDS[1]})
+    orders = Deliveries(database, {**RULES, **KINDS[1]})
     orders.deliver(rows((1, 2, "upsert")))
     assert orders.deliver(rows((1, 5, "delete"))) == Outcome(deleted=1)
     assert orders.deliver(rows((1, 3, "upsert"))) == Outcome(stale=1)
@@ -78,7 +78,7 @@ def test_the_newest_version_of_every_key_stays(database: str, seed: int) -> None
     options = {**RULES, **kind}
     given = versions(random, kind.get("deletes"))
     up, down = (
-        Way(Landed(database, options, pipeline=name), way) for name, way in (("up", given), ("down", given[::-1]))
+        Way(Deliveries(database, options, pipeline=name), way) for name, way in (("up", given), ("down", given[::-1]))
     )
     threads = [threading.Thread(target=way.deliver) for way in (up, down)]
     for thread in threads:

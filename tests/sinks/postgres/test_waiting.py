@@ -9,7 +9,7 @@ from unittest import mock
 import psycopg
 import pyarrow as pa
 import pytest
-from tests.sinks.postgres.landed import STREAM, Landed
+from tests.sinks.postgres.deliveries import STREAM, Deliveries
 
 from penstock.core.outcome import Outcome
 from penstock.errors import CommitUnclear
@@ -35,7 +35,8 @@ def test_a_process_that_says_nothing_in_its_transaction_loses_it(database: str) 
     """The server ends it after a while; who waited comes in, and the other one asks the sink when it wakes."""
     halts = Halts("postgres.merged")
     orders, frozen = (
-        Landed(database, pipeline="contract", probe=probe, more={"lock_timeout": 15}) for probe in (NoProbe(), halts)
+        Deliveries(database, pipeline="contract", probe=probe, more={"lock_timeout": 15})
+        for probe in (NoProbe(), halts)
     )
     slice_ = after(None)
     said: list[Outcome | CommitUnclear] = []
@@ -65,7 +66,7 @@ def test_a_process_that_says_nothing_in_its_transaction_loses_it(database: str) 
 
 
 def test_who_is_waited_for_is_named(database: str) -> None:
-    orders = Landed(database, pipeline="contract")
+    orders = Deliveries(database, pipeline="contract")
     with closing(orders.sink) as sink:
         last = deliver(sink, after(None), table(1))
         slice_ = after(last)
@@ -94,7 +95,7 @@ class Counts:
 def test_a_deadlock_is_tried_again(database: str) -> None:
     """We wait for a row of another, which comes to wait for our ledger: the server ends one, which is us."""
     moved = Counts("postgres.moved")
-    orders = Landed(database, {"key": ["id"]}, probe=moved)
+    orders = Deliveries(database, {"key": ["id"]}, probe=moved)
     rows = pa.table({"id": [1, 2], "note": ["a", "b"]})
     orders.deliver(rows)
     assert moved.times == 1

@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from tests.sinks.postgres.landed import STREAM, Landed
-from tests.sinks.postgres.moving import reading
+from tests.sinks.postgres.deliveries import STREAM, Deliveries
+from tests.sinks.postgres.runs import open_source
 
 from penstock.core.marks import Mark
 from penstock.core.outcome import Outcome
@@ -39,7 +39,7 @@ class Another:
 
 
 def test_rows_that_come_between_the_check_and_the_commit_of_the_first_refresh(database: str) -> None:
-    orders = Landed(database, {"mode": "replace"})
+    orders = Deliveries(database, {"mode": "replace"})
     orders.run(TABLE)
     orders.probe = Another(database, "INSERT INTO orders VALUES (9, 'theirs')")
     with pytest.raises(StreamRefused, match="holds rows that this stream did not write"):
@@ -53,7 +53,7 @@ def test_rows_that_come_between_the_check_and_the_commit_of_the_first_refresh(da
 @pytest.mark.parametrize("key", [["id"], []])
 def test_a_transaction_that_inserts_while_the_first_refresh_is_committed(database: str, key: list[str]) -> None:
     """It is waited for: what it brings is seen, and not deleted."""
-    orders = Landed(database, {"mode": "replace"}, more={"lock_timeout": 0.2})
+    orders = Deliveries(database, {"mode": "replace"}, more={"lock_timeout": 0.2})
     orders.run(TABLE)
     with psycopg.connect(database) as other:
         other.execute("INSERT INTO orders VALUES (9, 'theirs')")
@@ -66,7 +66,7 @@ def test_a_transaction_that_inserts_while_the_first_refresh_is_committed(databas
 
 @pytest.mark.parametrize("kind", [Kind.ROWS, Kind.REFRESH])
 def test_a_table_that_is_made_again_while_a_slice_is_committed(database: str, kind: Kind) -> None:
-    orders = Landed(database, {"key": ["id"]})
+    orders = Deliveries(database, {"key": ["id"]})
     orders.deliver(ROWS, kind=kind)
     orders.probe = Another(database, f"DROP TABLE orders; {TABLE}")
     with pytest.raises(CommitUnclear, match="not the table that the slices before it went into"):
@@ -77,7 +77,7 @@ def test_a_table_that_is_made_again_while_a_slice_is_committed(database: str, ki
 
 
 def test_rows_in_quarantine_do_not_go_into_another_table(database: str) -> None:
-    orders = Landed(database, {"key": ["id"], "bad_rows": "quarantine"})
+    orders = Deliveries(database, {"key": ["id"], "bad_rows": "quarantine"})
     orders.run("CREATE TABLE orders (id bigint PRIMARY KEY, note text CHECK (note <> 'b'))")
     assert orders.deliver(ROWS) == Outcome(created=1, quarantined=1)
     orders.run(f"DROP TABLE orders; {TABLE}")
@@ -88,9 +88,9 @@ def test_rows_in_quarantine_do_not_go_into_another_table(database: str) -> None:
 
 def test_a_slice_that_was_begun_elsewhere_is_not_committed_into_its_own_source(database: str) -> None:
     """A slice that is open is not checked again: the sink's URL may have changed since it was begun."""
-    orders = Landed(database, {"mode": "append"})
+    orders = Deliveries(database, {"mode": "append"})
     orders.run(f"{TABLE}; INSERT INTO orders VALUES (1, 'a')")
-    with closing(reading(database, stream=STREAM)) as source:
+    with closing(open_source(database, stream=STREAM)) as source:
         source.connect()
         content = source.content(STREAM)
     slice_ = following(None, pipeline="shop", stream=STREAM, upto=Mark.of({}), content=content, kind=Kind.REFRESH)
@@ -114,9 +114,9 @@ def test_a_slice_that_was_begun_elsewhere_is_not_committed_into_its_own_source(d
 )
 def test_the_database_that_is_read_is_told_by_its_identity(database: str, change: dict[str, Any], same: bool) -> None:
     """A copy of the server that went its own way has another timeline; one that will not tell is known by its name."""
-    orders = Landed(database)
+    orders = Deliveries(database)
     orders.run(TABLE)
-    with closing(reading(database, stream=STREAM)) as source:
+    with closing(open_source(database, stream=STREAM)) as source:
         source.connect()
         content = source.content(STREAM)
     with closing(orders.sink) as sink:

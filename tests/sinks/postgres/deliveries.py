@@ -24,7 +24,7 @@ STREAM = "orders"
 
 
 @dataclass
-class Landed:
+class Deliveries:
     """One stream of one pipeline."""
 
     url: str

@@ -21,7 +21,7 @@ _numbers = itertools.count(1)
 
 
 @dataclass
-class Moving:
+class PipelineRuns:
     """Pipelines with one store."""
 
     store: MemoryStore = field(default_factory=MemoryStore)
@@ -71,11 +71,11 @@ def context(pipeline: str, folder: str = ".") -> Context:
     return Context(pipeline=pipeline, folder=folder, probe=NoProbe(), mover=LoopMover)
 
 
-def reading(url: str, pipeline: str = "copy", stream: str = "t", **options: Any) -> Source:
+def open_source(url: str, pipeline: str = "copy", stream: str = "t", **options: Any) -> Source:
     said = {stream: postgres_source.StreamOptions.model_validate(options)}
     return postgres_source.build(postgres_source.Options.model_validate({"url": url}), said, context(pipeline))
 
 
-def writing(url: str, pipeline: str = "copy", stream: str = "t", **options: Any) -> Sink:
+def open_sink(url: str, pipeline: str = "copy", stream: str = "t", **options: Any) -> Sink:
     said = {stream: postgres_sink.StreamOptions.model_validate(options)}
     return postgres_sink.build(postgres_sink.Options.model_validate({"url": url}), said, context(pipeline))
