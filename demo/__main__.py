@@ -133,10 +133,7 @@ def _existing_server(folder: Folder) -> LocalServer:
 def _print_next_steps(stage: Stage, folder: Folder, server: LocalServer, *, running: bool) -> None:
     stage.act(8, "What to try next")
     postgres = short_path(server.directory if folder.postgres.is_symlink() else folder.postgres)
-    stage.print_text(
-        f"{short_path(folder.path)} has the pipeline file, the store, the lake (Iceberg), archive and report (Parquet "
-        f"files; each name starts with the slice's number). PostgreSQL and its server.log are in {postgres}."
-    )
+    stage.print_text(f"Everything is in {short_path(folder.path)}; PostgreSQL and its server.log are in {postgres}.")
     file, psql = short_path(folder.file), "psql" if shutil.which("psql") else short_path(server.programs / "psql")
     file, psql = shlex.quote(file), shlex.quote(psql)
     if running:
@@ -151,7 +148,6 @@ def _print_next_steps(stage: Stage, folder: Folder, server: LocalServer, *, runn
         {
             f"penstock plan {file} archive": "# what the next run would move",
             f"penstock run {file} archive": "# the 500 rows, and no others",
-            f"penstock state show {file} --pipeline archive --stream orders": "# its mark in full",
             _again(folder, "--clean"): "# stops PostgreSQL and removes everything",
         }
     )

@@ -141,10 +141,10 @@ class Demo:
         """Every file of the sinks, with size and time."""
         places: list[Path] = [self.folder.lake, self.folder.archive, self.folder.report]
         return {
-            path: (found.st_size, found.st_mtime_ns)
+            path: (stat.st_size, stat.st_mtime_ns)
             for place in places
             for path in place.rglob("*")
-            if not path.is_dir() and (found := path.lstat())
+            if not path.is_dir() and (stat := path.lstat())
         }
 
 
@@ -190,7 +190,7 @@ def version(url: str) -> str:
 
 
 def path_to_penstock() -> str | None:
-    """The folder that must be added to PATH to find this penstock; None if it is already found."""
+    """The folder that must be added to PATH to find this penstock; None if it is already there."""
     ours = Path(sys.executable).parent
-    found = shutil.which("penstock")
-    return None if found is not None and Path(found).parent == ours else str(ours)
+    program = shutil.which("penstock")
+    return None if program is not None and Path(program).parent == ours else str(ours)

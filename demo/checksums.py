@@ -46,13 +46,13 @@ class Agreement:
 
 def agreement(connection: Connection, table: Table, sink: str, held: Any) -> Agreement:
     """Compare a table with a sink: the newest version of each key, and no duplicate versions."""
-    found = row_lines(newest(held, table), table)
+    in_sink = row_lines(newest(held, table), table)
     rows, checksum = server_checksum(connection, table)
-    lines = "\n".join(found.values())
+    lines = "\n".join(in_sink.values())
     theirs = hashlib.md5(lines.encode(), usedforsecurity=False).hexdigest()
-    differs = "" if (rows, checksum) == (len(found), theirs) else difference(server_lines(connection, table), found)
+    differs = "" if (rows, checksum) == (len(in_sink), theirs) else difference(server_lines(connection, table), in_sink)
     twice = count_duplicates(held, table)
-    return Agreement(table.name, sink, rows, len(found), checksum, theirs, twice, differs)
+    return Agreement(table.name, sink, rows, len(in_sink), checksum, theirs, twice, differs)
 
 
 # ------------------------------------------------------------ the server's side
@@ -103,9 +103,9 @@ def in_lake(warehouse: Path, namespace: str, table: Table) -> Any:
 
     catalog = SqlCatalog("lake", uri=f"sqlite:///{warehouse}/catalog.db", warehouse=str(warehouse))
     try:
-        found = catalog.load_table(f"{namespace}.{table.name}")
-        keyed = "_tombstone" in found.schema().column_names
-        scan = found.scan(row_filter="_tombstone = false") if keyed else found.scan()
+        loaded = catalog.load_table(f"{namespace}.{table.name}")
+        keyed = "_tombstone" in loaded.schema().column_names
+        scan = loaded.scan(row_filter="_tombstone = false") if keyed else loaded.scan()
         return scan.select(*table.columns, "_ingest_seq").to_arrow()
     finally:
         catalog.close()

@@ -72,7 +72,8 @@ def test_the_whole_demo_tells_and_proves_what_it_promises(shown: str, folder: Fo
         "orders in report",
     ]
     assert "\x1b" not in shown
-    assert len(shown.splitlines()) < 120
+    # On a slow machine, a run also prints progress lines.
+    assert len([line for line in shown.splitlines() if ": still " not in line]) < 120
     assert not server_runs(folder)
 
 
@@ -95,7 +96,7 @@ def test_a_sink_that_lacks_a_file_ends_it_with_what_differs(shown: str, folder: 
 def test_what_is_proposed_to_try_next_works_as_it_stands(shown: str, folder: Folder) -> None:
     _, _, after = shown.partition("the second line restarts it.\n")
     lines = [line.strip() for line in after.splitlines() if line.startswith("    ")]
-    assert len(lines) == 7
+    assert len(lines) == 6
     ended = subprocess.run(["bash", "-e"], input="\n".join(lines), capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "UPDATE 500\n" in ended.stdout

@@ -84,9 +84,9 @@ def _start(path: str, sets: list[str], idle: float | None, memory: int, as_json:
     starting.must_be_linux()
     file = wiring.load(path, sets)
     name = starting.store_name(file)
-    found = starting.status(file)
-    if found is not None:
-        _show(found, as_json, "is already running")
+    worker = starting.status(file)
+    if worker is not None:
+        _show(worker, as_json, "is already running")
         return
     arguments = starting.words_for(_idle(file, idle), memory, sets)
     heard: list[dict[str, Any]] = []
@@ -179,11 +179,11 @@ def _serve(path: str, sets: list[str], idle: float | None, memory: int, ready_fd
 def _stop(file: config.File, as_json: bool) -> None:
     from penstock.warm import starting
 
-    found = starting.stop(file)
-    if found is None:
+    worker = starting.stop(file)
+    if worker is None:
         _print({"worker": None}, as_json, f"No warm worker is running for the store of {file.path}.")
     else:
-        _print({"worker": found}, as_json, f"The warm worker (pid {found['pid']}) has stopped.")
+        _print({"worker": worker}, as_json, f"The warm worker (pid {worker['pid']}) has stopped.")
 
 
 def _show(document: dict[str, Any], as_json: bool, how: str) -> None:

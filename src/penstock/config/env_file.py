@@ -30,15 +30,15 @@ def read_env_file(path: str) -> dict[str, str]:
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith(("#", ";")):
             continue
-        found = _LINE.fullmatch(line.strip())
-        value = _unquote(found["value"]) if found else None
-        if found is None or value is None or "\0" in value:
+        match = _LINE.fullmatch(line.strip())
+        value = _unquote(match["value"]) if match else None
+        if match is None or value is None or "\0" in value:
             raise InputError(
                 f"line {number} of {path} is not a valid environment variable",
                 safe=UNTOUCHED,
                 next_step="write NAME=value; a quoted value must end with the same quote",
             )
-        variables[found["name"]] = value
+        variables[match["name"]] = value
     return variables
 
 
@@ -46,9 +46,9 @@ def _unquote(value: str) -> str | None:
     value = value.strip()
     if not value.startswith(("'", '"')):
         return value
-    found = _QUOTED.fullmatch(value)
-    if found is None:
+    match = _QUOTED.fullmatch(value)
+    if match is None:
         return None
-    if found["single"] is not None:
-        return found["single"]
-    return re.sub(r"\\(.)", r"\1", found["double"])
+    if match["single"] is not None:
+        return match["single"]
+    return re.sub(r"\\(.)", r"\1", match["double"])

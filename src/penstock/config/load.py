@@ -272,11 +272,11 @@ class _Validator:
             return model.model_validate_json(json.dumps(data), strict=True)
         except ValidationError as second:
             errors = second.errors(include_url=False)
-        found = validation_messages.mistakes_of(errors, model, data, path, self._document)
-        for place, text in found:
+        mistakes = validation_messages.mistakes_of(errors, model, data, path, self._document)
+        for place, text in mistakes:
             if text != validation_messages.MISSING:
                 self._report(place, text)
-        for place, text in found:
+        for place, text in mistakes:
             if text == validation_messages.MISSING and not self._is_misspelled(place):
                 self._report(place, text + self._example(model, place))
         return None

@@ -67,9 +67,9 @@ def visible(text: str, most: int = 60) -> str:
 
 def config_error(file: str, mistakes: Iterable[Mistake]) -> ConfigError:
     """The error that lists every mistake: those of the file by line, then those of the overrides."""
-    found = sorted(set(mistakes), key=_order)
-    lines = [f"{mistake.override or f'{file}:{mistake.line}'}: {mistake}" for mistake in found]
-    wrong = {mistake.override is None for mistake in found}
+    listed = sorted(set(mistakes), key=_order)
+    lines = [f"{mistake.override or f'{file}:{mistake.line}'}: {mistake}" for mistake in listed]
+    wrong = {mistake.override is None for mistake in listed}
     where = " and ".join([file] * (True in wrong) + ["--set"] * (False in wrong))
     head = [] if len(lines) == 1 else [f"{len(lines)} mistakes in {where}"]
     if False not in wrong:

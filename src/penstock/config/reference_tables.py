@@ -18,12 +18,12 @@ _MARKED = re.compile(r"(?P<begin><!-- keys: (?P<name>[^>]+?) -->\n).*?(?P<end><!
 
 def tables_in(page: str) -> list[str]:
     """The names of the mappings whose tables a page contains."""
-    return [found["name"] for found in _MARKED.finditer(page)]
+    return [match["name"] for match in _MARKED.finditer(page)]
 
 
 def fill_tables(page: str, models: Mapping[str, type[BaseModel]]) -> str:
     """Regenerate the tables of a page; KeyError if a marker names no mapping."""
-    return _MARKED.sub(lambda found: found["begin"] + table(models[found["name"]]) + found["end"], page)
+    return _MARKED.sub(lambda match: match["begin"] + table(models[match["name"]]) + match["end"], page)
 
 
 def table(model: type[BaseModel]) -> str:

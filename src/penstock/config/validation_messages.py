@@ -59,14 +59,14 @@ def mistakes_of(
     """The path from the top of the file and the message of each mistake."""
     placed = locate_errors(errors, data)
     paths = {path for path, _ in placed}
-    found: dict[Path, list[ErrorDetails]] = {}
+    by_path: dict[Path, list[ErrorDetails]] = {}
     for path, error in placed:
         # A union reports one error per member. An error deeper inside belongs to the member that was meant.
         if _wanted(error) and any(len(p) > len(path) and p[: len(path)] == path for p in paths):
             continue
-        found.setdefault(path, []).append(error)
+        by_path.setdefault(path, []).append(error)
     result: list[tuple[Path, str]] = []
-    for path, at_path in found.items():
+    for path, at_path in by_path.items():
         whole = root + path
         if not _repeats(whole, at_path, document):
             message = _ValueMessage(document, whole, _value(data, path), _hides(model, path), _fields(model, path))

@@ -69,14 +69,14 @@ class Variables:
     def _value(self, inside: str, *, closed: bool, names: list[str]) -> str:
         if not closed:
             raise _Problem(f"'${{' has no closing '}}'; {_HOW}")
-        if found := _NAME.fullmatch(inside):
-            names.append(found["name"])
-            return self._of_environment(found["name"], found["default"])
-        if found := _FILE.fullmatch(inside):
-            if "${" in found["path"]:
+        if match := _NAME.fullmatch(inside):
+            names.append(match["name"])
+            return self._of_environment(match["name"], match["default"])
+        if match := _FILE.fullmatch(inside):
+            if "${" in match["path"]:
                 raise _Problem("variables cannot be nested")
-            names.append(f"file:{visible(found['path'])}")
-            return self._of_file(found["path"], found["default"])
+            names.append(f"file:{visible(match['path'])}")
+            return self._of_file(match["path"], match["default"])
         raise _Problem(f"'${{' does not start a valid variable; {_HOW}")
 
     def _of_environment(self, name: str, default: str | None) -> str:

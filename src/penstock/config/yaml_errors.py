@@ -28,7 +28,7 @@ class _ParserError:
     #: what the parser was reading, and its start
     context: str
     begun: tuple[int, int]
-    #: what the parser found, and where
+    #: what the parser met, and where
     problem: str
     met: tuple[int, int]
 
@@ -63,9 +63,9 @@ def explain_error(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
         (mark.line, mark.column),
     )
     for explain in (_space, _token, _quote, _bracket, _colon, _second_colon, _indentation, _escape):
-        found = explain(trouble)
-        if found is not None:
-            return found[0] + 1, found[1]
+        explained = explain(trouble)
+        if explained is not None:
+            return explained[0] + 1, explained[1]
     words = ", ".join(part for part in (error.context, error.problem) if part)
     return mark.line + 1, f"not valid YAML at column {mark.column + 1}: {words}"
 
@@ -94,9 +94,9 @@ def _indent(line: str) -> int:
 
 def _space(trouble: _ParserError) -> tuple[int, str] | None:
     for line in (trouble.met[0], trouble.before):
-        found = re.match(r"[ \t]*([\u00a0\u2000-\u200b\u202f\u3000])", trouble.text(line))
-        if found:
-            return line, f"indented with the character U+{ord(found[1]):04X}, which only looks like a space; use spaces"
+        space = re.match(r"[ \t]*([\u00a0\u2000-\u200b\u202f\u3000])", trouble.text(line))
+        if space:
+            return line, f"indented with the character U+{ord(space[1]):04X}, which only looks like a space; use spaces"
     return None
 
 

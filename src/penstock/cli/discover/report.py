@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock import wiring
 from penstock.cli.init.file_text import value
 from penstock.cli.shared.inspection import describe_reading
-from penstock.cli.shared.render import size
+from penstock.cli.shared.render import align, print_json, size
 from penstock.config import File
 from penstock.ports import DiscoveredStream, StreamInfo, discover
 
@@ -26,14 +25,12 @@ def print_tables(file: File, pipeline: str, *, columns: bool, why: bool, as_json
     finally:
         source.close()
     if as_json:
-        answer = {"file": file.path, "pipeline": pipeline, "streams": streams}
-        print(json.dumps(answer, ensure_ascii=False, indent=2))
+        print_json({"file": file.path, "pipeline": pipeline, "streams": streams}, indent=2)
         return
-    rows = [_row(stream) for stream in streams]
-    widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
-    print(_line(_HEAD, widths))
+    head, *rows = align([_HEAD, *map(_row, streams)])
+    print(head)
     for stream, row in zip(streams, rows, strict=True):
-        print(_line(row, widths))
+        print(row)
         if columns:
             print("\n".join(f"    {each['name']}: {each['type']}" for each in stream["columns"]))
         if why:
@@ -73,7 +70,3 @@ def _row(stream: Mapping[str, Any]) -> Sequence[str]:
         synced,
         "cannot be read" if stream["refused"] else value(stream["proposal"]),
     )
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()

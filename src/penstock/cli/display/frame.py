@@ -81,20 +81,20 @@ def draw_frame(view: View, viewport: Viewport) -> Group:
             (activity_of(stream), index, name, stream)
             for index, (name, stream) in enumerate(view.progress.streams.items())
         ),
-        key=lambda found: found[:2],
+        key=lambda entry: entry[:2],
     )
-    streams = [found for found in listed if found[0] in LISTED]
+    streams = [entry for entry in listed if entry[0] in LISTED]
     roomy = viewport.height >= 12
     # Room for the heading, the line that counts the rest and, on tall terminals, an empty line.
     room = max(0, viewport.height - len(head) - 2 - roomy)
-    blocks = _fitting([_block(view, viewport, *found) for found in streams[: room + 1]], room)
+    blocks = _fitting([_block(view, viewport, *entry) for entry in streams[: room + 1]], room)
     lines = [*head]
     if blocks:
         if roomy:
             lines.append(Text())
         lines += _table(sorted(blocks, key=lambda block: block.index), viewport)
     shown = {block.index for block in blocks}
-    rest = Counter(found[0] for found in listed if found[1] not in shown)
+    rest = Counter(entry[0] for entry in listed if entry[1] not in shown)
     if rest:
         lines.append(_rest(rest, bool(blocks), viewport))
     return Group(*lines[: viewport.height])

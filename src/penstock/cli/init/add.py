@@ -60,21 +60,21 @@ class _InsertionPoint:
 
     @classmethod
     def of(cls, text: str, pipeline: str, file: str) -> _InsertionPoint:
-        found: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
+        node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
         for key in ("pipelines", pipeline, "streams"):
-            found = _value(found, key)
-        if found is None or not isinstance(found, yaml.MappingNode) or not found.value:
+            node = _value(node, key)
+        if node is None or not isinstance(node, yaml.MappingNode) or not node.value:
             raise refuse(
                 f"pipeline {pipeline} of {file} lists no streams, so it already syncs every table of its schema",
                 "no change is needed; list the tables: `penstock discover FILE`",
             )
-        if found.flow_style:
+        if node.flow_style:
             raise refuse(
                 f"the streams of pipeline {pipeline} are written in braces, where init cannot add any",
                 "write each stream on a line of its own, then run init --add again",
             )
-        last = found.value[-1][1]
-        return cls(_last_line(text, last), " " * found.value[0][0].start_mark.column)
+        last = node.value[-1][1]
+        return cls(_last_line(text, last), " " * node.value[0][0].start_mark.column)
 
     def insert(self, text: str, streams: list[Stream]) -> str:
         """Return the text with streams added."""
@@ -87,8 +87,8 @@ def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:
     if isinstance(node, yaml.MappingNode):
         for name, value in node.value:
             if name.value == key:
-                found: yaml.Node = value
-                return found
+                inner: yaml.Node = value
+                return inner
     return None
 
 

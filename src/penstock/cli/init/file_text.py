@@ -60,8 +60,8 @@ def stream_lines(streams: Sequence[Stream], indent: str) -> list[str]:
     lines: list[str] = []
     for stream in streams:
         if stream.left_out is None:
-            said = [_about(stream.offered), *stream.offered.reasons]
-            lines += ["", *(line for text in said for line in comment(text, indent)), *_options(stream, indent)]
+            comments = [_about(stream.offered), *stream.offered.reasons]
+            lines += ["", *(line for text in comments for line in comment(text, indent)), *_options(stream, indent)]
     left = [stream for stream in streams if stream.left_out is not None]
     if left:
         lines += ["", *comment("Not synced:", indent)]

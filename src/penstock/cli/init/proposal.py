@@ -196,15 +196,15 @@ def filter_tables(
 
 def streams_for(offers: Sequence[DiscoveredStream], sink: Sink, *, views: bool) -> list[Stream]:
     """Streams for the file, with the options that the sink proposes."""
-    found = []
+    streams = []
     proposing = capability(sink, Proposing)
     proposed = proposing.propose(offers) if proposing else [{}] * len(offers)
     for offered, options in zip(offers, proposed, strict=True):
         left_out = offered.refused
         if left_out is None and offered.what not in _TABLES and not views:
             left_out = "it stores no rows of its own; to read it in full in every run, remove the # or use --views"
-        found.append(Stream(offered, {**offered.options, **options}, left_out))
-    return found
+        streams.append(Stream(offered, {**offered.options, **options}, left_out))
+    return streams
 
 
 # ---------------------------------------------------------------- the file, and the printed text

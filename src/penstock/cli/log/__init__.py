@@ -97,10 +97,10 @@ def _document(file: str, book: SavedMessages) -> dict[str, Any]:
 def _show(file: str, book: SavedMessages) -> None:
     from penstock.cli.shared.error_report import print_error
 
-    found = _document(file, book)
-    for execution, run in zip(book.executions, found["runs"], strict=True):
+    document = _document(file, book)
+    for execution, run in zip(book.executions, document["runs"], strict=True):
         _show_run(execution, run)
-    for line in _overall(found):
+    for line in _overall(document):
         typer.echo(line)
     for problem in book.problems:
         print_error(f"{_name(file)}, line {problem.line}: {problem.what}")
@@ -173,11 +173,11 @@ def _summary(run: dict[str, Any]) -> list[str]:
     return result
 
 
-def _overall(found: dict[str, Any]) -> list[str]:
+def _overall(document: dict[str, Any]) -> list[str]:
     """Totals over several runs."""
     from penstock.cli.shared.render import count, span
 
-    runs, idle = found["runs"], found["nothing_new"]
+    runs, idle = document["runs"], document["nothing_new"]
     result = []
     if len(runs) > 1:
         rows, seconds = sum(run["rows"] for run in runs), sum(run["seconds"] for run in runs)

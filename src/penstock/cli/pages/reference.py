@@ -55,8 +55,8 @@ def help_text(words: str, command: Any) -> str:
 
 def examples(command: Any) -> list[str]:
     """The example commands in a verb's help; two spaces separate an example from a remark."""
-    found = _EXAMPLES.search(command.help or "")
-    return [re.split(r"\s{2,}", line.strip(), maxsplit=1)[0] for line in found[1].splitlines()] if found else []
+    match = _EXAMPLES.search(command.help or "")
+    return [re.split(r"\s{2,}", line.strip(), maxsplit=1)[0] for line in match[1].splitlines()] if match else []
 
 
 def main() -> None:

@@ -45,12 +45,12 @@ def list_(
         loaded = wiring.load(file, set_ or ())
         documents: list[dict[str, Any]] = []
         for name in choose_pipelines(loaded, pipelines):
-            found = require_quarantine(loaded, name) if pipelines else sink_of(loaded, name)
-            if found is None:
+            sides = require_quarantine(loaded, name) if pipelines else sink_of(loaded, name)
+            if sides is None:
                 continue
-            with closing(found[0]):
-                require_rows(loaded, name, found[1], stream)
-                counts, rows = found[1].quarantined(stream or (), limit=limit)
+            with closing(sides[0]):
+                require_rows(loaded, name, sides[1], stream)
+                counts, rows = sides[1].quarantined(stream or (), limit=limit)
             documents.append(_document(name, counts, rows))
             if not as_json:
                 print("\n".join(_lines(loaded.path, name, counts, rows)))

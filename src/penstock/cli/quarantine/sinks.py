@@ -53,14 +53,14 @@ def open_quarantine(
 
 
 def require_quarantine(file: File, pipeline: str) -> tuple[Sink, Quarantining]:
-    found = sink_of(file, pipeline)
-    if found is None:
+    sides = sink_of(file, pipeline)
+    if sides is None:
         raise InputError(
             f"the sink of {pipeline} has no quarantine",
             safe=UNTOUCHED,
             next_step="choose a pipeline with a sink of type postgres",
         )
-    return found
+    return sides
 
 
 def require_rows(file: File, pipeline: str, sink: Quarantining, streams: Sequence[str] | None) -> None:

@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from penstock.cli.shared.failures import minute
-from penstock.cli.shared.render import count, size, span
+from penstock.cli.shared.render import align, count, size, span
 from penstock.cli.shared.status_output import print_from_store
 from penstock.core.messages import stamp
 from penstock.core.reports import DayOfRuns
@@ -30,7 +30,7 @@ def print_runs(
         path,
         pipelines,
         lambda _file, name, store, now: document(store, name, days, now, each=each),
-        lambda found, _now, _file: lines(found, ascii_only=ascii_only),
+        lambda report, _now, _file: lines(report, ascii_only=ascii_only),
         sets=sets,
         as_json=as_json,
     )
@@ -42,21 +42,15 @@ def document(store: Store, pipeline: str, days: int, now: datetime, *, each: boo
     known = {day.day: day for day in store.days(pipeline, most=days) if day.day >= first}
     begun = min(known, default=now.date())
     dates = [begun + timedelta(days=n) for n in range((now.date() - begun).days + 1)] if known else []
-    found: dict[str, Any] = {"pipeline": pipeline, "days": [_day(day, known.get(day)) for day in dates]}
+    report: dict[str, Any] = {"pipeline": pipeline, "days": [_day(day, known.get(day)) for day in dates]}
     if each:
-        found["runs"] = _executions(store.runs(pipeline, most=MAX_RUNS), first)
-    return found
+        report["runs"] = _executions(store.runs(pipeline, most=MAX_RUNS), first)
+    return report
 
 
-def _day(day: date, found: DayOfRuns | None) -> dict[str, Any]:
-    return {
-        "day": day.isoformat(),
-        "runs": found.runs if found else 0,
-        "idle": found.idle if found else 0,
-        "failed": found.failed if found else 0,
-        "rows": found.rows if found else 0,
-        "bytes": found.bytes if found else 0,
-    }
+def _day(day: date, known: DayOfRuns | None) -> dict[str, Any]:
+    counts = {name: getattr(known, name) if known else 0 for name in ("runs", "idle", "failed", "rows", "bytes")}
+    return {"day": day.isoformat(), **counts}
 
 
 def _executions(records: Sequence[RunRecord], first: date) -> list[dict[str, Any]]:
@@ -86,20 +80,20 @@ def _own(record: RunRecord, totals: Mapping[str, Mapping[str, Any]], name: str) 
 # ---------------------------------------------------------------- text
 
 
-def lines(found: Mapping[str, Any], *, ascii_only: bool) -> list[str]:
+def lines(report: Mapping[str, Any], *, ascii_only: bool) -> list[str]:
     """A pipeline's document as text."""
-    name, days = found["pipeline"], found["days"]
+    name, days = report["pipeline"], report["days"]
     if not days:
         # Commands such as reset are not runs.
-        return [f"{name}: no runs in this period", *_each(found, ascii_only)]
+        return [f"{name}: no runs in this period", *_each(report, ascii_only)]
     runs, idle = sum(day["runs"] for day in days), sum(day["idle"] for day in days)
     failed, moved = sum(day["failed"] for day in days), sum(day["rows"] for day in days)
     head = f"{name}: {count(runs, 'run')} in {count(len(days), 'day')}, {idle:,} with nothing new, {failed:,} failed"
     head += f"; {count(moved, 'row')}, {size(sum(day['bytes'] for day in days))}"
-    if "runs" in found:
-        early = failed - sum(run["status"] == "failed" for run in found["runs"] if run["verb"] == "run")
+    if "runs" in report:
+        early = failed - sum(run["status"] == "failed" for run in report["runs"] if run["verb"] == "run")
         more = [f"  {early:,} more failed before acquiring the pipeline; see `status`"] if early > 0 else []
-        return [head, *_each(found, ascii_only), *more]
+        return [head, *_each(report, ascii_only), *more]
     return [head, *_days(days, ascii_only)]
 
 
@@ -110,11 +104,11 @@ def _days(days: Sequence[Mapping[str, Any]], ascii_only: bool) -> list[str]:
         bar = _bar(day["rows"], most, ascii_only) if day["runs"] else "no runs"
         numbers = tuple(f"{day[key]:,}" for key in ("runs", "idle", "failed", "rows"))
         table.append((day["day"], *numbers, _cross(bar, day["failed"], ascii_only)))
-    return _columns(table)
+    return [f"  {line}" for line in align(table, right=range(1, len(table[0]) - 1))]
 
 
-def _each(found: Mapping[str, Any], ascii_only: bool) -> list[str]:
-    runs = found.get("runs", [])
+def _each(report: Mapping[str, Any], ascii_only: bool) -> list[str]:
+    runs = report.get("runs", [])
     if not runs:
         return []
     most = max(run["rows"] for run in runs)
@@ -127,7 +121,7 @@ def _each(found: Mapping[str, Any], ascii_only: bool) -> list[str]:
         what = run["status"] if run["verb"] == "run" else f"{run['verb']}: {run['status']}"
         bar = _cross(_bar(run["rows"], most, ascii_only), run["status"] == "failed", ascii_only)
         table.append((minute(run["started"]), what, took, f"{run['rows']:,}", bar))
-    return _columns(table)
+    return [f"  {line}" for line in align(table, right=range(1, len(table[0]) - 1))]
 
 
 def _bar(rows: int, most: int, ascii_only: bool) -> str:
@@ -144,14 +138,3 @@ def _cross(bar: str, failed: int, ascii_only: bool) -> str:
     """Put a cross before a bar for each failure, at most three."""
     crosses = ("x" if ascii_only else "✗") * min(int(failed), 3)
     return f"{crosses} {bar}".strip()
-
-
-def _columns(table: Sequence[tuple[str, ...]]) -> list[str]:
-    """Align cells in columns: the first to the left, numbers to the right, the last without padding."""
-    widths = [max(len(row[index]) for row in table) for index in range(len(table[0]))]
-    found = []
-    for row in table:
-        first, *numbers, last = row
-        cells = [first.ljust(widths[0]), *(cell.rjust(wide) for cell, wide in zip(numbers, widths[1:], strict=False))]
-        found.append(("  " + "  ".join([*cells, last])).rstrip())
-    return found

@@ -62,10 +62,10 @@ def rows(text: str) -> int:
 
 def duration(text: str) -> float:
     """Seconds from `90`, `90s`, `10m`, `1h30m` or `1.5h`."""
-    found = _DURATION.fullmatch(text.strip())
-    if found is None or not any(found.groups()):
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or not any(match.groups()):
         raise typer.BadParameter(f"'{text}' is not a duration such as 90, 90s, 10m or 1h30m")
-    seconds = sum(float(found[unit] or 0) * size for unit, size in (("h", 3600), ("m", 60), ("s", 1)))
+    seconds = sum(float(match[unit] or 0) * size for unit, size in (("h", 3600), ("m", 60), ("s", 1)))
     if seconds <= 0:
         raise typer.BadParameter("the duration must be greater than 0")
     return seconds
@@ -77,9 +77,9 @@ def memory_size(text: str) -> int:
 
     stripped = text.strip()
     try:
-        found = int(size(f"{stripped}ib" if re.fullmatch(r"[0-9]+[kmgKMG]", stripped) else stripped))
+        count = int(size(f"{stripped}ib" if re.fullmatch(r"[0-9]+[kmgKMG]", stripped) else stripped))
     except ValueError:
         raise typer.BadParameter(f"'{text}' is not a size such as 900m, 900MiB or 2g") from None
-    if found <= 0:
+    if count <= 0:
         raise typer.BadParameter("the size must be greater than 0")
-    return found
+    return count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -72,6 +72,18 @@ def lines(
             return _closing(message, progress, pipeline)
         case _:
             return []
+
+
+def align(table: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
+    """A table as lines, its cells aligned to the left, and to the right in the columns of `right`."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(wide) if index in right else cell.ljust(wide)
+            for index, (cell, wide) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in table
+    ]
 
 
 def print_json(document: Mapping[str, Any], indent: int | None = None) -> None:

@@ -99,11 +99,11 @@ def stream_document(state: StreamState, describe_mark: DescribeMark) -> dict[str
 
 def _last_progress(runs: Sequence[RunRecord]) -> dict[str, Mapping[str, Any]]:
     """Each stream's progress in the last run that included it; `runs` are newest first."""
-    found: dict[str, Mapping[str, Any]] = {}
+    newest: dict[str, Mapping[str, Any]] = {}
     for run in runs:
         for stream, progress in run.streams.items():
-            found.setdefault(stream, json.loads(progress))
-    return found
+            newest.setdefault(stream, json.loads(progress))
+    return newest
 
 
 def _horizon(progress: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -11,6 +10,7 @@ from typing import Any
 
 from penstock import wiring
 from penstock.cli.shared.engine_run import mark_describer
+from penstock.cli.shared.render import print_json
 from penstock.cli.shared.status_document import pipeline_document
 from penstock.config import File
 from penstock.config.pipeline_choice import choose_pipelines, require_streams
@@ -46,19 +46,19 @@ def print_from_store(
             documents = [make(file, name, store, now) for name in names]
         if streams:
             documents = _select_streams(documents, streams)
-    found = _worker(file) if worker else None
+    status = _worker(file) if worker else None
     if as_json:
-        whole = {"file": file.path, "pipelines": documents} | ({"worker": found} if worker else {})
-        print(json.dumps(whole, ensure_ascii=False, indent=2))
+        whole = {"file": file.path, "pipelines": documents} | ({"worker": status} if worker else {})
+        print_json(whole, indent=2)
     elif missing is not None:
         print(f"There is no store at {missing}: no pipeline of this file has run yet.")
         print(f"If the sink already holds slices, rebuild the store: penstock state recover {file.path}")
     else:
         print("\n".join(line for document in documents for line in text(document, now, file)))
-    if found is not None and not as_json:
+    if status is not None and not as_json:
         from penstock.cli.shared.warm_worker import worker_lines
 
-        print("\n".join(f"warm worker: {line}" for line in worker_lines(found)))
+        print("\n".join(f"warm worker: {line}" for line in worker_lines(status)))
 
 
 def status_document(file: File, name: str, store: Store, now: datetime) -> dict[str, Any]:
