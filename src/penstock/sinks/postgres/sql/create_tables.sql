@@ -1,4 +1,4 @@
--- The chain of every stream that lands in this database, and the slices that have come in.
+-- The chain of every stream that is written to this database, and all committed slices.
 -- `target` and `table_oid`: the table that the rows went into; `refreshed`: a full refresh has replaced its rows.
 CREATE TABLE IF NOT EXISTS {schema}.ledger (
     pipeline text NOT NULL,
@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS {schema}.slices (
     PRIMARY KEY (pipeline, stream, number)
 );
 COMMENT ON TABLE {schema}.ledger IS 'penstock: the last slice of each stream; written in one transaction with its rows';
-COMMENT ON TABLE {schema}.slices IS 'penstock: every slice that has come in';
+COMMENT ON TABLE {schema}.slices IS 'penstock: every committed slice';
 CREATE TABLE IF NOT EXISTS {schema}.quarantine (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     pipeline text NOT NULL,
@@ -51,4 +51,4 @@ CREATE TABLE IF NOT EXISTS {schema}.quarantine (
 );
 CREATE INDEX IF NOT EXISTS quarantine_stream ON {schema}.quarantine (pipeline, stream, id);
 COMMENT ON TABLE {schema}.quarantine IS
-    'penstock: rows that a table did not take, as they came; see penstock quarantine --help';
+    'penstock: rows that a table rejected, as they came; see penstock quarantine --help';

@@ -1,4 +1,4 @@
--- What the role may do where penstock keeps its own tables; of each table that is there, the rights that it lacks.
+-- The rights of the role in the schema of penstock's own tables, and on each table those that it lacks.
 SELECT current_user::text, current_database()::text, has_database_privilege(current_database(), 'CREATE'),
     n.oid IS NOT NULL, coalesce(has_schema_privilege(n.oid, 'USAGE'), false),
     coalesce(has_schema_privilege(n.oid, 'CREATE'), false),
