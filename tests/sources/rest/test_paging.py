@@ -8,7 +8,7 @@ from tests.sources.rest.lists import List
 
 from penstock.errors import StreamFailed
 from penstock.ports import Budget
-from penstock.testing.contracts.source import drain, each_once
+from penstock.testing.contracts.source import Moved, drain, each_once
 from penstock.testing.rest_server import RestServer
 
 WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -76,3 +76,24 @@ def test_a_next_page_that_is_the_first_again_is_found(tmp_path: Path) -> None:
         with pytest.raises(StreamFailed):
             drain(source, origin)
         source.close()
+
+
+@pytest.mark.parametrize("way", ["last_id", "token", "next_url"])
+def test_a_list_that_grows_at_its_end_is_read_onward(way: str, tmp_path: Path) -> None:
+    """The last page has no token: it is asked for again, and what it had is dropped."""
+    endpoint, options = WAYS[way]
+    with RestServer({"charges": {**endpoint, "order": "oldest"}}) as server:
+        paging = {**options.get("paging", {}), "size": 30}
+        origin = List(server, tmp_path, incremental=True, order="oldest", paging=paging)
+        source = origin.open()
+        assert drain(source, origin) == []
+        moved: list[Moved] = []
+        for run, count in enumerate((95, 0, 1, 40, 5, 200)):
+            origin.arrive(count)
+            last = moved[-1].slice.position if moved else None
+            server.forget_requests()
+            found = drain(source, origin, last, run=str(run))
+            assert bool(found) == bool(count)
+            moved += found
+        source.close()
+        assert each_once([row for one in moved for row in one.rows], origin.rows())

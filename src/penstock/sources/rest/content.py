@@ -12,8 +12,8 @@ from penstock.errors import StreamRefused
 from penstock.sources.rest.options import RESERVED, Options, StreamOptions
 from penstock.sources.rest.times import Unit
 
-#: read by ranges of time; or whole in every run
-BY_TIME, WHOLE = "time", "whole"
+#: read by ranges of time; onward from a cursor; or whole in every run
+BY_TIME, BY_CURSOR, WHOLE = "time", "cursor", "whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,12 @@ class ListContent:
     #: path of the field that identifies an object, and its column
     id: str
     id_column: str
-    #: path of the field with an object's time; None: it is read whole
+    #: path of the field with an object's time; None: it is not read by time
     time: str | None
     unit: str
     order: str
-
-    @property
-    def mode(self) -> str:
-        return WHOLE if self.time is None else BY_TIME
+    #: how it is read: BY_TIME, BY_CURSOR or WHOLE
+    mode: str
 
     def content(self) -> Content:
         """The same as the engine, shaping and sinks see it."""
@@ -77,6 +75,7 @@ class ListContent:
                 time=private["time"],
                 unit=private["unit"],
                 order=private["order"],
+                mode=private["mode"],
             )
         except (KeyError, TypeError, IndexError) as error:
             raise ValueError(f"not the content of a rest stream: {error!r}") from error
@@ -84,6 +83,11 @@ class ListContent:
 
 def content_of(stream: str, options: StreamOptions, source: Options) -> ListContent:
     """What the options say; StreamRefused if they contradict each other."""
+    if options.incremental and options.time is not None:
+        raise _refuse(stream, "`incremental` and `time` are two ways to read only new objects", "keep one of them")
+    if options.incremental and options.paging.by in ("page", "offset"):
+        what = f"`incremental` needs a cursor that stays valid; {options.paging.by} counts from the beginning"
+        raise _refuse(stream, what, "use `last_id`, `token`, `link` or `next_url` under `paging`, if the API has one")
     for name in options.fields:
         if name not in options.columns:
             raise _refuse(stream, f"`fields` names {name}, which is no column", "declare it under `columns`")
@@ -114,6 +118,7 @@ def content_of(stream: str, options: StreamOptions, source: Options) -> ListCont
         time=options.time.field if options.time else None,
         unit=options.time.unit if options.time else "seconds",
         order=options.order,
+        mode=BY_TIME if options.time else BY_CURSOR if options.incremental else WHOLE,
     )
 
 

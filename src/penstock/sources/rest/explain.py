@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from penstock.ports import Remark
-from penstock.sources.rest.content import BY_TIME, ListContent
+from penstock.sources.rest.content import BY_CURSOR, BY_TIME, ListContent
 from penstock.sources.rest.options import StreamOptions
 
 
@@ -14,6 +14,10 @@ def remarks(options: StreamOptions, content: ListContent) -> Sequence[Remark]:
 
 
 def _remarks(options: StreamOptions, content: ListContent) -> Iterator[Remark]:
+    if content.mode == BY_CURSOR:
+        yield Remark("guarantee", "every object is delivered once, in the order of the list, whatever is interrupted")
+        yield Remark("gap", "an object that appears before the last one that was read is missed")
+        return
     if content.mode != BY_TIME or options.time is None:
         yield Remark("guarantee", "every run reads the whole list, and replaces what the run before has delivered")
         yield Remark(

@@ -24,6 +24,7 @@ from penstock.links.http.failures import RequestRefused, ResourceRefused
 from penstock.links.http.loop import POLL_SECONDS, stopped
 from penstock.ports import Budget
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
+from penstock.sources.rest.marks import CursorPosition
 from penstock.sources.rest.spooling import SpoolWriter
 
 #: pages that one worker fetches alone before others join: a short list is not worth the requests that a split costs
@@ -64,6 +65,22 @@ class RangeGather:
     _under_way: int = 0
     _ids: set[str] = field(default_factory=set)
 
+    def stop(self) -> None:
+        """Ask for no more pages; those that were asked for are still taken. In the loop's own thread."""
+        self._is_full = True
+        self._changed.set()
+
+    def proceed(self, limits: Limits, workers: int, report: Callable[[int], None]) -> RangeGather:
+        """Go on from where this gather ended, under other limits. It has ended."""
+        state = self.state
+        for task in self.state.tasks.values():
+            if task.worker is not None:
+                # There may be fewer workers now.
+                state = fold(state, RequestAbandoned(task.key))
+        return RangeGather(
+            self.api, state, self.writer, limits, workers, report, self.at_page, self.repeated, _ids=self._ids
+        )
+
     async def run(self) -> Subdivision:
         """Fetch until everything is read, the budget is used, or a request fails for good.
 
@@ -79,8 +96,7 @@ class RangeGather:
                     self._failure = self._failure or stopped()
                     break
                 if time.monotonic() > self.limits.deadline and self.writer.rows:
-                    self._is_full = True
-                    self._changed.set()
+                    self.stop()
         finally:
             for task in tasks:
                 task.cancel()
@@ -102,8 +118,7 @@ class RangeGather:
                 if request is not None:
                     self.state = fold(self.state, RequestAbandoned(request.key))
                     if not self._under_way:
-                        self._is_full = True
-                        self._changed.set()
+                        self.stop()
                         return
                 await self._wait()
                 continue
@@ -230,6 +245,35 @@ def _take_new(page: FetchedPage, numbers: Iterable[int], ids: set[str]) -> list[
             ids.add(id_)
             fresh.append(number)
     return fresh
+
+
+async def gather_onward(
+    api: ListApi, position: CursorPosition, writer: SpoolWriter, limits: Limits, report: Callable[[int], None]
+) -> CursorPosition:
+    """Fetch pages from a cursor on, until the list ends or the budget is used; where the next page begins."""
+    ids = set(position.seen)
+    budget = limits.budget
+    try:
+        while True:
+            page = await api.fetch(Asked(None, None, position.cursor, api.options.paging.size))
+            fresh = _take_new(page, range(len(page.records)), ids)
+            writer.write([page.texts[number] for number in fresh])
+            report(writer.rows)
+            # The last page may have no cursor to go on from: it is asked for again, and what it had is dropped.
+            following = page.cursor or (page.records[-1][1] if api.cursor_is_id and page.records else None)
+            if following is not None and following != position.cursor:
+                position, ids = CursorPosition(following), set()
+            else:
+                position = CursorPosition(position.cursor, tuple(id_ for _, id_ in page.records))
+            used = writer.bytes >= budget.bytes or (budget.rows is not None and writer.rows >= budget.rows)
+            if not page.has_more or used or limits.is_cancelled() or time.monotonic() > limits.deadline:
+                return position
+            if not fresh and not page.records and following is None:
+                raise _Unfit(
+                    "the API says that more follow, and not where", next_step="correct `paging`", stream=api.stream
+                )
+    finally:
+        writer.close()
 
 
 async def gather_whole(

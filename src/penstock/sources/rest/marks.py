@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from penstock.core.content import Content
 from penstock.core.marks import Mark
 from penstock.core.marks import Position as Held
 from penstock.core.subdivision import Order, Position
 from penstock.errors import StreamRefused
-from penstock.sources.rest.content import BY_TIME, ListContent
+from penstock.sources.rest.content import BY_CURSOR, BY_TIME, ListContent
 from penstock.sources.rest.times import Unit
 
 
@@ -22,6 +24,29 @@ def position_mark(position: Position, unit: str) -> Mark:
 def read_position(mark: Mark | None) -> Position:
     """The position of a mark; nothing is read where there is none. ValueError if it is not one of ours."""
     return Position((), ()) if mark is None else Position.from_document(mark.document)
+
+
+@dataclass(frozen=True, slots=True)
+class CursorPosition:
+    """How far a list is read that grows at its end."""
+
+    #: where the next page begins; None: at the beginning
+    cursor: str | None = None
+    #: ids of the records that were delivered from that page on: dropped if they come again
+    seen: tuple[str, ...] = ()
+
+    def mark(self) -> Mark:
+        return Mark.of({"cursor": self.cursor, "seen": list(self.seen)})
+
+    @classmethod
+    def read(cls, mark: Mark | None) -> CursorPosition:
+        """KeyError, TypeError or ValueError if it is not one of ours."""
+        if mark is None:
+            return cls()
+        cursor, seen = mark.document["cursor"], mark.document["seen"]
+        if not isinstance(cursor, str | None) or not isinstance(seen, list):
+            raise ValueError("it has no cursor")
+        return cls(cursor, tuple(map(str, seen)))
 
 
 def whole_mark(run: str) -> Mark:
@@ -41,13 +66,15 @@ def accept(stream: str, last: Held, content: Content) -> None:
             Position.from_document(document)
             if document["unit"] != now.unit and before.unit == now.unit:
                 raise ValueError(f"its unit is {document['unit']}")
+        elif now.mode == BY_CURSOR:
+            CursorPosition.read(last.mark)
         elif not isinstance(document["run"], str):
             raise ValueError("it names no run")
     except (KeyError, ValueError, TypeError) as error:
         raise StreamRefused(
             f"the stored mark is not one of this stream: {error}", next_step=reset, stream=stream
         ) from None
-    for name in ("api", "path", "params", "id", "time", "unit", "order"):
+    for name in ("api", "path", "params", "id", "mode", "time", "unit", "order"):
         was, is_ = getattr(before, name), getattr(now, name)
         if was != is_:
             raise StreamRefused(
@@ -62,6 +89,8 @@ def describe(mark: Mark | None) -> str:
     if mark is None:
         return "the beginning"
     document = mark.document
+    if "cursor" in document:
+        return f"read up to cursor {document['cursor']}" if document["cursor"] else "the first page is read"
     if "run" in document:
         return f"read whole by run {str(document['run'])[:8]}"
     position, unit = Position.from_document(document), Unit(document["unit"])

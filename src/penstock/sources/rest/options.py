@@ -167,6 +167,11 @@ class StreamOptions(BaseModel):
         description="the field with an object's time, where the API filters by it; default: none, the stream is read "
         "whole in every run",
     )
+    incremental: bool = Field(
+        default=False,
+        description="without `time`: the list grows at its end only and its cursors stay valid, so a run reads on from "
+        "the last one",
+    )
     order: Literal["newest", "oldest"] = Field(
         default="newest", description="which objects the API lists first: the `newest` or the `oldest`"
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,8 +22,9 @@ from penstock.links.http.failures import ResourceRefused
 from penstock.links.http.loop import LoopThread
 from penstock.ports import Budget, Context, Planned, Reading, Remark, Spool, StreamInfo
 from penstock.sources.rest import marks
-from penstock.sources.rest.content import BY_TIME, ListContent, content_of
-from penstock.sources.rest.gathering import Limits, RangeGather, gather_whole
+from penstock.sources.rest.ahead import AHEAD_BYTES, Ahead, Basis
+from penstock.sources.rest.content import BY_CURSOR, BY_TIME, WHOLE, ListContent, content_of
+from penstock.sources.rest.gathering import Limits, RangeGather, gather_onward, gather_whole
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
 from penstock.sources.rest.options import Options, StreamOptions, TimeRange, read_time
 from penstock.sources.rest.reader import SpoolReader, columns_of
@@ -55,6 +57,10 @@ class RestSource:
         self._account = Account(options)
         self._apis = {name: ListApi(self._account, name, each, options) for name, each in self._streams.items()}
         self._looks: dict[str, _Look] = {}
+        #: by stream, what is fetched ahead
+        self._ahead: dict[str, Ahead] = {}
+        #: by stream, what this run's look has planned, and nobody has gathered yet
+        self._planned: dict[str, tuple[Content, Mark | None, Document]] = {}
         #: streams whose clock was remarked on
         self._remarked: set[str] = set()
 
@@ -73,6 +79,8 @@ class RestSource:
             self._loop.start(self._account.close()).result()
         self._loop.close()
         self._looks.clear()
+        self._ahead.clear()
+        self._planned.clear()
 
     # ------------------------------------------------------------ the streams
 
@@ -88,7 +96,7 @@ class RestSource:
         time_column = next((name for name, path in content.paths.items() if path == content.time), None)
         return StreamInfo(
             name=stream,
-            kind=Kind.ROWS if content.mode == BY_TIME else Kind.REFRESH,
+            kind=Kind.REFRESH if content.mode == WHOLE else Kind.ROWS,
             primary_key=(content.id_column,),
             order=(time_column,) if time_column else (),
             skipped=failure.what if isinstance(failure, ResourceRefused) else None,
@@ -144,14 +152,19 @@ class RestSource:
 
     def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
         read = ListContent.read(content)
-        if read.mode != BY_TIME:
+        if read.mode == WHOLE:
             return {"run": run}
+        if stream in self._ahead and stream in self._planned and self._planned[stream][2]["run"] == run:
+            # Pages are fetched under this ceiling already.
+            return self._planned[stream][2]
         if stream in self._looks and self._looks[stream].is_used:
             del self._looks[stream]
         look = self._look(stream)
         if look.failure is not None:
             raise look.failure
         look.is_used = True
+        if read.mode == BY_CURSOR:
+            return {"run": run}
         return {"lt": self._highest(stream, read), "run": run}
 
     def _highest(self, stream: str, content: ListContent) -> int:
@@ -199,13 +212,26 @@ class RestSource:
         self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
         read = ListContent.read(content)
-        if read.mode != BY_TIME:
+        if read.mode == BY_CURSOR:
+            return self._plan_onward(stream, after)
+        if read.mode == WHOLE:
             upto = marks.whole_mark(str(ceiling["run"]))
             return None if after == upto else Planned(upto, Kind.REFRESH)
         wanted = self._wanted(stream, read, after, ceiling)
         if not self._may_have_records(stream, read, wanted):
             return None
+        if budget.look and stream not in self._ahead:
+            self._planned[stream] = content, after, ceiling
         return Planned(marks.position_mark(wanted, read.unit))
+
+    def _plan_onward(self, stream: str, after: Mark | None) -> Planned | None:
+        at, api = marks.CursorPosition.read(after), self._apis[stream]
+        page = self._look(stream).page if at.cursor is None and not at.seen else None
+        if page is None:
+            page = self._loop.run(api.fetch(Asked(None, None, at.cursor, api.options.paging.size)))
+        fresh = [id_ for _, id_ in page.records if id_ not in at.seen]
+        # The bounds of the answer are not used: gathering tells them.
+        return Planned(at.mark()) if fresh else None
 
     def _may_have_records(self, stream: str, content: ListContent, wanted: TimePosition) -> bool:
         """Whether one of the ranges may have records, by the newest one where the API lists it first."""
@@ -241,27 +267,86 @@ class RestSource:
         def report(rows: int) -> None:
             context.report(stream, "fetching pages", done=rows)
 
-        if read.mode != BY_TIME:
+        limits = Limits(budget, time.monotonic() + self._options.slice_seconds, context.is_cancelled)
+        if read.mode == BY_CURSOR:
+            at = marks.CursorPosition.read(after)
+            reached = self._loop.run(gather_onward(api, at, writer, limits, report)).mark()
+            return None if reached == after or not writer.rows else Planned(reached, rows=writer.rows, exact=True)
+        if read.mode == WHOLE:
             repeated = self._loop.run(gather_whole(api, writer, context.is_cancelled, report))
             self._say_repeated(stream, repeated)
             return Planned(marks.whole_mark(str(ceiling["run"])), Kind.REFRESH, rows=writer.rows, exact=True)
-        wanted = self._wanted(stream, read, after, ceiling)
-        if not wanted.remaining:
-            return None
-        gathering = RangeGather(
-            api,
-            start(wanted, marks.order_of(read), api.options.paging.size),
-            writer,
-            Limits(budget, time.monotonic() + self._options.slice_seconds, context.is_cancelled),
-            workers=self._options.concurrency,
-            report=report,
-            at_page=lambda: context.probe.at("rest.page_spooled"),
-        )
+        self._planned.pop(stream, None)
+        gathering = self._take_ahead(stream, Basis.of(after, content, ceiling))
+        if gathering is None:
+            gathering = self._begin(stream, read, after, ceiling, writer, limits)
+        else:
+            gathering.writer.move_into(spool.path)
+        if budget.rows is None:
+            self._fetch_others_ahead(stream, ceiling, budget)
         # Not through `run`: what was fetched before a signal counts.
+        gathering = gathering.proceed(limits, self._workers(), report)
         state = self._loop.start(gathering.run()).result()
         self._say_repeated(stream, gathering.repeated)
         upto = marks.position_mark(state.position(), read.unit)
-        return None if upto == after else Planned(upto, rows=writer.rows, exact=True)
+        if upto == after:
+            return None
+        if budget.rows is None and not state.done:
+            self._fetch_ahead(stream, content, upto, ceiling, budget)
+        return Planned(upto, rows=gathering.writer.rows, exact=True)
+
+    def _begin(
+        self,
+        stream: str,
+        content: ListContent,
+        after: Mark | None,
+        ceiling: Document,
+        writer: SpoolWriter,
+        limits: Limits,
+    ) -> RangeGather:
+        wanted, probe = self._wanted(stream, content, after, ceiling), self._context.probe
+        return RangeGather(
+            self._apis[stream],
+            start(wanted, marks.order_of(content), self._apis[stream].options.paging.size),
+            writer,
+            limits,
+            workers=self._workers(),
+            report=lambda _: None,
+            at_page=lambda: probe.at("rest.page_spooled"),
+        )
+
+    def _workers(self) -> int:
+        """Workers for one more stream: a range that is cut for workers that then wait costs requests for nothing."""
+        under_way = sum(not ahead.future.done() for ahead in self._ahead.values())
+        return max(1, self._options.concurrency // (under_way + 1))
+
+    # ------------------------------------------------------------ fetching ahead
+
+    def _fetch_others_ahead(self, stream: str, ceiling: Document, budget: Budget) -> None:
+        """Begin with the streams whose turn is still to come, under what this run has planned for them."""
+        for other, (content, after, planned_ceiling) in self._planned.items():
+            if other != stream and other not in self._ahead and planned_ceiling["run"] == ceiling["run"]:
+                self._fetch_ahead(other, content, after, planned_ceiling, budget)
+
+    def _fetch_ahead(
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
+    ) -> None:
+        ahead_budget = replace(budget, bytes=min(budget.bytes, AHEAD_BYTES))
+        limits = Limits(ahead_budget, math.inf, self._context.is_cancelled)
+        writer = SpoolWriter(None, budget.row_bytes)
+        gathering = self._begin(stream, ListContent.read(content), after, ceiling, writer, limits)
+        future = self._loop.start(gathering.run())
+        self._ahead[stream] = Ahead(Basis.of(after, content, ceiling), gathering, future)
+
+    def _take_ahead(self, stream: str, basis: Basis) -> RangeGather | None:
+        """What was fetched ahead under this basis; anything else is thrown away."""
+        ahead = self._ahead.pop(stream, None)
+        if ahead is None:
+            return None
+        if ahead.basis != basis:
+            ahead.throw_away()
+            return None
+        return self._loop.run(ahead.finish())
 
     def _say_repeated(self, stream: str, repeated: int) -> None:
         if repeated:

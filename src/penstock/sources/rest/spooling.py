@@ -12,11 +12,16 @@ _SUFFIX = ".ndjson.zst"
 
 
 class SpoolWriter:
-    """Writes records into the folder of a spool. The spool itself syncs and digests the files."""
+    """Writes records into the folder of a spool. The spool itself syncs and digests the files.
 
-    def __init__(self, folder: str, row_bytes: float | None) -> None:
+    Without a folder they are kept in memory, compressed, until there is one.
+    """
+
+    def __init__(self, folder: str | None, row_bytes: float | None) -> None:
         self._folder = folder
         self._row_bytes = row_bytes or 0.0
+        self._buffers: list[Any] = []
+        self._buffer: Any = None
         self._file: Any = None
         self._in_file = 0
         self._files = 0
@@ -41,19 +46,37 @@ class SpoolWriter:
         if self._in_file >= FILE_BYTES:
             self.close()
 
+    def move_into(self, folder: str) -> None:
+        """Write what was kept in memory into a folder, and go on there."""
+        self.close()
+        self._folder = folder
+        for buffer in self._buffers:
+            with open(self._next_path(folder), "wb") as file:
+                file.write(buffer)
+        self._buffers = []
+
     def _open(self) -> Any:
         import pyarrow as pa
 
-        path = os.path.join(self._folder, f"records-{self._files:05}{_SUFFIX}")
-        self._files += 1
         self._in_file = 0
-        return pa.output_stream(path, compression="zstd")
+        if self._folder is not None:
+            return pa.output_stream(self._next_path(self._folder), compression="zstd")
+        self._buffer = pa.BufferOutputStream()
+        return pa.CompressedOutputStream(self._buffer, "zstd")
+
+    def _next_path(self, folder: str) -> str:
+        self._files += 1
+        return os.path.join(folder, f"records-{self._files - 1:05}{_SUFFIX}")
 
     def close(self) -> None:
         """End the file at hand. Idempotent."""
         file, self._file = self._file, None
-        if file is not None:
-            file.close()
+        if file is None:
+            return
+        file.close()
+        if self._buffer is not None:
+            self._buffers.append(self._buffer.getvalue())
+            self._buffer = None
 
 
 def list_files(folder: str) -> list[str]:
