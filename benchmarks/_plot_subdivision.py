@@ -41,20 +41,23 @@ def draw_figures(dots: Sequence[Dots]) -> str:
         '<text class="small" x="12" y="44">sizes with at least 50 pages for each worker; 5, 20, 50 workers</text>'
     )
     panels = (
-        ("requests for each page", 1.12, 2.1, [(each.shape, each.requests, each.halving_requests) for each in dots]),
-        ("rounds over the least possible", 1.5, 2.6, [(each.shape, each.rounds, each.halving_rounds) for each in dots]),
+        ("requests for each page", 1.12, [(each.shape, each.requests, each.halving_requests) for each in dots]),
+        ("rounds over the least possible", 1.5, [(each.shape, each.rounds, each.halving_rounds) for each in dots]),
     )
-    for number, (name, bound, most, figures) in enumerate(panels):
+    for number, (name, bound, figures) in enumerate(panels):
+        most = max(max(ours, halving) for _, ours, halving in figures) + 0.05
         x0 = LEFT + number * (PANEL + GAP)
         scale = PANEL / (most - 0.9)
         lines.append(f'<text class="small" x="{x0:.0f}" y="{TOP - 14}">{name}</text>')
         for shape, ours, halving in figures:
             y = TOP + ROW * shapes.index(shape) + 8
             for kind, value, shift in (("dot", halving, 4), ("mine", ours, -4)):
-                x = x0 + (min(value, most) - 0.9) * scale
+                x = x0 + (value - 0.9) * scale
                 lines.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y + shift}" r="4"/>')
         bottom = TOP + ROW * len(shapes)
-        for tick in (1.0, 1.5, 2.0):
+        for tick in (1.0, 1.5, 2.0, 2.5):
+            if tick > most:
+                break
             x = x0 + (tick - 0.9) * scale
             lines.append(f'<line class="rule" x1="{x:.1f}" y1="{TOP - 6}" x2="{x:.1f}" y2="{bottom}"/>')
             lines.append(f'<text class="small" x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{tick}</text>')

@@ -105,7 +105,8 @@ class Reader:
     def _assign(self, state: Subdivision, under_way: dict[int, Request]) -> Subdivision:
         for worker in range(self.workers):
             if worker not in under_way:
-                state = self._fold(state, WorkerIdle(worker, self.workers - len(under_way)))
+                busy = sum(task.worker is not None for task in state.tasks.values())
+                state = self._fold(state, WorkerIdle(worker, max(1, self.workers - busy)))
                 request = state.request_of(worker)
                 if request is not None:
                     under_way[worker] = request

@@ -107,7 +107,9 @@ def test_a_crowded_time_is_read_on_from_an_earlier_record(
         assert ordered(reader.delivered) == ordered(api.records)
 
 
-@given(times, orders, page_sizes, crowds, randoms)
+@given(
+    times | st.lists(st.sampled_from([0, 1, 3, 500, 501]), max_size=20), orders, page_sizes, st.integers(1, 40), randoms
+)
 def test_requests_stay_within_the_bound(
     times: list[int], order: Order, page_size: int, workers: int, random: Random
 ) -> None:
@@ -222,6 +224,20 @@ def test_one_time_is_paged_by_cursor(order: Order) -> None:
     reader = Reader(api, 9, Random(1))
     reader.read(whole(7, 8))
     assert (len(reader.delivered), len(api.requests)) == (95, 10)
+
+
+def test_a_time_that_cannot_be_cut_does_not_keep_workers_idle() -> None:
+    """However dense it is: another range is cut."""
+    state = start(Position((Range(0, 1), Range(10, 1010))), Order.NEWEST_FIRST, 10)
+    for worker in (1, 2):
+        state = fold(state, WorkerIdle(worker, 3 - worker))
+    state = fold(state, PageFetched(1, 0, 0, 10, True, "a", ("a",)))
+    state = fold(state, PageFetched(1010, 1009, 990, 10, True, "b", ("b",)))
+    for _ in range(20):
+        state = fold(state, PageFetched(1, 0, 0, 10, True, "a", ("a",)))
+    request = fold(state, WorkerIdle(3)).request_of(3)
+    assert request is not None
+    assert request.gte == 10
 
 
 def test_a_page_that_reaches_past_a_cut_ends_its_range() -> None:

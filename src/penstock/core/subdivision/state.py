@@ -67,7 +67,7 @@ class WorkerIdle:
     """A worker has no request: it gets a waiting range, a part of another's, or nothing."""
 
     worker: int
-    #: workers without a request now, this one included: a range is cut into as many parts as are wanted
+    #: workers without a range now, this one included: a range is cut into as many parts as are wanted
     idle: int = 1
 
 
