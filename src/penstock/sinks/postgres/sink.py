@@ -203,10 +203,7 @@ class PostgresSink:
     def quarantined(self, streams: Sequence[str], *, limit: int) -> tuple[Mapping[str, int], Sequence[Quarantined]]:
         with self._reading("the quarantine") as connection:
             counts = self.quarantine.count(connection, streams)
-        if not counts:
-            return {}, []
-        with self._reading("the quarantine") as connection:
-            return counts, self.quarantine.list_rows(connection, streams, limit=limit)
+            return counts, self.quarantine.list_rows(connection, streams, limit=limit) if counts else []
 
     def replay(self, stream: str, ids: Sequence[int], *, overwrite: bool) -> Outcome:
         config = self.config(stream)
