@@ -283,26 +283,6 @@ def test_18_a_ledger_that_was_altered(database: str, how: str) -> None:
         ("ALTER TABLE {} DROP COLUMN spool", "a column is missing"),
     ],
 )
-def test_18_a_ledger_that_was_altered(database: str, how: str) -> None:
-    orders = Deliveries(database)
-    orders.deliver(GOOD)
-    orders.run(f"UPDATE penstock_sink.ledger SET {how}")
-    then = "restore it, or begin again: penstock state recover FILE --stream orders"
-    said = "the ledger in penstock_sink was altered: it differs from what penstock wrote"
-    assert refusal(orders) == (said, then, 1)
-    assert len(orders.rows()) == 2
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ("UPDATE {} SET content = content::jsonb - 'format'", "slice 1: its format is 1, this penstock reads 2"),
-            "UPDATE {} SET content = (content::jsonb - 'format')::text",
-            "slice 1: its format is 1, this penstock reads 2",
-        ),
-        ("ALTER TABLE {} DROP COLUMN spool", "a column is missing"),
-    ],
-)
 def test_18_a_ledger_of_another_version(database: str, change: str, why: str) -> None:
     """The content of an earlier version, which had no format; a table that could not keep a gathered slice."""
     orders = Deliveries(database)
