@@ -19,9 +19,11 @@ from penstock.errors import (
 )
 from penstock.ports import (
     Budget,
+    Gathering,
     Sweeping,
     Withdrawing,
     capability,
+    has_capability,
 )
 
 
@@ -93,7 +95,9 @@ class Engine(MarkCommands):
         Anything else, a disagreement too, is looked at again under the lease: another process may be at work.
         """
         try:
-            return not any(self._has_work(gate) for gate in gates)
+            found = (self._has_work(gate) for gate in gates)
+            # A source that gathers looks at all of its streams, so that it can fetch ahead for those that come later.
+            return not any(list(found) if has_capability(self.source, Gathering) else found)
         except ConnectionFailed:
             raise
         except Exception:  # noqa: BLE001 (asked again under the lease, where a failure is its stream's own)

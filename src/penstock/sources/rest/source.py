@@ -324,17 +324,29 @@ class RestSource:
 
     def _fetch_others_ahead(self, stream: str, ceiling: Document, budget: Budget) -> None:
         """Begin with the streams whose turn is still to come, under what this run has planned for them."""
-        for other, (content, after, planned_ceiling) in self._planned.items():
-            if other != stream and other not in self._ahead and planned_ceiling["run"] == ceiling["run"]:
-                self._fetch_ahead(other, content, after, planned_ceiling, budget)
+        waiting = {
+            other: planned
+            for other, planned in self._planned.items()
+            if other != stream and other not in self._ahead and planned[2]["run"] == ceiling["run"]
+        }
+        workers = max(1, self._options.concurrency // (len(waiting) + 1))
+        for other, (content, after, planned_ceiling) in waiting.items():
+            self._fetch_ahead(other, content, after, planned_ceiling, budget, workers)
 
     def _fetch_ahead(
-        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
+        self,
+        stream: str,
+        content: Content,
+        after: Mark | None,
+        ceiling: Document,
+        budget: Budget,
+        workers: int | None = None,
     ) -> None:
         ahead_budget = replace(budget, bytes=min(budget.bytes, AHEAD_BYTES))
         limits = Limits(ahead_budget, math.inf, self._context.is_cancelled)
         writer = SpoolWriter(None, budget.row_bytes)
         gathering = self._begin(stream, ListContent.read(content), after, ceiling, writer, limits)
+        gathering.workers = workers or gathering.workers
         future = self._loop.start(gathering.run())
         self._ahead[stream] = Ahead(Basis.of(after, content, ceiling), gathering, future)
 
