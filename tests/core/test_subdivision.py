@@ -226,6 +226,36 @@ def test_one_time_is_paged_by_cursor(order: Order) -> None:
     assert (len(reader.delivered), len(api.requests)) == (95, 10)
 
 
+@pytest.mark.parametrize(
+    ("order", "span", "page"),
+    [
+        (Order.NEWEST_FIRST, (None, 1000), (999, 900)),
+        (Order.NEWEST_FIRST, (None, None), (999, 900)),
+        (Order.ASCENDING, (1000, None), (1000, 1099)),
+    ],
+)
+def test_a_range_without_an_end_is_cut_as_far_ahead_as_it_was_read(
+    order: Order, span: tuple[int | None, int | None], page: tuple[int, int]
+) -> None:
+    """The part that is cut off has no end either."""
+    state = fold(start(whole(*span), order, 10), WorkerIdle(1))
+    key = next(iter(state.tasks))
+    state = fold(state, PageFetched(key, *page, 10, True, "a", ("a",)))
+    for _ in range(4):
+        page = (page[1], page[1] - 100) if order is Order.NEWEST_FIRST else (page[1], page[1] + 100)
+        state = fold(state, PageFetched(key, *page, 10, True, "a", ("a",)))
+    state = fold(state, WorkerIdle(2))
+    first, second = state.request_of(1), state.request_of(2)
+    assert first is not None
+    assert second is not None
+    if order is Order.NEWEST_FIRST:
+        assert (second.gte, second.lt) == (None, first.gte)
+        assert 0 <= 500 - (first.gte or 0) <= 500
+    else:
+        assert (second.lt, second.gte) == (None, first.lt)
+        assert 0 <= (first.lt or 0) - 1500 <= 500
+
+
 def test_a_time_that_cannot_be_cut_does_not_keep_workers_idle() -> None:
     """However dense it is: another range is cut."""
     state = start(Position((Range(0, 1), Range(10, 1010))), Order.NEWEST_FIRST, 10)
