@@ -138,7 +138,7 @@ class Ticks:
         file._data = [*template._data[:FILE_PATH], path, *template._data[FILE_PATH + 1 :]]
         landed = StagedSlice(files=[file], rows=1, bytes=24, start=number, last=number, restamp=alone)
         rules = self._options.upkeep.snapshots.limits
-        Landing(self._place, STREAM, slice_, attempt, NoProbe(), states=rules).land(landed)
+        Landing(self._place, STREAM, slice_, attempt, NoProbe(), limits=rules).land(landed)
 
     def _first_file(self) -> DataFile:
         table = load_table(self._place, STREAM)

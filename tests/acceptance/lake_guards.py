@@ -91,8 +91,8 @@ GUARDS = (
         2,
         "rows that were numbered take the place of those that were not",
         (
-            "lake/foreign.py",
-            "removed=[job.task.file for job in jobs],",
+            "lake/numbering.py",
+            "removed=[rewrite.task.file for rewrite in rewrites],",
             "removed=[],",
         ),
     ),
@@ -108,7 +108,11 @@ GUARDS = (
     _guard(
         3,
         "what others appended is numbered anew, whatever numbers it came with",
-        ("lake/foreign.py", "jobs.append(_Job(task, all=True))", "jobs.append(_Job(task, all=False))"),
+        (
+            "lake/numbering.py",
+            "rewrites.append(_Rewrite(task, all=True))",
+            "rewrites.append(_Rewrite(task, all=False))",
+        ),
     ),
     _guard(
         4,

@@ -141,8 +141,8 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     once = Landing._once
 
-    def taken(self: Landing, landed: StagedSlice, put: Any, *, hurry: bool) -> bool:
-        once(self, landed, put, hurry=hurry)
+    def taken(self: Landing, landed: StagedSlice, commit: Any, *, hurry: bool) -> bool:
+        once(self, landed, commit, hurry=hurry)
         return True
 
     with patched((Landing, "_once", taken)):

@@ -84,7 +84,7 @@ def accepted(lake: Kept, **options: Any) -> list[str]:
 
 
 def test_everybody_stops_and_the_command_that_is_named_leads_out(stuck: Kept) -> None:
-    why = "expired before it could be seen what rows they brought"
+    why = "expired before penstock could see which rows they brought"
     first = min(row[3] for row in stuck.rows_in())
     assert stuck.read("old").exit_code == 1
     assert "penstock upkeep FILE --table s --accept-foreign" in stopped(stuck, why)
@@ -173,7 +173,7 @@ def checked(lake: Kept) -> list[str]:
 def test_writers_learn_that_no_reader_can_go_on(stuck: Kept) -> None:
     assert stuck.land(7).exit_code == 0
     (line,) = warnings_of(stuck)
-    assert line.startswith("every reader of shop.s stops (old/s): snapshots that others made were expired")
+    assert line.startswith("every reader of shop.s stops (old/s): snapshots of other programs were expired")
     assert line in checked(stuck)
     stuck.read("old")
     accepted(stuck)

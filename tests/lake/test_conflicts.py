@@ -116,7 +116,7 @@ def test_main_rolled_back_under_a_landing_stops_it(lane: Lane) -> None:
         line = list(lane.standing.line())
         lane.table.manage_snapshots().rollback_to_snapshot(line[1].id).commit()
 
-    with pytest.raises(StreamStopped, match="rolled back to a state before it"):
+    with pytest.raises(StreamStopped, match="rolled back to a snapshot before it"):
         lane.deliver(rows(3), probe=At("lake.prepared", back))
     assert lane.ids() == [1]
     assert lane.sink().recover("orders")
@@ -130,7 +130,7 @@ def test_dropped_and_made_again_under_a_landing_takes_nothing_of_it(lane: Lane) 
         lane.lake.catalog().drop_table(lane.lake.identifier("orders"))
         lands(lane)
 
-    with pytest.raises(CommitUnclear, match="dropped and made again"):
+    with pytest.raises(CommitUnclear, match="dropped and created again"):
         lane.deliver(rows(1), probe=At("lake.part_written", anew))
     assert lane.ids() == [50, 51]
     lane.deliver(rows(1))

@@ -77,7 +77,7 @@ def test_rows_selected_from_another_table_of_ours(spark_provider: SparkSessionPr
     assert min(copied) <= a.standing.head, "numbers of the other table"
     a.deliver(rows(3))
     assert export.exported() == [1, 2, 3, 101, 102, 103]
-    assert any("gave 3 rows that others had put into mine.orders their place in the order" in s for s in export.said)
+    assert any("numbered 3 rows that other programs wrote to mine.orders" in s for s in export.said)
     assert [id_ for _, id_, _ in a.seen()] == [1, 2, 3, 101, 102, 103]
     sql(f"insert into {into} select * from {from_}")
     assert export.exported() == [1, 2, 3, 101, 101, 102, 102, 103, 103], "inserted twice, exported twice"

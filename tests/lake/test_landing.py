@@ -192,11 +192,11 @@ def test_a_landing_does_not_wait_for_others_without_end(lane: Lane, monkeypatch:
     with pytest.raises(StreamFailed, match="the turn is that of slice 7 of big/orders, until ") as failed:
         lane.deliver(rows(2))
     assert not isinstance(failed.value, StreamStopped)
-    assert lane.said == ["orders: slice 2 waits for slice 7 of big/orders, which writes the table n.orders"]
+    assert lane.said == ["orders: slice 2 waits for slice 7 of big/orders, which is writing to n.orders"]
     turn = lane.standing.turn()
     assert turn
     assert turn.owner == "another"
-    landing.give_turn_back(lane.table)
+    landing.remove_turn(lane.table)
     lane.deliver(rows(2))
     assert lane.ids() == [1, 2]
 

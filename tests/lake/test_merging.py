@@ -44,7 +44,7 @@ def test_a_race_that_spark_lost_is_a_lost_race(tmp_path: Path, said: str, meant:
     table.manage_snapshots().create_branch(snapshot.snapshot_id, merging.branch).commit()
     failed = StreamFailed("the MERGE failed", next_step="")
     failed.__cause__ = RuntimeError(said)
-    assert isinstance(merging._explained(failed), meant)
+    assert isinstance(merging._explain(failed), meant)
 
 
 def test_it_is_said_that_a_merge_writes_whole_rows(tmp_path: Path) -> None:

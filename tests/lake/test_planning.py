@@ -281,7 +281,7 @@ def test_parts_are_few_balanced_and_end_where_files_end(monkeypatch: pytest.Monk
     with shelf() as looked:
         spans = cut_parts(looked, found, 0, 2000, most=4)
         assert [(span.after, span.upto) for span in spans] == [(0, 400), (400, 800), (800, 1200), (1200, 2000)]
-        assert [len(span.pieces) for span in spans] == [4, 4, 4, 4]
+        assert [len(span.scan_files) for span in spans] == [4, 4, 4, 4]
         assert len(cut_parts(looked, found[:3], 0, 2000, most=4)) == 1
         assert len(cut_parts(looked, found, 0, 2000, most=100)) == 8
         # One file alone is cut by its numbers.
@@ -303,7 +303,7 @@ def test_parts_of_overlapping_files_share_their_numbers() -> None:
     with shelf() as looked:
         spans = cut_parts(looked, found, 0, 200_000, most=4)
     assert [round(span.upto / 25_000) for span in spans[:-1]] == [1, 2, 3]
-    assert all(len(span.pieces) == 8 for span in spans)
+    assert all(len(span.scan_files) == 8 for span in spans)
 
 
 # ---------------------------------------------------------------- all of it

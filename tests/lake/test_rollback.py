@@ -74,9 +74,9 @@ def test_rolled_back(world: LakeWorld, new_rows: int) -> None:
     if new_rows:
         world.rows.arrive(7)
     stop = said(world)
-    assert stop.reason == ("the table s says it holds slice 3, but the table was rolled back to a state before it")
+    assert stop.reason == ("the table s says it holds slice 3, but the table was rolled back to a snapshot before it")
     assert stop.safe == "Nothing was changed: neither the mark nor the table."
-    assert "put the table back as it was" in (stop.next_step or "")
+    assert "restore the table as it was" in (stop.next_step or "")
     assert "penstock state recover FILE --stream s" in (stop.next_step or "")
     recovered(world)
     assert all(number > head for number, place in world.look().rows if place > 2)
@@ -152,7 +152,7 @@ def test_history_that_does_not_tell(world: LakeWorld) -> None:
     world.rolls_back(1)
     assert "rolled back" in (said(world).reason or "")
     stop = said(world, "recover")
-    assert "its history no longer tells which slice of this stream it still holds" in (stop.reason or "")
+    assert "its history no longer shows which slice of this stream it holds" in (stop.reason or "")
     assert "drop s and recover again" in (stop.next_step or "")
     world.stopped = None
     world.drops()
@@ -190,5 +190,5 @@ def test_made_again_with_the_old_tables_properties(world: LakeWorld) -> None:
     assert json.loads(made.properties[names.chain_property("p", "s")])["number"] == 3
     world.meddled()
     stop = said(world)
-    assert stop.reason == "the table s says it holds slice 3, but the table was dropped and made again"
+    assert stop.reason == "the table s says it holds slice 3, but the table was dropped and created again"
     recovered(world)

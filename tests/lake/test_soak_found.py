@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from tests.lake.upkeep.upkeep_tables import Kept
 
 from penstock.lake import tables
-from penstock.lake.landing import give_turn_back, take_turn
+from penstock.lake.landing import remove_turn, take_turn
 from penstock.lake.upkeep import expiry
 from penstock.lake.upkeep.job import StepResult
 from penstock.lake.upkeep.run import run_upkeep
@@ -28,7 +28,7 @@ def test_an_upkeep_beside_another_is_not_stopped_by_states_that_the_other_has_ex
     lake = Kept(tmp_path, "shop")
     lake.land(*range(6))
     rows, soon = lake.rows_in(), datetime.now(UTC) + timedelta(minutes=1)
-    look = expiry._only_theirs
+    look = expiry._find_unshared_files
     beside: list[StepResult] = []
     began: list[bool] = []
 
@@ -38,7 +38,7 @@ def test_an_upkeep_beside_another_is_not_stopped_by_states_that_the_other_has_ex
             beside.extend(run_upkeep(lake.work(now=soon, **NOW), ["expiry"]))
         return look(table, gone)
 
-    monkeypatch.setattr(expiry, "_only_theirs", late)
+    monkeypatch.setattr(expiry, "_find_unshared_files", late)
     done = list(run_upkeep(lake.work(now=soon, **NOW), ["expiry"]))
 
     assert [each.error for each in beside] == [None]
@@ -55,7 +55,7 @@ def test_an_upkeep_beside_another_forgets_what_the_other_has_just_forgotten(
     lake = Kept(tmp_path, "shop")
     lake.land(*range(6))
     rows, soon = lake.rows_in(), datetime.now(UTC) + timedelta(minutes=1)
-    look = expiry._only_theirs
+    look = expiry._find_unshared_files
     beside: list[StepResult] = []
     began: list[bool] = []
 
@@ -66,7 +66,7 @@ def test_an_upkeep_beside_another_forgets_what_the_other_has_just_forgotten(
             beside.extend(run_upkeep(lake.work(now=soon, **NOW), ["expiry"]))
         return found
 
-    monkeypatch.setattr(expiry, "_only_theirs", late)
+    monkeypatch.setattr(expiry, "_find_unshared_files", late)
     done = list(run_upkeep(lake.work(now=soon, **NOW), ["expiry"]))
 
     assert [each.error for each in [*beside, *done]] == [None, None]
@@ -115,7 +115,7 @@ def test_a_landing_is_not_stopped_by_a_turn_that_is_given_back_while_it_commits(
     lake = Kept(tmp_path, "shop")
     lake.land(1)
     take_turn(lake.table, lake.standing, "another", seconds=-1)
-    given_back = _AtPrepared(lambda: give_turn_back(lake.table))
+    given_back = _AtPrepared(lambda: remove_turn(lake.table))
 
     eof = lake.land(2, probe=given_back)
 
@@ -131,6 +131,6 @@ def test_a_turn_that_a_landing_has_cleared_can_still_be_given_back(tmp_path: Pat
     seen_with_turn = lake.table
     lake.land(2)
 
-    give_turn_back(seen_with_turn)
+    remove_turn(seen_with_turn)
 
     assert lake.standing.turn() is None

@@ -16,10 +16,10 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from penstock.core.slices import Part, Receipt
-from penstock.lake.names import file_stem
+from penstock.lake.names import METRICS, file_stem
 from penstock.lake.parquet import FileLayout
 from penstock.lake.partitions import make_partition_spec
-from penstock.lake.schema import METRICS, make_iceberg_schema
+from penstock.lake.schema import make_iceberg_schema
 from penstock.lake.writing import NUMBERS_PER_PART, LakeWriter, decode_files
 from penstock.testing.contents import types_of
 

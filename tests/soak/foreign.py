@@ -44,7 +44,7 @@ MEANWHILE = 0.03
 DOUBT = re.compile(r"\(numbers (\d+) to (\d+)\)")
 KEPT = re.compile(r"wrote (\d+) of them again under their own numbers")
 #: how a reader or upkeep says that others took away what it would have to see
-LOST_SIGHT = ("expired before it could be seen", "can no longer be read")
+LOST_SIGHT = ("expired before penstock could see", "can no longer be read")
 
 
 class Stirring:

@@ -42,7 +42,7 @@ from tests.soak.lake_worker import EVENTS, HEAVY, PIPELINES, READERS, ROLES, SWE
 #: imported once, so that a process that is killed every few seconds does not spend its life on imports
 PRELOADED = (
     "penstock.engine",
-    "penstock.lake.foreign",
+    "penstock.lake.numbering",
     "penstock.lake.landing",
     "penstock.lake.merging",
     "penstock.lake.planning",

@@ -33,7 +33,7 @@ OPTIONS = UpkeepOptions(
 )
 
 
-ALL = STEPS
+ALL = tuple(STEPS)
 WITHOUT_SPARK = ("retention", "expiry", "orphans")
 
 

@@ -1,4 +1,4 @@
-"""Adopting a table that penstock did not make: it gets the column of the order, and a head."""
+"""Adopts a table that penstock did not create: adds the column of the order, and a head."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 from pyiceberg.types import LongType
 
-from penstock.core.documents import Document, canonical
+from penstock.core.documents import canonical
 from penstock.errors import StreamRefused
 from penstock.lake import names
 from penstock.lake.lake import Lake
 from penstock.lake.table_state import UNNUMBERED
-from penstock.lake.tables import LostRace, extract_state, load_table, translate_commit_errors
+from penstock.lake.tables import LostRace, extract_state, format_inspected, load_table, translate_commit_errors
 
 MAX_LOST_RACES = 20
 
 
 def adopt(lake: Lake, table: str, *, mode: str = "append", key: Sequence[str] = ()) -> list[str]:
-    """Give the table its order; rows that are there get their numbers by `foreign.stamp`. Idempotent."""
+    """Give the table its order; existing rows get their numbers by `foreign.stamp`. Idempotent."""
     for _ in range(MAX_LOST_RACES):
         loaded = load_table(lake, table)
         if loaded is None or extract_state(loaded).ours:
@@ -25,18 +25,16 @@ def adopt(lake: Lake, table: str, *, mode: str = "append", key: Sequence[str] = 
         if loaded.metadata.format_version != 2:
             raise StreamRefused(
                 f"{lake.namespace}.{table} is an Iceberg table of format version {loaded.metadata.format_version}; "
-                "only version 2 can be given an order",
+                "penstock can adopt only version 2",
                 next_step=f"copy it into a new table, or raise it: alter table {table} set tblproperties "
                 "('format-version' = '2')",
             )
         properties = {names.HEAD: "0", names.MODE: mode, names.ADOPTED: "true", UNNUMBERED: "true"}
         if current := loaded.metadata.current_snapshot():
-            # Whatever brought its rows, expired or not: no row has a number, and every one will get its own.
-            at: Document = {"snapshot": str(current.snapshot_id), "sequence": current.sequence_number or 0}
-            properties[names.INSPECTED] = canonical(at)
+            # No row has a number, and every row gets one, whichever snapshot brought it.
+            properties[names.INSPECTED] = format_inspected(current.snapshot_id, current.sequence_number or 0)
         if mode == "merge":
-            properties[names.KEY] = canonical(list(key))
-            properties[names.MERGE_MODE] = names.ON_READ
+            properties |= {names.KEY: canonical(list(key)), names.MERGE_MODE: names.ON_READ}
         try:
             with translate_commit_errors():
                 transaction = loaded.transaction()
@@ -49,8 +47,8 @@ def adopt(lake: Lake, table: str, *, mode: str = "append", key: Sequence[str] = 
                 transaction.commit_transaction()
         except LostRace:
             continue
-        return [f"adopted {lake.namespace}.{table}: it has the column {names.SEQ} now"]
+        return [f"adopted {lake.namespace}.{table}: added the column {names.SEQ}"]
     raise StreamRefused(
-        f"{lake.namespace}.{table} could not be adopted: others changed it {MAX_LOST_RACES} times meanwhile",
+        f"cannot adopt {lake.namespace}.{table}: other writers committed first {MAX_LOST_RACES} times",
         next_step="run again",
     )

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from penstock.errors import StreamFailed
 from penstock.lake import names
-from penstock.lake.data_files import Int64s, Mask, OpenDataFiles, ScanFile, explain_read_errors
+from penstock.lake.data_files import Int64s, Mask, OpenDataFiles, ScanFile, explain_read_errors, read_bounds
 from penstock.lake.planning import make_scan_file, plan_files
 from penstock.lake.projection import Projection
 from penstock.lake.table_state import Snapshot, TableState
@@ -51,7 +51,7 @@ class ForeignRows:
     """The files that others have written since the last look, with the rows whose numbers are not this table's."""
 
     #: by path: True for each row of the file, dead ones included, that must get a number
-    strange: dict[str, Mask] = field(default_factory=dict)
+    masks: dict[str, Mask] = field(default_factory=dict)
     overwrites: list[Overwrite] = field(default_factory=list)
 
 
@@ -67,7 +67,7 @@ class _Changes:
 class _Removed:
     """Rows of one file that a snapshot removed."""
 
-    piece: ScanFile
+    scan_file: ScanFile
     numbers: Int64s
     #: the rows that it removed and whose numbers are this table's own
     own: Mask
@@ -80,9 +80,9 @@ def find_foreign_rows(table: Table, state: TableState, files: OpenDataFiles) -> 
     return _Trace(table, state, files).run()
 
 
-def find_foreign_ranges(strange: Mask, dead: Int64s) -> list[list[int]]:
+def find_foreign_ranges(foreign: Mask, dead: Int64s) -> list[list[int]]:
     """The strange rows of a file as [begin, end) ranges of its live rows."""
-    wanted = np.concatenate(([False], np.delete(strange, dead), [False]))
+    wanted = np.concatenate(([False], np.delete(foreign, dead), [False]))
     edges = np.flatnonzero(wanted[1:] != wanted[:-1])
     return [[int(begin), int(end)] for begin, end in edges.reshape(-1, 2)]
 
@@ -99,7 +99,7 @@ class _Trace:
             changes = self._changes(snapshot)
             if snapshot.foreign and snapshot.operation == "append":
                 for file in changes.added:
-                    self.found.strange[file.file_path] = np.ones(file.record_count, np.bool_)
+                    self.found.masks[file.file_path] = np.ones(file.record_count, np.bool_)
             elif snapshot.foreign:
                 gone = list(self._gone(snapshot, changes))
                 kept = self._written_again(changes, gone)
@@ -111,10 +111,10 @@ class _Trace:
 
     def _brought_numbers(self, file: DataFile) -> bool:
         """Whether a file has rows of others under numbers above 0."""
-        strange = self.found.strange.get(file.file_path)
-        if strange is None or not _has_numbers(file, self._seq):
+        foreign = self.found.masks.get(file.file_path)
+        if foreign is None or not _has_numbers(file, self._seq):
             return False
-        return bool((self._numbers(file.file_path, file.record_count)[strange] > 0).any())
+        return bool((self._numbers(file.file_path, file.record_count)[foreign] > 0).any())
 
     # ------------------------------------------------------------ one snapshot
 
@@ -122,22 +122,22 @@ class _Trace:
         """Compare what a snapshot wrote with what it removed; how many rows keep a number that is this table's own."""
         if not any(_has_numbers(file, self._seq) for file in changes.added):
             for file in changes.added:
-                self.found.strange[file.file_path] = np.ones(file.record_count, np.bool_)
+                self.found.masks[file.file_path] = np.ones(file.record_count, np.bool_)
             return 0
-        removed = [self._judged(piece, rows) for piece, rows in gone]
+        removed = [self._judged(scan_file, rows) for scan_file, rows in gone]
         own = np.concatenate([_NONE, *(each.numbers[each.own] for each in removed)])
         others = np.concatenate([_NONE, *(each.numbers[each.others] for each in removed)])
         numbers = [self._numbers(file.file_path, file.record_count) for file in changes.added]
         written = np.concatenate(numbers)
-        strange = ~_among(written, own)
+        foreign = ~_among(written, own)
         doubtful = _doubtful(written, own, others)
         if len(doubtful):
             at = np.isin(written, doubtful)
-            strange[at] = self._by_content(changes.added, removed, doubtful)
+            foreign[at] = self._by_content(changes.added, removed, doubtful)
         ends = np.cumsum([len(each) for each in numbers])[:-1]
-        for file, mask in zip(changes.added, np.split(strange, ends), strict=True):
-            self.found.strange[file.file_path] = mask
-        return int((~strange).sum())
+        for file, mask in zip(changes.added, np.split(foreign, ends), strict=True):
+            self.found.masks[file.file_path] = mask
+        return int((~foreign).sum())
 
     def _by_content(self, added: Sequence[DataFile], removed: Sequence[_Removed], doubtful: Int64s) -> Mask:
         """Which of the written rows with a doubtful number are strange: those that no removed row of ours equals.
@@ -146,7 +146,7 @@ class _Trace:
         """
         own = Counter[bytes]()
         for each in removed:
-            own.update(self._digests(each.piece, each.own & np.isin(each.numbers, doubtful)))
+            own.update(self._digests(each.scan_file, each.own & np.isin(each.numbers, doubtful)))
         found = []
         for file in added:
             wanted = np.isin(self._numbers(file.file_path, file.record_count), doubtful)
@@ -155,20 +155,20 @@ class _Trace:
                 own[digest] -= not found[-1]
         return np.array(found, np.bool_)
 
-    def _digests(self, piece: ScanFile, wanted: Mask) -> list[bytes]:
+    def _digests(self, scan_file: ScanFile, wanted: Mask) -> list[bytes]:
         """The content of a file's wanted rows, number included, each as a digest."""
-        return self._read(lambda: list(self._each_digest(piece, wanted))) if wanted.any() else []
+        return self._read(lambda: list(self._each_digest(scan_file, wanted))) if wanted.any() else []
 
-    def _each_digest(self, piece: ScanFile, wanted: Mask) -> Iterator[bytes]:
+    def _each_digest(self, scan_file: ScanFile, wanted: Mask) -> Iterator[bytes]:
         fields = self.table.schema().fields
-        file = self.files.file(piece.path)
+        file = self.files.file(scan_file.path)
         projection = Projection.onto(
-            fields, file.schema_arrow, names=self.files.known, constants=piece.constants, path=piece.path
+            fields, file.schema_arrow, names=self.files.known, constants=scan_file.constants, path=scan_file.path
         )
         at = 0
         for batch in file.iter_batches(columns=projection.read):
             here, at = wanted[at : at + batch.num_rows], at + batch.num_rows
-            with explain_read_errors(piece.path):
+            with explain_read_errors(scan_file.path):
                 rows = projection.applied(batch.filter(pa.array(here)))
             for row in rows.to_pylist():
                 yield blake2b(repr(list(row.values())).encode(), digest_size=16).digest()
@@ -185,26 +185,26 @@ class _Trace:
         for file in changes.removed:
             was = before.get(file.file_path) or make_scan_file(self.table, file, ())
             yield was, ~self._dead(was)
-        for path, piece in self._alive(snapshot.id).items():
+        for path, scan_file in self._alive(snapshot.id).items():
             was_alive = before.get(path)
-            if piece.deletes and (was_alive is None or was_alive.deletes != piece.deletes):
-                dead = self._dead(piece)
-                yield piece, dead if was_alive is None else dead & ~self._dead(was_alive)
+            if scan_file.deletes and (was_alive is None or was_alive.deletes != scan_file.deletes):
+                dead = self._dead(scan_file)
+                yield scan_file, dead if was_alive is None else dead & ~self._dead(was_alive)
 
-    def _judged(self, piece: ScanFile, gone: Mask) -> _Removed:
-        numbers = self._numbers(piece.path, piece.rows)
-        strange = self.found.strange.get(piece.path, np.zeros(len(numbers), np.bool_))
+    def _judged(self, scan_file: ScanFile, gone: Mask) -> _Removed:
+        numbers = self._numbers(scan_file.path, scan_file.rows)
+        foreign = self.found.masks.get(scan_file.path, np.zeros(len(numbers), np.bool_))
         counted = gone & (numbers > 0)
-        return _Removed(piece, numbers, own=counted & ~strange, others=counted & strange)
+        return _Removed(scan_file, numbers, own=counted & ~foreign, others=counted & foreign)
 
     def _alive(self, snapshot: int | None) -> Mapping[str, ScanFile]:
         tasks = plan_files(self.table, snapshot) if snapshot is not None else ()
         return {task.file.file_path: make_scan_file(self.table, task.file, task.delete_files) for task in tasks}
 
-    def _dead(self, piece: ScanFile) -> Mask:
+    def _dead(self, scan_file: ScanFile) -> Mask:
         """The rows of a file that are deleted."""
-        mask = np.zeros(piece.rows, np.bool_)
-        mask[self._read(lambda: self.files.dead(piece))] = True
+        mask = np.zeros(scan_file.rows, np.bool_)
+        mask[self._read(lambda: self.files.find_deleted(scan_file))] = True
         return mask
 
     def _numbers(self, path: str, rows: int) -> Int64s:
@@ -253,8 +253,5 @@ def _doubtful(written: Int64s, own: Int64s, others: Int64s) -> Int64s:
 
 def _has_numbers(file: DataFile, seq: int) -> bool:
     """Whether a file may hold a number above 0."""
-    nulls = (file.null_value_counts or {}).get(seq)
-    if nulls is not None and nulls >= file.record_count:
-        return False
-    raw = (file.upper_bounds or {}).get(seq)
-    return raw is None or int.from_bytes(raw, "little", signed=True) > 0
+    nulls, high = (file.null_value_counts or {}).get(seq), read_bounds(file, seq)[1]
+    return (nulls is None or nulls < file.record_count) and (high is None or high > 0)

@@ -1,8 +1,8 @@
-"""Landing: one slice into a table by one conditional commit that carries its data, the head and the chain.
+"""Lands one slice in a table, by one conditional commit that carries its data, the head and the chain.
 
-Numbers are handed out by the commit: files are stamped from the head the table was loaded with, and if the head has
-moved by the time of the commit they are stamped again. The assertion of the snapshot is the safety; the turn, which a
-writer announces after it lost two races, is only so that a large landing gets through between small ones.
+The commit hands out the numbers: files are stamped from the head of the loaded table, and stamped again if the head has
+moved by the time of the commit. The assertion of the snapshot makes this safe. A turn, which a writer announces after
+it lost two races, only lets a large landing get through between small ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.documents import canonical
 from penstock.core.slices import Kind, Slice
@@ -23,7 +23,7 @@ from penstock.lake import names
 from penstock.lake.disk_space import is_full, make_no_space
 from penstock.lake.head_times import HEAD_TIMES, format_times
 from penstock.lake.lake import Lake
-from penstock.lake.pruning import SnapshotLimits, find_prunable, prune
+from penstock.lake.pruning import SnapshotLimits, find_prunable
 from penstock.lake.table_state import Link, TableState, Turn, find_link
 from penstock.lake.tables import (
     LostRace,
@@ -31,8 +31,8 @@ from penstock.lake.tables import (
     OutcomeUnknown,
     commit_snapshot,
     extract_state,
-    fixed,
     load_table,
+    prune,
     translate_commit_errors,
 )
 from penstock.ports import Probe
@@ -41,22 +41,23 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
-#: races a writer loses before it announces its turn
+#: races that a writer loses before it announces its turn
 RACES_BEFORE_TURN = 2
-#: how long a turn holds others back, and how often it is given up before the slice is left open
-TURN_SECONDS = 60.0
+#: races that a writer loses before it leaves the slice open
 MAX_LOST_RACES = 40
-#: how long one who waits for another's turn sleeps
+#: how long a turn holds other writers back
+TURN_SECONDS = 60.0
+#: how often a writer looks whether another's turn is over
 TURN_POLL_SECONDS = 0.05
-#: how long a landing waits for the turns of others in all
+#: how long a landing waits for the turns of others in total
 MAX_WAIT_SECONDS = 600.0
-#: how long it waits before it says so
+#: how long it waits before it reports that it waits
 SILENCE_SECONDS = 2.0
 
 
 @dataclass
 class StagedSlice:
-    """What a slice brings: its files, stamped from `start`, and how to stamp them anew."""
+    """The files of a slice, stamped from `start`, and how to stamp them again."""
 
     files: Sequence[DataFile]
     rows: int
@@ -65,21 +66,25 @@ class StagedSlice:
     start: int
     #: the highest number of its files; start - 1 if there is none
     last: int
-    #: the same rows with numbers from another start
+    #: writes the same rows with numbers from another start
     restamp: Callable[[Sequence[DataFile], int, int], Sequence[DataFile]]
-    #: the table that they were written for; None: not known
+    #: the table that they were written for; None: unknown
     uuid: str | None = None
 
     def begin_at(self, start: int) -> None:
-        """Give the rows new numbers, above everything handed out since."""
+        """Give the rows new numbers, above every number handed out since."""
         self.files = self.restamp(self.files, self.start, start)
         self.last += start - self.start
         self.start = start
 
 
+#: commits a staged slice to a loaded table
+Committer = Callable[["Table", TableState, StagedSlice], NewSnapshot]
+
+
 @dataclass(frozen=True)
 class Landing:
-    """One slice's way into one table."""
+    """One attempt to land one slice in one table."""
 
     lake: Lake
     table: str
@@ -88,68 +93,69 @@ class Landing:
     probe: Probe
     #: prints a line at once
     say: Callable[[str], None] = lambda _: None
-    #: which earlier states stay
-    states: SnapshotLimits = field(default_factory=SnapshotLimits)
+    #: which earlier snapshots are kept
+    limits: SnapshotLimits = field(default_factory=SnapshotLimits)
 
-    def land(
-        self, staged: StagedSlice, put: Callable[[Table, TableState, StagedSlice], NewSnapshot] | None = None
-    ) -> None:
-        """Commit the slice after the one before it. CommitUnclear: it was not this attempt, or nobody knows yet.
+    def land(self, staged: StagedSlice, commit: Committer | None = None) -> None:
+        """Commit the slice after its predecessor. CommitUnclear: this attempt did not, or the outcome is unknown.
 
-        `put` is how a keyed table takes it; a log just appends.
+        A log appends; `commit` is how a keyed table takes the slice.
         """
         lost = 0
         try:
             while lost < MAX_LOST_RACES:
-                before = self._once(staged, put or self._append, hurry=lost >= RACES_BEFORE_TURN)
+                before = self._once(staged, commit or self._append, hurry=lost >= RACES_BEFORE_TURN)
                 if before is not None:
                     self.probe.at("lake.landed", number=self.slice.number)
-                    self._forget_states(before)
+                    self._prune(before)
                     return
                 lost += 1
                 self.probe.at("lake.lost_race", number=self.slice.number)
                 time.sleep(random.uniform(0, TURN_POLL_SECONDS * min(lost, 4)))
+            raise self._unclear(f"other writers of the table committed first {lost} times")
         except BaseException:
-            self._give_turn_back()
+            # No one should wait for a writer that has given up. The turn of one that is killed expires.
+            return_turn(self.lake, self.table, self.attempt)
             raise
-        self._give_turn_back()
-        raise self._unclear(f"other writers of the table came first {lost} times")
 
-    def _once(
-        self, staged: StagedSlice, put: Callable[[Table, TableState, StagedSlice], NewSnapshot], *, hurry: bool
-    ) -> TableState | None:
-        """One try; how the table stood before; None: someone else was first, and nothing happened."""
+    def _once(self, staged: StagedSlice, commit: Committer, *, hurry: bool) -> TableState | None:
+        """Try once. Returns the state before the landing; None: another writer was first, and nothing happened."""
         try:
-            table, state = self._ready(hurry and bool(staged.files))
+            table, state = self._wait_until_ready(hurry and bool(staged.files))
             self._must_fit(table, staged)
             if staged.files and staged.start <= state.head:
                 staged.begin_at(state.head + 1)
                 self.probe.at("lake.restamped", number=self.slice.number)
             self.probe.at("lake.prepared", number=self.slice.number)
-            put(table, state, staged)
+            commit(table, state, staged)
         except LostRace:
             return None
         except OutcomeUnknown as error:
             if is_full(error):
-                raise self._no_space() from error
+                raise make_no_space(
+                    self.lake.warehouse, pipeline=self.slice.pipeline, stream=self.slice.stream
+                ) from error
             raise self._unclear(f"the catalog's answer was lost ({error})") from error
         return state
 
-    def _ready(self, hurry: bool) -> tuple[Table, TableState]:
-        """The table, once it holds the slice before and nobody else has the turn; one in a hurry takes the turn."""
-        began, said = time.monotonic(), ""
+    def _wait_until_ready(self, hurry: bool) -> tuple[Table, TableState]:
+        """Load the table once it holds the predecessor and no one else has the turn; with `hurry`, take the turn."""
+        began, reported = time.monotonic(), ""
         while True:
-            table, state = self._loaded()
+            table = load_table(self.lake, self.table)
+            if table is None:
+                raise self._unclear("the table no longer exists")
+            state = extract_state(table)
             self.must_follow(state)
-            if other := self._others_turn(state):
+            if other := find_other_turn(state, self.attempt):
                 waited = time.monotonic() - began
                 if waited > MAX_WAIT_SECONDS:
-                    raise self._waited(other)
-                if waited > SILENCE_SECONDS and said != other.owner:
-                    said = other.owner
-                    self.say(f"slice {self.slice.number} waits for {other.by}, which writes the table {self._name}")
+                    raise self._timed_out(other)
+                if waited > SILENCE_SECONDS and reported != other.owner:
+                    reported = other.owner
+                    self.say(f"slice {self.slice.number} waits for {other.by}, which is writing to {self._name}")
                 time.sleep(TURN_POLL_SECONDS)
-            elif hurry and not self._mine(state):
+            elif hurry and not is_owner(state, self.attempt):
                 by = f"slice {self.slice.number} of {self.slice.pipeline}/{self.slice.stream}"
                 take_turn(table, state, self.attempt, by=by)
                 self.probe.at("lake.turn_taken", number=self.slice.number)
@@ -157,109 +163,78 @@ class Landing:
                 return table, state
 
     def _append(self, table: Table, state: TableState, staged: StagedSlice) -> NewSnapshot:
-        removed = list_current_files(table) if self.slice.kind is Kind.REFRESH else ()
         return commit_snapshot(
             table,
             kind="landing",
             head=max(state.head, staged.last),
             added=staged.files,
-            removed=removed,
+            removed=list_current_files(table) if self.slice.kind is Kind.REFRESH else (),
             properties=lambda new: self.properties(state, staged, new),
             summary=lambda new: self.summary(state, staged, new),
-            unset=[names.TURN] if names.TURN in state.properties else (),
+            unset=[names.TURN],
         )
 
-    def _forget_states(self, before: TableState) -> None:
-        """Keep the table's document small. Left to the next landing if someone else commits first."""
-        if find_prunable(before, self.states) is None:
+    def _prune(self, before: TableState) -> None:
+        """Keep the table's metadata small. Left to the next landing if another writer commits first."""
+        if find_prunable(before, self.limits) is None:
             return
         with contextlib.suppress(LostRace, OutcomeUnknown):
             table = load_table(self.lake, self.table)
             state = extract_state(table) if table is not None else before
-            forgetting = find_prunable(state, self.states)
-            if table is not None and forgetting is not None:
-                prune(table, state, forgetting, {HEAD_TIMES: format_times(state)})
+            pruning = find_prunable(state, self.limits)
+            if table is not None and pruning is not None:
+                prune(table, state, pruning, {HEAD_TIMES: format_times(state)})
                 self.probe.at("lake.forgotten", number=self.slice.number)
 
-    def link(self, state: TableState, staged: StagedSlice, new: NewSnapshot) -> Link:
-        return Link(
-            position=self.slice.position,
-            kind=self.slice.kind.value,
-            rows=staged.rows,
-            bytes=staged.bytes,
-            uuid=state.uuid,
-            snapshot=new.snapshot,
-            sequence=new.sequence,
-        )
+    def _link(self, state: TableState, staged: StagedSlice, new: NewSnapshot) -> dict[str, Any]:
+        slice_ = self.slice
+        counts = staged.rows, staged.bytes
+        link = Link(slice_.position, slice_.kind.value, *counts, state.uuid, new.snapshot, new.sequence)
+        return {**link.document(), "attempt": self.attempt}
 
     def properties(self, state: TableState, staged: StagedSlice, new: NewSnapshot) -> dict[str, str]:
-        """What the table remembers of this landing beside its data."""
-        document = {**self.link(state, staged, new).document(), "attempt": self.attempt}
+        """The properties that record this landing in the table."""
         found = {
-            names.chain_property(self.slice.pipeline, self.slice.stream): canonical(document),
+            names.chain_property(self.slice.pipeline, self.slice.stream): canonical(self._link(state, staged, new)),
             names.content_property(self.slice.content): self.slice.content,
         }
         if not state.foreign() and not state.gap:
-            found[names.INSPECTED] = format_inspected(new)
+            found[names.INSPECTED] = new.inspected
         return found
 
     def summary(self, state: TableState, staged: StagedSlice, new: NewSnapshot) -> dict[str, str]:
-        """What the snapshot tells of this landing, for those who find it after a rollback."""
-        about = {"pipeline": self.slice.pipeline, "stream": self.slice.stream, "attempt": self.attempt}
-        return {names.CHAIN: canonical({**self.link(state, staged, new).document(), **about})}
+        """The summary entry that records this landing in its snapshot, for recovery after a rollback."""
+        about = {"pipeline": self.slice.pipeline, "stream": self.slice.stream}
+        return {names.CHAIN: canonical({**self._link(state, staged, new), **about})}
 
     # ------------------------------------------------------------ before a commit
 
-    def _loaded(self) -> tuple[Table, TableState]:
-        table = load_table(self.lake, self.table)
-        if table is None:
-            raise self._unclear("the table is not there any more")
-        return table, extract_state(table)
-
     def must_follow(self, state: TableState) -> None:
-        """The table must hold exactly the slice before; the gate decides what anything else means."""
+        """The table must hold exactly the predecessor; the gate decides what anything else means."""
         link = find_link(state, self.slice.pipeline, self.slice.stream, self.table)
         if (link.position.id if link else "") != self.slice.previous:
             raise self._unclear("the table does not hold the slice before it")
 
     def _must_fit(self, table: Table, staged: StagedSlice) -> None:
-        """Files belong to the table and the partitioning they were written for; the slice is put aside anew if not."""
+        """The files must be for this table and its current partitioning; otherwise the slice is staged again."""
         if staged.uuid not in (None, str(table.metadata.table_uuid)):
-            raise self._unclear("the table was dropped and made again since its rows were put aside")
+            raise self._unclear("the table was dropped and created again after its rows were staged")
         # PyIceberg would enter them under the partitioning that the table has now.
         if any(file.spec_id != table.metadata.default_spec_id for file in staged.files):
-            raise self._unclear("the table's partitioning was changed since its rows were put aside")
-
-    def _others_turn(self, state: TableState) -> Turn | None:
-        turn = state.turn()
-        theirs = turn is not None and turn.owner != self.attempt and turn.until > datetime.now(UTC)
-        return turn if theirs else None
-
-    def _mine(self, state: TableState) -> bool:
-        turn = state.turn()
-        return turn is not None and turn.owner == self.attempt
-
-    def _give_turn_back(self) -> None:
-        """So that nobody waits for one that has given up; who is killed gives it back by its expiry."""
-        table = load_table(self.lake, self.table)
-        if table is not None and self._mine(extract_state(table)):
-            give_turn_back(table)
+            raise self._unclear("the table's partitioning was changed after its rows were staged")
 
     @property
     def _name(self) -> str:
         return f"{self.lake.namespace}.{self.table}"
 
-    def _waited(self, other: Turn) -> StreamFailed:
+    def _timed_out(self, other: Turn) -> StreamFailed:
         return StreamFailed(
-            f"slice {self.slice.number} waited {MAX_WAIT_SECONDS:.0f} seconds for other writers of {self._name}; the "
-            f"turn is that of {other.by}, until {other.until:%H:%M:%S} UTC",
-            next_step="see whether that writer still runs, and run again; the slice is still open",
+            f"slice {self.slice.number} waited {MAX_WAIT_SECONDS:.0f} seconds for other writers of {self._name}; "
+            f"{other.by} has the turn until {other.until:%H:%M:%S} UTC",
+            next_step="check whether that writer is still running, and run again; the slice is still open",
             pipeline=self.slice.pipeline,
             stream=self.slice.stream,
         )
-
-    def _no_space(self) -> StreamFailed:
-        return make_no_space(self.lake.warehouse, pipeline=self.slice.pipeline, stream=self.slice.stream)
 
     def _unclear(self, why: str) -> CommitUnclear:
         return CommitUnclear(
@@ -270,30 +245,42 @@ class Landing:
         )
 
 
+def find_other_turn(state: TableState, owner: str) -> Turn | None:
+    """The turn of another owner that has not expired."""
+    turn = state.turn()
+    return turn if turn and turn.owner != owner and turn.until > datetime.now(UTC) else None
+
+
+def is_owner(state: TableState, owner: str) -> bool:
+    """Whether the turn is this owner's, expired or not."""
+    turn = state.turn()
+    return turn is not None and turn.owner == owner
+
+
 def take_turn(
     table: Table, state: TableState, owner: str, seconds: float | None = None, *, by: str = "another writer"
 ) -> None:
-    """Announce that the next commit is ours; an empty snapshot, so that every other writer looks again.
+    """Announce that the next commit is ours, by an empty snapshot, so that every other writer looks again.
 
-    `by` says who we are, for the messages of those that wait.
+    `by` names us in the messages of those who wait.
     """
     until = (datetime.now(UTC) + timedelta(seconds=TURN_SECONDS if seconds is None else seconds)).isoformat()
-    commit_snapshot(
-        table,
-        kind="turn",
-        head=state.head,
-        properties=fixed({names.TURN: json.dumps({"owner": owner, "until": until, "by": by})}),
-    )
+    turn = json.dumps({"owner": owner, "until": until, "by": by})
+    commit_snapshot(table, kind="turn", head=state.head, properties=lambda _: {names.TURN: turn})
 
 
-def give_turn_back(table: Table) -> None:
-    """Let others go on; a lost race leaves it to the turn's expiry."""
+def return_turn(lake: Lake, table: str, owner: str) -> None:
+    """Let others go on. A turn that cannot be given back expires."""
+    for _ in range(MAX_LOST_RACES):
+        loaded = load_table(lake, table)
+        if loaded is None or not is_owner(extract_state(loaded), owner):
+            return
+        remove_turn(loaded)
+
+
+def remove_turn(table: Table) -> None:
     with contextlib.suppress(LostRace, OutcomeUnknown), translate_commit_errors():
         table.transaction().remove_properties(names.TURN).commit_transaction()
-
-
-def format_inspected(new: NewSnapshot) -> str:
-    return json.dumps({"snapshot": str(new.snapshot), "sequence": new.sequence})
 
 
 def list_current_files(table: Table) -> list[DataFile]:

@@ -1,15 +1,14 @@
-"""A slice into a keyed table: prepared on a branch of its own, then main, head and chain move at once, or not at all.
+"""Lands a slice in a keyed table: prepares it on a branch, then moves main, head and chain together or not at all.
 
-The staged, stamped files are appended to the branch; one MERGE there deletes every other row of their keys, both
-those that the table had and those that the slice itself has twice. Only then is main moved to the branch, if it is
-still where the branch began.
+The staged, stamped files are appended to the branch. One MERGE there deletes every other row of their keys: those that
+the table had, and those that the slice itself has twice. Only then does main move to the branch, if it is still where
+the branch began.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import StreamFailed
@@ -25,30 +24,33 @@ from penstock.lake.tables import (
     extract_state,
     is_lost_race,
     load_table,
+    move_main,
+    start_branch,
     translate_commit_errors,
 )
 from penstock.ports import Spark
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
 
-#: keys of a slice up to which they are sent to every worker; beyond it, both sides are shuffled
+#: most keys that are sent to every worker; with more, both sides are shuffled
 MAX_BROADCAST_KEYS = 500_000
 #: for a MERGE with few keys. Iceberg cuts its scan into as many tasks as a shuffle has, or as there are cores if that
-#: is more: with Spark's own 200 the tasks cost more than the scan. And what is planned need not be planned again
+#: is more: with Spark's own 200 the tasks cost more than the scan. A plan need not be adapted either
 FEW_KEYS = {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false"}
-#: what a MERGE of ours is known by, in the summary of its snapshot
+#: sets the kind in the summary of the snapshot that a statement makes
 KIND_SETTING = f"spark.sql.iceberg.snapshot-property.{names.KIND}"
 
 
 @dataclass(frozen=True)
 class Merging:
-    """How a keyed table takes a slice."""
+    """Commits a slice to a keyed table."""
 
     landing: Landing
     key: Sequence[str]
     spark: Spark
-    #: the column that says which of two rows is newer; None: the row that comes last is
+    #: the column that decides which of two rows is newer; None: the last row is
     newer_than: str | None = None
 
     @property
@@ -56,39 +58,34 @@ class Merging:
         slice_ = self.landing.slice
         return names.branch_name(slice_.pipeline, slice_.stream, slice_.number, self.landing.attempt)
 
-    def put(self, table: Table, state: TableState, staged: StagedSlice) -> NewSnapshot:
-        """Prepare on the branch from the snapshot that `table` was loaded with, then swap."""
+    def commit(self, table: Table, state: TableState, staged: StagedSlice) -> NewSnapshot:
+        """Prepare the slice on a branch from the snapshot that `table` was loaded with, then move main to it."""
         if table.metadata.current_snapshot_id is None:
-            table, state = self._begun(table, state)
+            table, state = self._add_first_snapshot(table, state)
         base = table.metadata.current_snapshot_id
         assert base is not None
         probe, number = self.landing.probe, self.landing.slice.number
         self._stage(table, staged, base)
         probe.at("lake.staged", number=number)
-        if staged.files and self._may_match(state, staged):
+        # No key can be there twice if the table is empty and the slice has a single row.
+        if staged.files and not (state.empty and staged.rows <= 1):
             self._delete_older(table, staged)
             probe.at("lake.merged", number=number)
         return self._swap(state, staged, base)
 
-    def _begun(self, table: Table, state: TableState) -> tuple[Table, TableState]:
-        """A table without any snapshot has nothing that a swap could assert: it gets an empty one."""
+    def _add_first_snapshot(self, table: Table, state: TableState) -> tuple[Table, TableState]:
+        """Give a table without any snapshot an empty one, which the commit can assert."""
         new = commit_snapshot(table, kind="made", head=state.head)
         begun = load_table(self.landing.lake, self.landing.table)
         if begun is None or begun.metadata.current_snapshot_id != new.snapshot:
-            # The rows' numbers are those of an empty table: they may be handed out by now.
+            # The rows' numbers are those of an empty table: others may have been given them by now.
             raise LostRace("others have landed since")
         return begun, extract_state(begun)
 
-    def _may_match(self, state: TableState, staged: StagedSlice) -> bool:
-        """Whether any key can be there twice; an empty table and a single row spare the MERGE."""
-        return not (state.empty and staged.rows <= 1)
-
     def _stage(self, table: Table, staged: StagedSlice, base: int) -> None:
-        """The slice's files on a branch that begins at the base; a branch that an earlier try left is begun anew."""
+        """Append the slice's files to a branch that starts at the base."""
+        start_branch(table, self.branch, base)
         with translate_commit_errors():
-            if self.branch in table.metadata.refs:
-                table.manage_snapshots().remove_branch(self.branch).commit()
-            table.manage_snapshots().create_branch(base, self.branch).commit()
             transaction = table.transaction()
             producer = transaction.update_snapshot(branch=self.branch).merge_append()
             producer.snapshot_properties = {names.KIND: "merge-part"}
@@ -98,7 +95,7 @@ class Merging:
             transaction.commit_transaction()
 
     def _delete_older(self, table: Table, staged: StagedSlice) -> None:
-        """One MERGE on the branch: one row of each key in the slice stays, every other row of the key goes."""
+        """Keep one row of each key in the slice, and delete every other row of the key, by one MERGE on the branch."""
         session = self.spark.session()
         lake, slice_ = self.landing.lake, self.landing.slice
         statement = MergeStatement(
@@ -112,119 +109,72 @@ class Merging:
             broadcast=staged.rows <= MAX_BROADCAST_KEYS,
         )
         settings = {KIND_SETTING: "merge", **(FEW_KEYS if statement.broadcast else {})}
-        work = partial(_merge, session, statement.sql(), settings)
         try:
-            self.spark.wait(work, failed=f"the MERGE into {self.landing.table} failed")
+            self.spark.wait(
+                lambda: run_statement(session, statement.sql(), settings),
+                failed=f"the MERGE into {self.landing.table} failed",
+            )
         except StreamFailed as error:
-            raise self._explained(error) from error
-        self._sync()
-
-    def _sync(self) -> None:
-        """What Spark has written must be on the disk before main names it."""
-        table = load_table(self.landing.lake, self.landing.table)
-        merged = table.metadata.snapshot_by_name(self.branch) if table else None
-        if table is None or merged is None:
-            raise LostRace(f"the branch {self.branch} is gone")
+            raise self._explain(error) from error
+        merged = self._load_branch()
         try:
-            sync_metadata(table, merged)
+            # What Spark has written must be on the disk before main names it.
+            sync_metadata(*merged)
         except FileNotFoundError as error:
             raise LostRace(f"files of the branch {self.branch} are gone") from error
 
-    def _explained(self, error: StreamFailed) -> Exception:
-        """Whoever has done the slice meanwhile has swept the branch and the files: then that is what happened."""
-        table = load_table(self.landing.lake, self.landing.table)
-        if table is not None:
+    def _explain(self, error: StreamFailed) -> Exception:
+        """Explain why Spark failed: another attempt may have landed the slice, and removed the branch and its files."""
+        slice_, cause = self.landing.slice, error.__cause__ or error
+        if (table := load_table(self.landing.lake, self.landing.table)) is not None:
             self.landing.must_follow(extract_state(table))
         if table is None or self.branch not in table.metadata.refs:
             return LostRace(f"the branch {self.branch} is gone")
-        if is_lost_race(str(error.__cause__)):
+        if is_lost_race(str(cause)):
             return LostRace("others committed while Spark merged")
-        slice_ = self.landing.slice
-        if is_full(error.__cause__ or error):
+        if is_full(cause):
             return make_no_space(self.landing.lake.warehouse, pipeline=slice_.pipeline, stream=slice_.stream)
         return error.at(pipeline=slice_.pipeline, stream=slice_.stream)
 
-    def _swap(self, state: TableState, staged: StagedSlice, base: int | None) -> NewSnapshot:
-        """Main := an empty snapshot on the branch, with head and chain, if main is still the base.
-
-        The snapshot is what makes it safe: main may be rolled back to the base by hand after another landing has
-        handed out the same numbers, and only the format's sequence numbers tell.
-        """
-        from pyiceberg.table.update import (
-            AssertRefSnapshotId,
-            AssertTableUUID,
-            RemovePropertiesUpdate,
-            RemoveSnapshotRefUpdate,
-            SetPropertiesUpdate,
-            SetSnapshotRefUpdate,
-        )
-
-        table = load_table(self.landing.lake, self.landing.table)
-        prepared = table.metadata.snapshot_by_name(self.branch) if table else None
-        if table is None or prepared is None:
-            raise LostRace(f"the branch {self.branch} is gone")
+    def _swap(self, state: TableState, staged: StagedSlice, base: int) -> NewSnapshot:
+        """Move main to the branch, with head and chain, if main is still the base."""
+        table = self._load_branch()[0]
         now = extract_state(table)
         if now.uuid != state.uuid or now.head != state.head:
             raise LostRace("others have landed since")
         self.landing.must_follow(now)
-        head = max(state.head, staged.last)
-        with translate_commit_errors():
-            producer = table.transaction().update_snapshot(branch=self.branch).fast_append()
-            new = NewSnapshot(producer.snapshot_id, table.metadata.next_sequence_number())
-            summary = self.landing.summary(state, staged, new)
-            producer.snapshot_properties = {names.KIND: "landing", names.HEAD: str(head), **summary}
-            (added, *_), _ = producer._commit()
-            updates: tuple[Any, ...] = (
-                added,
-                SetSnapshotRefUpdate.model_validate(
-                    {"ref-name": "main", "type": "branch", "snapshot-id": new.snapshot}
-                ),
-                RemoveSnapshotRefUpdate.model_validate({"ref-name": self.branch}),
-                SetPropertiesUpdate(updates={names.HEAD: str(head), **self.landing.properties(state, staged, new)}),
-            )
-            if names.TURN in now.properties:
-                updates += (RemovePropertiesUpdate(removals=[names.TURN]),)
-            table.catalog.commit_table(
-                table,
-                requirements=(
-                    AssertTableUUID(uuid=table.metadata.table_uuid),
-                    AssertRefSnapshotId.model_validate({"ref": "main", "snapshot-id": base}),
-                    AssertRefSnapshotId.model_validate({"ref": self.branch, "snapshot-id": prepared.snapshot_id}),
-                ),
-                updates=updates,
-            )
-        return new
+        return move_main(
+            table,
+            self.branch,
+            base=base,
+            kind="landing",
+            head=max(state.head, staged.last),
+            properties=lambda new: self.landing.properties(state, staged, new),
+            summary=lambda new: self.landing.summary(state, staged, new),
+            unset=[names.TURN],
+        )
+
+    def _load_branch(self) -> tuple[Table, Snapshot]:
+        table = load_table(self.landing.lake, self.landing.table)
+        snapshot = table.metadata.snapshot_by_name(self.branch) if table else None
+        if table is None or snapshot is None:
+            raise LostRace(f"the branch {self.branch} is gone")
+        return table, snapshot
 
 
-def drop_branches(table: Table, branches: Sequence[str]) -> None:
-    """Let go of attempts whose slice the table holds: they pin snapshots."""
-    with translate_commit_errors():
-        manage = table.manage_snapshots()
-        for name in branches:
-            manage = manage.remove_branch(name)
-        manage.commit()
-
-
-def _merge(session: Any, sql: str, settings: Mapping[str, str]) -> None:
-    """Run the statement with settings that hold for it alone."""
-    usual = {name: session.conf.get(name) for name in settings if name != KIND_SETTING}
+def run_statement(session: Any, sql: str, settings: Mapping[str, str]) -> Any:
+    """Run a statement with settings that hold for it alone, and return its rows."""
+    usual = {name: session.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():
             session.conf.set(name, value)
-        session.sql(sql)
+        return session.sql(sql).collect()
     finally:
-        for name, value in usual.items():
-            session.conf.set(name, value)
-        session.conf.unset(KIND_SETTING)
-
-
-def drop_tags(table: Table, tags: Sequence[str]) -> None:
-    """Let states go whose files were to stay for a while, and no longer need to."""
-    with translate_commit_errors():
-        manage = table.manage_snapshots()
-        for name in tags:
-            manage = manage.remove_tag(name)
-        manage.commit()
+        for name, before in usual.items():
+            if before is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, before)
 
 
 def quote(name: str) -> str:

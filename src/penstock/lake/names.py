@@ -13,6 +13,8 @@ SEQ = "_ingest_seq"
 DELETED = "_tombstone"
 #: columns that never leave the lake
 INTERNAL = (SEQ, DELETED)
+#: properties of every table: readers find rows by the bounds of SEQ, and Iceberg keeps them for 100 columns only
+METRICS = {f"write.metadata.metrics.column.{SEQ}": "full"}
 
 HEAD = "penstock.head"
 FLOOR = "penstock.floor"

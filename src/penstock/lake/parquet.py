@@ -31,8 +31,7 @@ from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
 from penstock.lake.fitting import make_file_schema
 from penstock.lake.iceberg_types import make_arrow_columns
-from penstock.lake.names import SEQ
-from penstock.lake.schema import METRICS
+from penstock.lake.names import METRICS, SEQ
 from penstock.links.durable import sync
 
 if TYPE_CHECKING:

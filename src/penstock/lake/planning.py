@@ -27,6 +27,7 @@ from penstock.lake.data_files import (
     ScanFile,
     group_overlapping,
     group_scan_files,
+    read_bounds,
     refuse_without_numbers,
 )
 from penstock.lake.projection import parse_name_mapping
@@ -83,17 +84,10 @@ def make_scan_file(table: Table, file: DataFile, deletes: Iterable[DataFile]) ->
         file.file_path,
         file.file_size_in_bytes,
         file.record_count,
-        _bound(file.lower_bounds, seq),
-        _bound(file.upper_bounds, seq),
+        *read_bounds(file, seq),
         tuple(sorted(paths[1:])),
         tuple(_constants(table, file)),
     )
-
-
-def _bound(find_part_ends: dict[int, bytes] | None, field: int) -> int | None:
-    raw = (find_part_ends or {}).get(field)
-    # Four bytes where the column was an int when the file was written.
-    return None if raw is None else int.from_bytes(raw, "little", signed=True)
 
 
 def _constants(table: Table, file: DataFile) -> Iterator[tuple[int, str]]:
@@ -129,7 +123,7 @@ def _refuse_equality_deletes(table: Table, snapshot: int) -> None:
 class _Load:
     """A file, or a row group of a large one: how much of a range it is thought to hold."""
 
-    piece: ScanFile
+    scan_file: ScanFile
     #: its numbers, within the range
     low: int
     high: int
@@ -177,27 +171,29 @@ def _groups(
 ) -> Iterator[Sequence[_Load]]:
     """What a range holds, in overlapping groups, in order. Footers are read as they are come to."""
     for together in group_scan_files(find_files, after, upto):
-        loads = [load for piece in together for load in _loads(files, piece, after, upto, row_bytes)]
+        loads = [load for scan_file in together for load in _loads(files, scan_file, after, upto, row_bytes)]
         yield from group_overlapping(loads, lambda load: load.bounds)
 
 
-def _loads(files: OpenDataFiles, piece: ScanFile, after: int, upto: int, row_bytes: float | None) -> Iterator[_Load]:
-    if piece.size <= LARGE_FILE_BYTES and piece.low is not None and piece.high is not None:
-        yield _load(piece, piece.low, piece.high, piece.rows, piece.size, after, upto, row_bytes)
+def _loads(
+    files: OpenDataFiles, scan_file: ScanFile, after: int, upto: int, row_bytes: float | None
+) -> Iterator[_Load]:
+    if scan_file.size <= LARGE_FILE_BYTES and scan_file.low is not None and scan_file.high is not None:
+        yield _load(scan_file, scan_file.low, scan_file.high, scan_file.rows, scan_file.size, after, upto, row_bytes)
         return
-    for unit in files.units(piece, after, upto):
-        yield _load(piece, unit.low, unit.high, unit.rows, unit.size, after, upto, row_bytes)
+    for row_group in files.row_groups(scan_file, after, upto):
+        yield _load(scan_file, row_group.low, row_group.high, row_group.rows, row_group.size, after, upto, row_bytes)
 
 
 def _load(
-    piece: ScanFile, low: int, high: int, rows: int, size: int, after: int, upto: int, row_bytes: float | None
+    scan_file: ScanFile, low: int, high: int, rows: int, size: int, after: int, upto: int, row_bytes: float | None
 ) -> _Load:
     inside = (max(low, after + 1), min(high, upto))
     share = (inside[1] - inside[0] + 1) / (high - low + 1)
     # Rows are never thought fewer than they may be; bytes are a matter of taste, so numbers are taken to lie evenly.
     numbers = inside[1] - inside[0] + 1
     bytes_ = share * (rows * row_bytes if row_bytes is not None else size * ARROW_BYTES_PER_FILE_BYTE)
-    return _Load(piece, *inside, min(rows, numbers), bytes_)
+    return _Load(scan_file, *inside, min(rows, numbers), bytes_)
 
 
 def _inside(
@@ -217,12 +213,12 @@ def _inside(
     upto = max(load.high for load in group)
     numbers, weights = np.empty(0, np.int64), np.empty(0, np.float64)
     # The group is in the order of its least numbers.
-    for piece in dict.fromkeys(load.piece for load in group):
-        for unit in files.units(piece, after, upto) if piece.within(after, upto) else ():
-            if unit.low > upto:
+    for scan_file in dict.fromkeys(load.scan_file for load in group):
+        for row_group in files.row_groups(scan_file, after, upto) if scan_file.within(after, upto) else ():
+            if row_group.low > upto:
                 continue
-            found, mask = files.selected(unit, after, upto)
-            weight = row_bytes if row_bytes is not None else unit.size * ARROW_BYTES_PER_FILE_BYTE / unit.rows
+            found, mask = files.select(row_group, after, upto)
+            weight = row_bytes if row_bytes is not None else row_group.size * ARROW_BYTES_PER_FILE_BYTE / row_group.rows
             numbers = np.concatenate((numbers, found[mask]))
             weights = np.concatenate((weights, np.full(int(mask.sum()), weight)))
             order = np.argsort(numbers, kind="stable")
@@ -291,7 +287,7 @@ def make_ranges(find_files: Sequence[ScanFile], after: int, find_part_ends: Sequ
     """A slice's parts in order, each with the files that may hold its rows."""
     begins = [after, *find_part_ends[:-1]]
     return [
-        NumberRange(begin, end, tuple(piece for piece in find_files if piece.within(begin, end)))
+        NumberRange(begin, end, tuple(scan_file for scan_file in find_files if scan_file.within(begin, end)))
         for begin, end in zip(begins, find_part_ends, strict=True)
     ]
 

@@ -1,32 +1,33 @@
-"""Readers of a table, registered in it, so that retention and purge never pass the slowest of them.
+"""Registers readers in the table they read, so that retention and purge never pass the slowest of them.
 
-Registering and lowering add an empty snapshot: a purge that is under way must fail and look again. Raising is a
-property alone: one that is late only keeps more.
+Registering and lowering a mark adds an empty snapshot: a purge in progress must fail and look again. Raising a mark
+changes a property only: a late one merely keeps more.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from penstock.core.documents import canonical
 from penstock.errors import InputError, StreamFailed
 from penstock.lake import names
 from penstock.lake.lake import Lake
-from penstock.lake.landing import format_inspected
 from penstock.lake.table_state import ReaderMark, TableState
 from penstock.lake.tables import (
-    Additions,
     LostRace,
+    NewSnapshot,
     OutcomeUnknown,
     commit_snapshot,
     extract_state,
-    fixed,
     load_table,
-    translate_commit_errors,
+    set_properties,
 )
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 MAX_LOST_RACES = 40
 
@@ -38,7 +39,7 @@ def needs_registration(state: TableState, pipeline: str, stream: str, mark: int)
 
 
 def is_late(state: TableState, pipeline: str, stream: str, number: int) -> bool:
-    """Whether the table knows a later slice of the reader: a process that was frozen raises no mark any more."""
+    """Whether the table knows a later slice of the reader: a process that was frozen must not raise its mark."""
     known = state.reader(pipeline, stream)
     return known is not None and known.number > number
 
@@ -46,82 +47,72 @@ def is_late(state: TableState, pipeline: str, stream: str, number: int) -> bool:
 def register(
     lake: Lake, table: str, pipeline: str, stream: str, mark: int, *, number: int = 0, follows: bool = False
 ) -> str | None:
-    """Say in the table how far a reader is; what a user should know, if anything.
+    """Record in the table how far a reader is; returns a message for the user, if there is one.
 
-    `follows`: ignored if the table knows a later slice than `number`.
+    `follows`: do nothing if the table knows a later slice than `number`.
     """
     for _ in range(MAX_LOST_RACES):
         loaded = load_table(lake, table)
         if loaded is None:
             raise StreamFailed(
-                f"the table {table} is not there any more",
-                next_step="see who dropped it, then run again",
+                f"the table {table} no longer exists",
+                next_step="find out who dropped it, then run again",
                 pipeline=pipeline,
                 stream=stream,
             )
         state = extract_state(loaded)
         known = state.reader(pipeline, stream)
-        if not needs_registration(state, pipeline, stream, mark) or (
-            follows and is_late(state, pipeline, stream, number)
-        ):
+        late = follows and is_late(state, pipeline, stream, number)
+        if late or not needs_registration(state, pipeline, stream, mark):
             return None
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        said = ReaderMark(pipeline, stream, mark, now, number=number)
-        properties = {names.reader_property(pipeline, stream): canonical(said.document())}
-        higher = known is not None and not known.abandoned and known.mark < mark
+        properties = ReaderMark(pipeline, stream, mark, now, number=number).properties()
         try:
-            if higher:
-                with translate_commit_errors():
-                    loaded.transaction().set_properties(properties).commit_transaction()
+            if known is not None and not known.abandoned and known.mark < mark:
+                set_properties(loaded, properties)
             else:
-                commit_snapshot(loaded, kind="reader", head=state.head, properties=_seen(state, properties))
+                _commit_registration(loaded, state, properties)
         except LostRace:
             continue
         return None if known and not known.abandoned else f"registered as a reader of {table} at number {mark}"
     raise StreamFailed(
-        f"could not register as a reader of {table}: other writers came first {MAX_LOST_RACES} times",
+        f"cannot register as a reader of {table}: other writers committed first {MAX_LOST_RACES} times",
         next_step="run again",
         pipeline=pipeline,
         stream=stream,
     )
 
 
-def _seen(state: TableState, properties: Mapping[str, str]) -> Additions:
-    """With the note that everything up to here is in order, if it is: whoever expires snapshots takes no clue away."""
-    if not state.orderly:
-        return fixed(properties)
-    return lambda new: {**properties, names.INSPECTED: format_inspected(new)}
+def _commit_registration(table: Table, state: TableState, properties: Mapping[str, str]) -> None:
+    def add(new: NewSnapshot) -> Mapping[str, str]:
+        # If all rows up to here are in order, it says so: then an expiry of snapshots removes no evidence.
+        return {**properties, names.INSPECTED: new.inspected} if state.orderly else properties
+
+    commit_snapshot(table, kind="reader", head=state.head, properties=add)
 
 
 def abandon(lake: Lake, table: str, pipeline: str, stream: str) -> str:
-    """On the operator's word: a reader no longer holds retention back."""
+    """Let a reader no longer hold retention back, at the operator's request."""
     for _ in range(MAX_LOST_RACES):
         loaded = load_table(lake, table)
         known = extract_state(loaded).reader(pipeline, stream) if loaded else None
         if loaded is None or known is None:
             readers = extract_state(loaded).readers() if loaded else ()
-            have = ", ".join(f"{r.pipeline}/{r.stream}" for r in readers)
             raise InputError(
                 f"the table {table} has no reader {pipeline}/{stream}",
-                next_step=f"its readers are: {have or 'none'}",
+                next_step=f"its readers are: {', '.join(reader.name for reader in readers) or 'none'}",
             )
         if known.abandoned:
-            return f"{pipeline}/{stream} was abandoned already"
-        said = {**known.document(), "abandoned": True}
-        properties = {names.reader_property(pipeline, stream): json.dumps(said)}
-        try:
-            with translate_commit_errors():
-                loaded.transaction().set_properties(properties).commit_transaction()
-        except LostRace:
-            continue
-        return f"{pipeline}/{stream} (at {known.mark}) no longer holds back the retention of {table}"
-    raise InputError(f"other writers of {table} came first {MAX_LOST_RACES} times", next_step="try again")
+            return f"{pipeline}/{stream} was already abandoned"
+        with contextlib.suppress(LostRace):
+            set_properties(loaded, replace(known, abandoned=True).properties())
+            return f"{pipeline}/{stream} (at {known.mark}) no longer holds back the retention of {table}"
+    raise InputError(f"other writers of {table} committed first {MAX_LOST_RACES} times", next_step="try again")
 
 
 def record_stop(lake: Lake, table: str, why: str) -> None:
-    """Write into the table why its readers stop; one that cannot, because others commit, leaves it to the next."""
+    """Record in the table why its readers stop. If another commit comes first, the next reader records it."""
     loaded = load_table(lake, table)
-    if loaded is None or extract_state(loaded).properties.get(names.STOPPED) == why:
-        return
-    with contextlib.suppress(LostRace, OutcomeUnknown), translate_commit_errors():
-        loaded.transaction().set_properties({names.STOPPED: why}).commit_transaction()
+    if loaded is not None and extract_state(loaded).properties.get(names.STOPPED) != why:
+        with contextlib.suppress(LostRace, OutcomeUnknown):
+            set_properties(loaded, {names.STOPPED: why})

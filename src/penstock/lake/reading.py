@@ -109,33 +109,39 @@ class _Plan:
         return [*self._shipped, *rest]
 
     def batches(self, span: NumberRange) -> Iterator[pa.RecordBatch]:
-        for pieces in group_scan_files(span.pieces, span.after, span.upto):
+        for scan_files in group_scan_files(span.scan_files, span.after, span.upto):
             # A shelf for each group: nothing of it is needed again.
             with OpenDataFiles(self._reader.io, self._reader.schema, self._known) as files:
-                units = [unit for piece in pieces for unit in files.units(piece, span.after, span.upto)]
-                for group in group_overlapping(units, lambda unit: unit.bounds(span.after, span.upto)):
+                row_groups = [
+                    row_group
+                    for scan_file in scan_files
+                    for row_group in files.row_groups(scan_file, span.after, span.upto)
+                ]
+                for group in group_overlapping(row_groups, lambda row_group: row_group.bounds(span.after, span.upto)):
                     for batch in self._group(files, group, span):
                         yield from split_batch(self._outgoing(batch))
 
-    def _group(self, files: OpenDataFiles, units: Sequence[RowGroup], span: NumberRange) -> Iterator[pa.RecordBatch]:
+    def _group(
+        self, files: OpenDataFiles, row_groups: Sequence[RowGroup], span: NumberRange
+    ) -> Iterator[pa.RecordBatch]:
         """The rows of units that overlap, in order: streamed if there is one and it is in order, else sorted."""
-        if len(units) == 1:
-            numbers, mask = files.selected(units[0], span.after, span.upto)
-            rows = self._rows(files, units[0], numbers, mask)
+        if len(row_groups) == 1:
+            numbers, mask = files.select(row_groups[0], span.after, span.upto)
+            rows = self._rows(files, row_groups[0], numbers, mask)
             yield from rows if in_order(numbers[mask]) else merge_batches(list(rows))
             return
         loaded: list[pa.RecordBatch] = []
-        for unit in units:
-            loaded += self._rows(files, unit, *files.selected(unit, span.after, span.upto))
+        for row_group in row_groups:
+            loaded += self._rows(files, row_group, *files.select(row_group, span.after, span.upto))
         yield from merge_batches(loaded)
 
-    def _rows(self, files: OpenDataFiles, unit: RowGroup, numbers: Int64s, mask: Mask) -> Iterator[pa.RecordBatch]:
+    def _rows(self, files: OpenDataFiles, row_group: RowGroup, numbers: Int64s, mask: Mask) -> Iterator[pa.RecordBatch]:
         """A unit's rows that are chosen and let through, with their numbers as the last column."""
         if not mask.any():
             return
         at = 0
-        projection = self._projection(files, unit.piece)
-        for batch in self._raw(files, unit, projection):
+        projection = self._projection(files, row_group.scan_file)
+        for batch in self._raw(files, row_group, projection):
             here = slice(at, at + batch.num_rows)
             at = here.stop
             if not mask[here].any():
@@ -145,32 +151,32 @@ class _Plan:
             if kept.num_rows:
                 yield kept
 
-    def _raw(self, files: OpenDataFiles, unit: RowGroup, projection: Projection) -> Iterator[pa.RecordBatch]:
+    def _raw(self, files: OpenDataFiles, row_group: RowGroup, projection: Projection) -> Iterator[pa.RecordBatch]:
         """A unit's rows as they are in the file."""
-        file = files.file(unit.piece.path)
-        numbers = files.column(unit.piece.path)
+        file = files.file(row_group.scan_file.path)
+        numbers = files.column(row_group.scan_file.path)
         assert numbers is not None, "a unit has numbers"
         # Without any column Arrow would give no rows.
         columns = projection.read or [numbers]
-        about = file.metadata.row_group(unit.group)
+        about = file.metadata.row_group(row_group.group)
         leaves = [about.column(index) for index in range(about.num_columns)]
         bytes_ = sum(leaf.total_uncompressed_size for leaf in leaves if leaf.path_in_schema.split(".")[0] in columns)
-        rows = max(1, min(BATCH_ROWS, BATCH_BYTES * unit.rows // max(bytes_, 1)))
-        batches = file.iter_batches(batch_size=rows, row_groups=[unit.group], columns=columns)
+        rows = max(1, min(BATCH_ROWS, BATCH_BYTES * row_group.rows // max(bytes_, 1)))
+        batches = file.iter_batches(batch_size=rows, row_groups=[row_group.group], columns=columns)
         while True:
-            with explain_read_errors(unit.piece.path):
+            with explain_read_errors(row_group.scan_file.path):
                 batch = next(batches, None)
             if batch is None:
                 return
             yield batch
 
-    def _projection(self, files: OpenDataFiles, piece: ScanFile) -> Projection:
+    def _projection(self, files: OpenDataFiles, scan_file: ScanFile) -> Projection:
         return Projection.onto(
             self._needed,
-            files.file(piece.path).schema_arrow,
+            files.file(scan_file.path).schema_arrow,
             names=self._known,
-            constants=piece.constants,
-            path=piece.path,
+            constants=scan_file.constants,
+            path=scan_file.path,
         )
 
     def _kept(self, rows: pa.RecordBatch) -> pa.RecordBatch:

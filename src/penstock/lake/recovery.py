@@ -1,9 +1,11 @@
-"""On the operator's word: set a table's chain to what main shows after a rollback. Never lowers the head."""
+"""Sets a table's chain to what main shows after a rollback, at the operator's request. Never lowers the head."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.documents import canonical
 from penstock.errors import StreamStopped
@@ -12,88 +14,69 @@ from penstock.lake.lake import Lake
 from penstock.lake.table_state import Link, TableState
 from penstock.lake.tables import LostRace, NewSnapshot, commit_snapshot, extract_state, load_table
 
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
 MAX_LOST_RACES = 20
 
 
 def recover(lake: Lake, table: str, pipeline: str, stream: str) -> Sequence[str]:
-    """Make the chain fit what main shows, with an empty snapshot; what was withdrawn, in words."""
+    """Make the chain fit what main shows, with an empty snapshot; returns which slice was withdrawn."""
     for _ in range(MAX_LOST_RACES):
         loaded = load_table(lake, table)
         state = extract_state(loaded) if loaded else None
         link = state.link(pipeline, stream) if state else None
         if loaded is None or state is None or link is None or state.stale(link) is None:
             return ()
-        shown = last_shown(state, pipeline, stream)
-        if shown is None and not _complete(state):
+        shown = find_last_shown(state, pipeline, stream)
+        if shown is None and not state.whole:
             raise StreamStopped(
-                f"the table {table} was rolled back, and its history no longer tells which slice of this stream it "
-                "still holds",
-                next_step=f"put the table back as it was; or drop {table} and recover again: everything is delivered "
-                "anew into a new table",
+                f"the table {table} was rolled back, and its history no longer shows which slice of this stream it "
+                "holds",
+                next_step=f"restore the table as it was; or drop {table} and recover again: everything is delivered "
+                "again into a new table",
                 safe="Nothing was changed.",
                 pipeline=pipeline,
                 stream=stream,
             )
-        name = names.chain_property(pipeline, stream)
-
-        def properties(
-            new: NewSnapshot, shown: Link | None = shown, state: TableState = state, name: str = name
-        ) -> dict[str, str]:
-            return {name: canonical(_moved(shown, state, new).document())} if shown else {}
-
-        def summary(new: NewSnapshot, shown: Link | None = shown, state: TableState = state) -> dict[str, str]:
-            document = _moved(shown, state, new).document() if shown else {"number": 0}
-            return {names.CHAIN: canonical({**document, "pipeline": pipeline, "stream": stream})}
-
         try:
-            commit_snapshot(
-                loaded,
-                kind="recover",
-                head=state.head,
-                properties=properties,
-                summary=summary,
-                unset=() if shown else (name,),
-            )
+            _commit_chain(loaded, state, shown, pipeline, stream)
         except LostRace:
             continue
-        now = f"slice {shown.position.number}" if shown else "nothing"
-        return (f"the table {table} held slice {link.position.number} before it was rolled back; it holds {now} now",)
+        now = f"slice {shown.position.number}" if shown else "no slice"
+        return (f"the table {table} held slice {link.position.number} before it was rolled back; it now holds {now}",)
     raise StreamStopped(
-        f"other writers of {table} came first {MAX_LOST_RACES} times",
+        f"other writers of {table} committed first {MAX_LOST_RACES} times",
         next_step="recover again when fewer pipelines write to it",
         pipeline=pipeline,
         stream=stream,
     )
 
 
-def last_shown(state: TableState, pipeline: str, stream: str) -> Link | None:
-    """The newest slice of a stream whose landing main's own history still shows."""
+def _commit_chain(table: Table, state: TableState, shown: Link | None, pipeline: str, stream: str) -> None:
+    name = names.chain_property(pipeline, stream)
+
+    def document(new: NewSnapshot) -> dict[str, Any]:
+        if shown is None:
+            return {"number": 0}
+        return replace(shown, uuid=state.uuid, snapshot=new.snapshot, sequence=new.sequence).document()
+
+    commit_snapshot(
+        table,
+        kind="recover",
+        head=state.head,
+        properties=lambda new: {name: canonical(document(new))} if shown else {},
+        summary=lambda new: {names.CHAIN: canonical({**document(new), "pipeline": pipeline, "stream": stream})},
+        unset=() if shown else (name,),
+    )
+
+
+def find_last_shown(state: TableState, pipeline: str, stream: str) -> Link | None:
+    """Find the newest slice of a stream whose landing main's own history still shows."""
     for snapshot in state.line():
         text = snapshot.summary.get(names.CHAIN)
         document = json.loads(text) if text else None
         if document is not None and (document["pipeline"], document["stream"]) == (pipeline, stream):
-            # An earlier recovery that found no slice says number 0.
+            # An earlier recovery that found no slice wrote number 0.
             return Link.read(document, state.properties) if document["number"] else None
     return None
-
-
-def _complete(state: TableState) -> bool:
-    """Whether main's history goes back to the table's beginning.
-
-    A parent that is not named proves nothing: PyIceberg takes the name away when it expires the parent. The first
-    snapshot of a table is the one with the first sequence number.
-    """
-    line = list(state.line())
-    return not line or (line[-1].parent is None and line[-1].sequence <= 1)
-
-
-def _moved(link: Link, state: TableState, new: NewSnapshot) -> Link:
-    return Link(
-        position=link.position,
-        kind=link.kind,
-        rows=link.rows,
-        bytes=link.bytes,
-        uuid=state.uuid,
-        snapshot=new.snapshot,
-        sequence=new.sequence,
-    )

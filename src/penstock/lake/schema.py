@@ -24,8 +24,6 @@ from penstock.lake.names import DELETED, INTERNAL, SEQ
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-#: properties of every table that penstock makes: Iceberg infers bounds for the first 100 columns only
-METRICS = {f"write.metadata.metrics.column.{SEQ}": "full"}
 #: names that a stream's columns cannot have: ours, the one in which batches carry changes, and Iceberg's own in Spark
 RESERVED = (*INTERNAL, "_change", "_file", "_pos", "_deleted", "_spec_id", "_partition")
 #: how often a schema change that lost a race is looked at again

@@ -6,7 +6,7 @@ Reader and Writer of this module are two ends of the same pipe; each part is one
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,10 +29,6 @@ from penstock.lake.parquet import DataFileWriter, FileLayout, local_path, make_a
 from penstock.lake.projection import Projection, arrow_type, parse_name_mapping
 from penstock.lake.writing import encode_file, explain_write_errors
 from penstock.links.durable import make_folder, sync
-from penstock.ports import Mover, Reader, Writer
-
-#: how often it is said how far a rewrite is
-STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -44,24 +40,24 @@ class WholeFiles:
     name_mapping: str | None = None
 
     def open(self, part: Part) -> pa.RecordBatchReader:
-        piece = ScanFile.of(parse(part.terms)["piece"])
+        scan_file = ScanFile.of(parse(part.terms)["scan_file"])
         schema = pa.schema([pa.field(each.name, arrow_type(each.field_type)) for each in self.schema.fields])
-        return pa.RecordBatchReader.from_batches(schema, self._batches(piece))
+        return pa.RecordBatchReader.from_batches(schema, self._batches(scan_file))
 
-    def _batches(self, piece: ScanFile) -> Iterator[pa.RecordBatch]:
+    def _batches(self, scan_file: ScanFile) -> Iterator[pa.RecordBatch]:
         known = parse_name_mapping(self.name_mapping)
         with OpenDataFiles(self.io, self.schema, known) as files:
-            file = files.file(piece.path)
+            file = files.file(scan_file.path)
             projection = Projection.onto(
-                self.schema.fields, file.schema_arrow, names=known, constants=piece.constants, path=piece.path
+                self.schema.fields, file.schema_arrow, names=known, constants=scan_file.constants, path=scan_file.path
             )
-            dead, at = files.dead(piece), 0
+            dead, at = files.find_deleted(scan_file), 0
             for batch in file.iter_batches(columns=projection.read):
                 begin, end = np.searchsorted(dead, (at, at + batch.num_rows))
                 alive = np.ones(batch.num_rows, np.bool_)
                 alive[dead[begin:end] - at] = False
                 at += batch.num_rows
-                with explain_read_errors(piece.path):
+                with explain_read_errors(scan_file.path):
                     kept = batch.filter(pa.array(alive))
                 yield projection.applied(kept)
 
@@ -75,13 +71,13 @@ class Stamper:
     layout: FileLayout
     name: str
     #: by part: partition values and spec of the file that is replaced
-    places: Mapping[int, tuple[Record, int]]
+    partitions: Mapping[int, tuple[Record, int]]
 
     def write(self, batches: pa.RecordBatchReader, part: Part) -> Receipt:
         terms = parse(part.terms)
         own = uuid.uuid4().hex[:8]
         columns = make_arrow_schema(self.layout)
-        partition, spec = self.places[part.index]
+        partition, spec = self.partitions[part.index]
         io, rows, used = self.layout.file_io(), 0, 0
         folder = local_path(self.layout.location)
         if folder is not None:
@@ -118,7 +114,7 @@ def _stamped(batch: pa.RecordBatch, terms: Mapping[str, Any], start: int, *, at:
     column = batch.schema.get_field_index(names.SEQ)
     numbers = batch.column(column).fill_null(0).to_numpy().copy()
     new = np.full(len(numbers), terms["all"]) | (numbers <= 0) | (numbers > terms["head"])
-    for begin, end in terms["strange"]:
+    for begin, end in terms["foreign"]:
         new[max(begin - at, 0) : max(end - at, 0)] = True
     count = int(new.sum())
     numbers[new] = np.arange(start, start + count)
@@ -149,29 +145,10 @@ def _uuid_bytes(texts: pa.Array, plain: pa.DataType) -> pa.Array:
     return pc.if_else(texts.is_valid(), made, pa.scalar(None, plain))
 
 
-def move_in_steps(
-    mover: Mover, reader: Reader, writer: Writer, parts: Sequence[Part], progress: Callable[[int, int], None]
-) -> list[Receipt]:
-    """Move the parts, at most ten times one group after the other, so that it can be said how far it is."""
-    step = max(mover.workers, -(-len(parts) // STEPS))
-    receipts: list[Receipt] = []
-    for begin in range(0, len(parts), step):
-        receipts += mover.move(reader, writer, parts[begin : begin + step])
-        if len(parts) > step:
-            progress(min(begin + step, len(parts)), len(parts))
-    return receipts
-
-
-def tally(receipts: Sequence[Receipt]) -> tuple[int, int]:
+def count_stamped(receipts: Sequence[Receipt]) -> tuple[int, int]:
     """How many rows were numbered, and the highest number used; 0: none."""
     found = [parse(receipt.pieces) for receipt in receipts]
     return sum(each["stamped"] for each in found), max((each["last"] or 0 for each in found), default=0)
-
-
-def remove_files(io: FileIO, files: Sequence[DataFile]) -> None:
-    """Remove data files of our own that no table names."""
-    for file in files:
-        remove(file.file_path, io)
 
 
 #: files that are rewritten at the same time

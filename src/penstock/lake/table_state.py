@@ -1,32 +1,32 @@
-"""How a table stands, from its metadata document alone: head, chain, readers, floor, turn, and foreign snapshots.
+"""The state of a table, from its metadata document alone: head, chain, readers, floor, turn, and foreign snapshots.
 
-Pure: no PyIceberg, no reading of files. `peek` fetches the document.
+Pure: no PyIceberg, no reading of files. `metadata.read_state` fetches the document.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
 from penstock.core.content import OtherFormat, check_format
-from penstock.core.documents import digest
+from penstock.core.documents import canonical, digest
 from penstock.core.marks import Mark, Position
 from penstock.errors import StreamRefused, StreamStopped
 from penstock.lake import names
 
-#: a property of an adopted table, as long as rows from before are without a number
+#: a property of an adopted table while its old rows have no number
 UNNUMBERED = "penstock.unnumbered"
-#: why readers stop where history is not there any more
-GAP = "snapshots that others made were expired before it could be seen what rows they brought"
+#: why readers stop where history is missing
+GAP = "snapshots of other programs were expired before penstock could see which rows they brought"
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One state of a table."""
+    """One snapshot of a table."""
 
     id: int
     parent: int | None
@@ -38,7 +38,7 @@ class Snapshot:
 
     @property
     def kind(self) -> str | None:
-        """What penstock made it for; None: it was not penstock."""
+        """What penstock created it for; None: another program created it."""
         return self.summary.get(names.KIND)
 
     @property
@@ -65,37 +65,25 @@ class Link:
             "number": self.position.number,
             "id": self.position.id,
             "mark": mark.text if mark else None,
-            # Its fingerprint: the text itself is a property of its own, or every snapshot would repeat it.
+            # Its fingerprint: the text is a property of its own, so that snapshots do not repeat it.
             "content": digest(self.position.content),
-            "kind": self.kind,
-            "rows": self.rows,
-            "bytes": self.bytes,
-            "uuid": self.uuid,
             "snapshot": str(self.snapshot),
-            "sequence": self.sequence,
+            **{name: getattr(self, name) for name in ("kind", "rows", "bytes", "uuid", "sequence")},
         }
 
     @classmethod
-    def read(cls, document: Mapping[str, Any], contents: Mapping[str, str]) -> Link:
-        """From a document; `contents` are the table's properties."""
-        mark = document["mark"]
-        content = contents[f"{names.CONTENT}.{document['content']}"]
-        return cls(
-            position=Position(
-                document["number"], document["id"], Mark.read(mark) if mark is not None else None, content
-            ),
-            kind=document["kind"],
-            rows=document["rows"],
-            bytes=document["bytes"],
-            uuid=document["uuid"],
-            snapshot=int(document["snapshot"]),
-            sequence=document["sequence"],
-        )
+    def read(cls, document: Mapping[str, Any], properties: Mapping[str, str]) -> Link:
+        """Read a link from its document and the table's properties."""
+        mark = Mark.read(document["mark"]) if document["mark"] is not None else None
+        content = properties[f"{names.CONTENT}.{document['content']}"]
+        position = Position(document["number"], document["id"], mark, content)
+        counts = {name: document[name] for name in ("kind", "rows", "bytes", "uuid", "sequence")}
+        return cls(position, snapshot=int(document["snapshot"]), **counts)
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Someone's announcement that the next commit is theirs."""
+    """A writer's announcement that the next commit is its own."""
 
     owner: str
     until: datetime
@@ -105,26 +93,26 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class ReaderMark:
-    """How far one reader of a table is, as it last said."""
+    """How far one reader of a table is, as it last registered."""
 
     pipeline: str
     stream: str
     mark: int
     at: str
     abandoned: bool = False
-    #: rows that a forced retention took away unread; None: none
+    #: rows that a forced retention removed unread; None: none
     lost: int | None = None
     #: the number of the slice that led to the mark; 0: none did
     number: int = 0
 
-    def document(self) -> dict[str, Any]:
-        return {
-            "mark": self.mark,
-            "at": self.at,
-            "abandoned": self.abandoned,
-            "lost": self.lost,
-            "number": self.number,
-        }
+    @property
+    def name(self) -> str:
+        return f"{self.pipeline}/{self.stream}"
+
+    def properties(self) -> dict[str, str]:
+        """The table property that records it."""
+        document = {name: value for name, value in asdict(self).items() if name not in ("pipeline", "stream")}
+        return {names.reader_property(self.pipeline, self.stream): canonical(document)}
 
 
 @dataclass(frozen=True)
@@ -147,22 +135,22 @@ class TableState:
 
     @property
     def ours(self) -> bool:
-        """Whether the table has an order: penstock made or adopted it."""
+        """Whether the table has an order: penstock created or adopted it."""
         return names.HEAD in self.properties
 
     @property
     def adopted(self) -> bool:
-        """Whether someone else made the table, and may have rows in it."""
+        """Whether another program created the table, and may have rows in it."""
         return names.ADOPTED in self.properties
 
     @property
     def empty(self) -> bool:
-        """Whether main shows no row, as far as its summary tells."""
+        """Whether main shows no row, according to its summary."""
         return self.main is None or self.main.summary.get("total-records") == "0"
 
     @property
     def size(self) -> str:
-        """The files and rows that main shows, for people, as its summary tells."""
+        """The files and rows that main shows, for messages."""
         summary = self.main.summary if self.main else {}
         files, rows = summary.get("total-data-files", "its"), summary.get("total-records", "all")
         return f"{files} files with {rows} rows"
@@ -187,15 +175,9 @@ class TableState:
     def snapshots(self) -> Mapping[int, Snapshot]:
         found = {}
         for entry in self.metadata.get("snapshots") or ():
-            summary = entry.get("summary") or {}
-            found[entry["snapshot-id"]] = Snapshot(
-                id=entry["snapshot-id"],
-                parent=entry.get("parent-snapshot-id"),
-                sequence=entry.get("sequence-number") or 0,
-                operation=summary.get("operation", ""),
-                at_ms=entry["timestamp-ms"],
-                summary=summary,
-            )
+            id_, summary = entry["snapshot-id"], entry.get("summary") or {}
+            parent, sequence = entry.get("parent-snapshot-id"), entry.get("sequence-number") or 0
+            found[id_] = Snapshot(id_, parent, sequence, summary.get("operation", ""), entry["timestamp-ms"], summary)
         return found
 
     @property
@@ -205,13 +187,15 @@ class TableState:
 
     @property
     def branches(self) -> Mapping[str, int]:
-        refs = self.metadata.get("refs") or {}
-        return {name: ref["snapshot-id"] for name, ref in refs.items() if ref.get("type") == "branch"}
+        return self._refs("branch")
 
     @property
     def tags(self) -> Mapping[str, int]:
+        return self._refs("tag")
+
+    def _refs(self, kind: str) -> Mapping[str, int]:
         refs = self.metadata.get("refs") or {}
-        return {name: ref["snapshot-id"] for name, ref in refs.items() if ref.get("type") == "tag"}
+        return {name: ref["snapshot-id"] for name, ref in refs.items() if ref.get("type") == kind}
 
     def line(self) -> Iterator[Snapshot]:
         """Main and its ancestors, newest first, as far as history is kept."""
@@ -223,10 +207,7 @@ class TableState:
     # ------------------------------------------------------------ the chain
 
     def link(self, pipeline: str, stream: str) -> Link | None:
-        """The last slice the table says it holds for a stream.
-
-        StreamRefused if another version of penstock landed it.
-        """
+        """The last slice that the table records for a stream; StreamRefused if another version landed it."""
         text = self.properties.get(names.chain_property(pipeline, stream))
         if not text:
             return None
@@ -246,62 +227,51 @@ class TableState:
         return link
 
     def links(self) -> Mapping[tuple[str, str], Link]:
-        """Every stream that lands here."""
-        found = {}
-        for name, text in self.properties.items():
-            about = names.parse_property(name, names.CHAIN)
-            if about:
-                found[about] = Link.read(json.loads(text), self.properties)
-        return found
+        """The last slice of every stream that lands here, by pipeline and stream."""
+        return {
+            about: Link.read(json.loads(text), self.properties)
+            for name, text in self.properties.items()
+            if (about := names.parse_property(name, names.CHAIN))
+        }
 
     def stale(self, link: Link) -> str | None:
-        """Why a link does not belong to what the table shows now, in words; None: it does.
+        """Why a link does not belong to what the table shows now; None: it does.
 
-        Walking from main, its sequence number must not be passed without meeting its snapshot: then main was rolled
-        back or replaced. A history that ends above it, by expiry, is fine.
+        Walking from main, its sequence number must not be passed without meeting its snapshot: otherwise main was
+        rolled back or replaced. A history that ends above it, by expiry, is fine.
         """
         if link.uuid != self.uuid:
-            return "the table was dropped and made again"
+            return "the table was dropped and created again"
         if self.shows(link.snapshot, link.sequence):
             return None
-        return "the table was rolled back to a state before it" if self.main else "the table has no snapshot any more"
+        return (
+            "the table was rolled back to a snapshot before it" if self.main else "the table has no snapshot any more"
+        )
 
     def shows(self, snapshot: int, sequence: int) -> bool:
         """Whether main still descends from a snapshot, as far as history is kept."""
-        reached = False
-        for reached_one in self.line():
-            reached = True
-            if reached_one.id == snapshot:
+        for ancestor in self.line():
+            if ancestor.id == snapshot:
                 return True
-            if reached_one.sequence <= sequence:
+            if ancestor.sequence <= sequence:
                 return False
-        return reached
+        return self.main is not None
 
     # ------------------------------------------------------------ readers, turn, foreign writes
 
     def readers(self) -> list[ReaderMark]:
-        found = []
-        for name, text in self.properties.items():
-            about = names.parse_property(name, names.READER)
-            if about:
-                said = json.loads(text)
-                found.append(
-                    ReaderMark(
-                        *about,
-                        said["mark"],
-                        said["at"],
-                        said.get("abandoned", False),
-                        said.get("lost"),
-                        said.get("number", 0),
-                    )
-                )
+        found = [
+            ReaderMark(*about, **json.loads(text))
+            for name, text in self.properties.items()
+            if (about := names.parse_property(name, names.READER))
+        ]
         return sorted(found, key=lambda reader: (reader.mark, reader.pipeline, reader.stream))
 
     def reader(self, pipeline: str, stream: str) -> ReaderMark | None:
         return next((r for r in self.readers() if (r.pipeline, r.stream) == (pipeline, stream)), None)
 
     def lost(self, pipeline: str, stream: str) -> int | None:
-        """Rows that a forced retention took from a reader, if it was counted."""
+        """Rows that a forced retention removed before a reader read them, if they were counted."""
         reader = self.reader(pipeline, stream)
         return reader.lost if reader else None
 
@@ -313,8 +283,8 @@ class TableState:
         text = self.properties.get(names.TURN)
         if not text:
             return None
-        said = json.loads(text)
-        return Turn(said["owner"], datetime.fromisoformat(said["until"]), said["by"])
+        turn = json.loads(text)
+        return Turn(turn["owner"], datetime.fromisoformat(turn["until"]), turn["by"])
 
     @property
     def inspected(self) -> int:
@@ -323,54 +293,49 @@ class TableState:
         return int(json.loads(text)["sequence"]) if text else 0
 
     def foreign(self) -> list[Snapshot]:
-        """Snapshots on main, oldest first, that others made since it was last looked at."""
+        """Snapshots on main, oldest first, that other programs made since the last inspection."""
         return [snapshot for snapshot in self.uninspected() if snapshot.foreign]
 
     def uninspected(self) -> list[Snapshot]:
-        """Snapshots on main, oldest first, that anyone made since it was last looked at."""
-        return list(self._uninspected())[::-1]
+        """Snapshots on main, oldest first, that anyone made since the last inspection."""
+        return [snapshot for snapshot in self.line() if snapshot.sequence > self.inspected][::-1]
 
     @property
     def gap(self) -> bool:
-        """Whether history was expired by others before anyone could see what it had brought."""
-        seen = list(self._uninspected())
-        if not seen or seen[-1].parent in self.snapshots:
+        """Whether other programs expired history before anyone could see what it had brought."""
+        unseen = self.uninspected()
+        if not unseen or unseen[0].parent in self.snapshots:
             return False
-        # The walk ended with history itself. That its last one names no parent says nothing: PyIceberg takes the name
-        # away when it expires the parent. Only the next sequence number has nothing before it that was not seen.
-        return seen[-1].sequence > self.inspected + 1
+        # The walk ended with history itself. A last snapshot without a parent proves nothing: PyIceberg removes the
+        # parent's id when it expires the parent. Only the next sequence number has no unseen snapshot before it.
+        return unseen[0].sequence > self.inspected + 1
 
     @property
     def stopped(self) -> str | None:
-        """Why no reader of the table can go on; None: nothing is known that would keep them."""
+        """Why no reader of the table can go on; None: no reason is known."""
         if self.gap:
             return GAP
-        # What a reader wrote down no longer holds once the table was put back.
+        # The reason that a reader recorded no longer holds once the table was restored.
         return None if self.orderly else self.properties.get(names.STOPPED)
 
     @property
     def unnumbered(self) -> bool:
-        """Whether rows from before the table was adopted still wait for their numbers."""
+        """Whether rows from before the table was adopted still have no number."""
         return UNNUMBERED in self.properties
 
     @property
     def orderly(self) -> bool:
-        """Whether every row is known to have its own place."""
+        """Whether every row is known to have its own place in the order."""
         return not self.unnumbered and not self.gap and not self.foreign()
 
     @property
     def whole(self) -> bool:
-        """Whether main's history goes back to the table's first snapshot."""
+        """Whether main's history goes back to the table's first snapshot, which has the first sequence number.
+
+        A snapshot without a parent proves nothing: PyIceberg removes the parent's id when it expires the parent.
+        """
         line = list(self.line())
         return not line or (line[-1].parent is None and line[-1].sequence <= 1)
-
-    def _uninspected(self) -> Iterator[Snapshot]:
-        for snapshot in self.line():
-            if snapshot.sequence <= self.inspected:
-                return
-            yield snapshot
-
-    # ------------------------------------------------------------ columns
 
     @property
     def columns(self) -> list[Mapping[str, Any]]:
@@ -383,7 +348,7 @@ class TableState:
 
 
 def find_link(state: TableState | None, pipeline: str, stream: str, table: str) -> Link | None:
-    """The last slice a table holds for a stream; StreamStopped if main no longer shows it."""
+    """Find the last slice that a table holds for a stream; StreamStopped if main no longer shows it."""
     link = state.link(pipeline, stream) if state else None
     why = state.stale(link) if state and link else None
     if link is None or why is None:
@@ -391,7 +356,7 @@ def find_link(state: TableState | None, pipeline: str, stream: str, table: str) 
     raise StreamStopped(
         f"the table {table} says it holds slice {link.position.number}, but {why}",
         safe="Nothing was changed: neither the mark nor the table.",
-        next_step=f"put the table back as it was; or `penstock state recover FILE --stream {stream}` sets table and "
+        next_step=f"restore the table as it was; or `penstock state recover FILE --stream {stream}` sets table and "
         "store to what the table shows now, and the next run delivers what is missing",
         pipeline=pipeline,
         stream=stream,
@@ -399,19 +364,17 @@ def find_link(state: TableState | None, pipeline: str, stream: str, table: str) 
 
 
 def describe_stopped_readers(state: TableState | None, table: str) -> list[str]:
-    """Readers that cannot go on, each or all of them; empty: none is known."""
-    if state is None:
-        return []
-    readers = [reader for reader in state.readers() if not reader.abandoned]
-    if readers and (why := state.stopped):
-        names = ", ".join(f"{reader.pipeline}/{reader.stream}" for reader in readers)
+    """Describe readers that cannot go on, for those who write to the table; empty: none is known."""
+    readers = [reader for reader in state.readers() if not reader.abandoned] if state else []
+    if state and readers and (why := state.stopped):
         return [
-            f"every reader of {table} stops ({names}): {why}. What lands here is not read until the table is put back, "
-            "or `--accept-foreign` of `penstock upkeep` lets them go on from what is there"
+            f"every reader of {table} stops ({', '.join(reader.name for reader in readers)}): {why}. New rows are not "
+            "read until the table is restored, or `penstock upkeep --accept-foreign` lets readers go on from what is "
+            "there"
         ]
     return [
-        f"{reader.pipeline}/{reader.stream}, a reader of {table}, stops: {reader.lost} rows or deletes were removed "
-        "before it had seen them. Its next run says how to go on"
+        f"{reader.name}, a reader of {table}, stops: {reader.lost} rows or deletes were removed before it had read "
+        "them. Its next run prints how to go on"
         for reader in readers
         if reader.lost
     ]

@@ -230,7 +230,7 @@ def test_a_conflict_is_tried_again_with_the_turn(kept: Make, spark: Any, monkeyp
         turns.append(lake.standing.turn())
         asked.append(sql)
         if len(asked) < 4:
-            raise job.Conflict("CommitFailedException: someone")
+            raise tables.LostRace("CommitFailedException: someone")
         return original(work, sql)
 
     original = job.run_procedure

@@ -12,7 +12,7 @@ from penstock.lake import names
 from penstock.lake.tables import load_table
 from penstock.lake.upkeep.job import UpkeepJob
 from penstock.lake.upkeep.options import UpkeepOptions
-from penstock.lake.upkeep.orphans import _listed
+from penstock.lake.upkeep.orphans import _list_files
 from penstock.lake.upkeep.run import run_upkeep
 from penstock.ports import NoProbe, NoSpark
 from penstock.testing.doubles import LoopMover
@@ -46,7 +46,7 @@ def test_states_rows_and_orphans_go(s3_server: S3Server, tmp_path: Path) -> None
         probe=NoProbe(),
         now=datetime.now(UTC) + timedelta(minutes=1),
     )
-    before = {each.path for each in _listed(work, table.location())}
+    before = {each.path for each in _list_files(work, table.location())}
     assert {left, coming} <= before
 
     done = {each.step: each for each in run_upkeep(work, ("retention", "expiry", "orphans"))}
@@ -54,7 +54,7 @@ def test_states_rows_and_orphans_go(s3_server: S3Server, tmp_path: Path) -> None
     assert all(each.error is None for each in done.values())
     assert done["retention"].facts["rows"] == 3
     assert done["expiry"].facts["files_removed"] > 0
-    after = {each.path for each in _listed(work, table.location())}
+    after = {each.path for each in _list_files(work, table.location())}
     assert left not in after
     assert coming in after
     assert not any(path.endswith(".parquet") for path in after - {coming})

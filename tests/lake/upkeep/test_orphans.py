@@ -128,7 +128,7 @@ def test_files_of_earlier_states_stay(kept: Make) -> None:
 def test_a_folder_where_nothing_is_the_tables_is_left_alone(kept: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = kept()
     lake.land(1)
-    moved = [orphans.Found(f"/elsewhere{path}", 1, datetime(2020, 1, 1, tzinfo=UTC)) for path in lake.paths()]
-    monkeypatch.setattr(orphans, "_listed", lambda *_: iter(moved))
-    with pytest.raises(StreamFailed, match="is named by the table"):
+    moved = [orphans.ListedFile(f"/elsewhere{path}", 1, datetime(2020, 1, 1, tzinfo=UTC)) for path in lake.paths()]
+    monkeypatch.setattr(orphans, "_list_files", lambda *_: iter(moved))
+    with pytest.raises(StreamFailed, match="the table names none"):
         remove_orphans(lake.work())

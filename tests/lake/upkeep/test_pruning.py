@@ -15,7 +15,7 @@ from tests.lake.upkeep.upkeep_tables import Kept
 
 from penstock.lake import names, pruning
 from penstock.lake.head_times import read_times
-from penstock.lake.pruning import SnapshotLimits, find_prunable, keeps_files, kept_until
+from penstock.lake.pruning import SnapshotLimits, find_prunable, keeps_files, read_tag_expiry
 from penstock.lake.table_state import TableState
 from penstock.lake.tables import commit_snapshot
 from penstock.lake.upkeep.run import run_upkeep
@@ -196,7 +196,7 @@ def test_a_state_whose_files_were_replaced_gets_a_tag() -> None:
     until = 50 * 60_000 + 5 * DAY_MS
     assert found.tags == {f"penstock_kept_{until}_49": 49}
     assert 49 not in found.snapshots
-    assert kept_until(f"penstock_kept_{until}_49") == until
+    assert read_tag_expiry(f"penstock_kept_{until}_49") == until
     found = find_prunable(table_of(*states), SnapshotLimits(keep_for=timedelta(hours=1)))
     assert found is not None
     assert (found.tags, 49 in found.snapshots) == ({}, True)

@@ -18,7 +18,7 @@ from penstock.lake.tables import LostRace
 from penstock.lake.upkeep import retention
 from penstock.lake.upkeep.inventory import take_inventory
 from penstock.lake.upkeep.retention import retain
-from penstock.lake.upkeep.run import record, run_upkeep
+from penstock.lake.upkeep.run import _record_head, run_upkeep
 from penstock.sinks.lake import StreamOptions
 
 Make = Callable[..., Kept]
@@ -48,7 +48,7 @@ def test_rows_older_than_the_age_go_and_the_floor_says_so(kept: Make) -> None:
     lake = kept()
     lake.land(1, 2, 3)
     last = numbers(lake)[-1]
-    record(lake.work(now=datetime.now(UTC)))
+    _record_head(lake.work(now=datetime.now(UTC)))
     between = datetime.now(UTC)
     lake.land(4, 5)
     (done,) = retain(lake.work(now=between + timedelta(days=7), retention={"age": "7d"}))
@@ -248,8 +248,8 @@ def test_times_are_thinned_and_never_too_young() -> None:
 def test_times_are_noted_once(kept: Make) -> None:
     lake = kept()
     lake.land(1)
-    record(lake.work())
+    _record_head(lake.work())
     noted = lake.standing.properties[head_times.HEAD_TIMES]
     assert [head for _, head in json.loads(noted)] == [lake.standing.head]
-    record(lake.work(now=soon()))
+    _record_head(lake.work(now=soon()))
     assert lake.standing.properties[head_times.HEAD_TIMES] == noted

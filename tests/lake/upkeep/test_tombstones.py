@@ -11,7 +11,7 @@ from tests.lake.upkeep.upkeep_tables import GONE, Kept
 
 from penstock.core.messages import StreamStatus
 from penstock.lake import names, readers
-from penstock.lake.upkeep import tombstones
+from penstock.lake.upkeep import job, tombstones
 from penstock.lake.upkeep.tombstones import purge
 from penstock.ports import NoSpark
 from penstock.sinks.lake import StreamOptions
@@ -174,14 +174,14 @@ def test_a_landing_meanwhile_waits_and_none_is_lost(kept: Make, spark: Any, monk
     lake.land(1, version=GONE)
     codes: list[int] = []
     writer = threading.Thread(target=lambda: codes.append(lake.land(9, version=5).exit_code))
-    original = tombstones._delete
+    original = job.run_procedure
 
-    def slowly(*args: Any) -> None:
+    def slowly(*args: Any) -> Any:
         writer.start()
         writer.join(2)
-        original(*args)
+        return original(*args)
 
-    monkeypatch.setattr(tombstones, "_delete", slowly)
+    monkeypatch.setattr(tombstones, "run_procedure", slowly)
     purge(lake.work(now=soon(), **NOW))
     writer.join()
     assert codes == [0]

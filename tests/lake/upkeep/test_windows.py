@@ -11,12 +11,12 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 from penstock.lake.upkeep.compaction import CompactionPolicy
-from penstock.lake.upkeep.inventory import Entry, FileInventory
+from penstock.lake.upkeep.inventory import DataFileEntry, FileInventory
 
 RULES = CompactionPolicy(target=100, least=5, sorted_otherwise=False, keyed=False)
 
 
-def entry(low: int, high: int, size: int, *, partition: int = 0, dead: float = 0.0) -> Entry:
+def entry(low: int, high: int, size: int, *, partition: int = 0, dead: float = 0.0) -> DataFileEntry:
     file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=f"f{low}-{high}-{partition}",
@@ -26,14 +26,14 @@ def entry(low: int, high: int, size: int, *, partition: int = 0, dead: float = 0
         file_size_in_bytes=size,
     )
     file.spec_id = 0
-    return Entry(file, low, high, int(dead > 0), dead)
+    return DataFileEntry(file, low, high, int(dead > 0), dead)
 
 
-def windows(policy: CompactionPolicy, *entries: Entry) -> list[tuple[int, int]]:
+def windows(policy: CompactionPolicy, *entries: DataFileEntry) -> list[tuple[int, int]]:
     return [(window.after, window.upto) for window in policy.windows(FileInventory(entries, 0))]
 
 
-def small(count: int, start: int = 0) -> list[Entry]:
+def small(count: int, start: int = 0) -> list[DataFileEntry]:
     return [entry(start + 10 * i + 1, start + 10 * i + 10, 10) for i in range(count)]
 
 

@@ -242,7 +242,7 @@ def test_a_table_that_was_dropped_and_made_again_is_refused(lake: LakeWorld) -> 
     lake.land(orders(1, 9))
     with pytest.raises(StreamRefused) as caught:
         reader.run()
-    assert "is not the one that was read before: it was dropped and made again" in caught.value.what
+    assert "is not the one that was read before: it was dropped and created again" in caught.value.what
     assert "penstock state reset FILE --stream orders" in caught.value.next_step
 
 
@@ -253,7 +253,7 @@ def test_an_open_slice_of_a_table_that_was_made_again_is_refused(lake: LakeWorld
     lake.catalog().drop_table("shop.orders")
     lake._last.clear()
     lake.land(orders(1, 9))
-    with pytest.raises(StreamRefused, match="dropped and made again"):
+    with pytest.raises(StreamRefused, match="dropped and created again"):
         reader.read(slice_)
 
 

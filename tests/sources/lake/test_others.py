@@ -48,7 +48,7 @@ def test_a_table_of_others_is_read_once(legacy: LakeWorld) -> None:
     assert legacy.numbers() == list(range(1, 31))
     assert reader.said == [
         "adopted shop.orders: it has the column _ingest_seq now",
-        "gave 30 rows that others had put into shop.orders their place in the order",
+        "numbered 30 rows that other programs wrote to shop.orders",
         "registered as a reader of orders at number 0",
     ]
     assert legacy.reader("second", adopt=True).ids() == reader.lake.reader("third").ids()
@@ -158,7 +158,7 @@ def test_appends_that_were_expired_before_anyone_saw_them_stop_the_reader(ours: 
     expire(ours, keep=keep)
     with pytest.raises(StreamStopped) as caught:
         reader.run()
-    assert "expired before it could be seen what rows they brought" in caught.value.what
+    assert "expired before penstock could see which rows they brought" in caught.value.what
 
 
 def test_a_single_append_is_seen_whatever_was_expired_before_it(ours: LakeWorld) -> None:

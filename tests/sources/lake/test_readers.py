@@ -133,7 +133,7 @@ def test_the_slowest_holds_back_retention_until_it_is_abandoned(lake: LakeWorld)
     slowest = lake.standing().slowest()
     assert slowest
     assert (slowest.pipeline, slowest.mark) == ("fast", 10)
-    assert abandon(lake.lake, "orders", "slow", "orders") == "slow/orders was abandoned already"
+    assert abandon(lake.lake, "orders", "slow", "orders") == "slow/orders was already abandoned"
 
 
 def test_an_abandoned_reader_that_comes_back_is_registered_again(lake: LakeWorld) -> None:

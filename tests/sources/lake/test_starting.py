@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,8 +33,7 @@ def retained(lake: LakeWorld, floor: int, *, lost: dict[str, int] | None = None)
     for reader in lake.standing().readers():
         if lost and reader.pipeline in lost:
             said = ReaderMark(reader.pipeline, reader.stream, reader.mark, reader.at, False, lost[reader.pipeline])
-            name = names.reader_property(reader.pipeline, reader.stream)
-            properties[name] = json.dumps(said.document())
+            properties |= said.properties()
     with warnings.catch_warnings(action="ignore"), table.transaction() as change:
         change.delete(f"_ingest_seq <= {floor}", snapshot_properties={names.KIND: "retention", names.HEAD: "0"})
         change.set_properties(properties)
@@ -282,7 +280,7 @@ def test_a_table_that_was_rolled_back_stops_the_reader_and_a_rewind_leads_out(re
         source.plan("orders", content, reader.last.mark, ceiling, Budget(bytes=1, look=True))
     with pytest.raises(StreamStopped) as caught:
         reader.run()
-    assert "was rolled back to a state before the one that was read" in caught.value.what
+    assert "was rolled back to a snapshot before the one that was read" in caught.value.what
     assert "`penstock rewind FILE --to NUMBER --stream orders` (it was at 12)" in caught.value.next_step
     went(reader, "9")
     assert reader.ids() == []

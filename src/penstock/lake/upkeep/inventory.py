@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.lake import names
+from penstock.lake.data_files import read_bounds
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -15,16 +16,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Entry:
+class DataFileEntry:
     """One data file."""
 
     file: DataFile
-    #: its least and greatest number; None: the manifest does not say
+    #: its lowest and highest number; None: the manifest does not say
     low: int | None
     high: int | None
     #: delete files that may apply to it
     deletes: int
-    #: rows of it that are deleted, about
+    #: estimate of its deleted rows
     dead: float
 
     @property
@@ -49,21 +50,17 @@ class Entry:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Its numbers, where both are known."""
+        """Its lowest and highest number, where both are known."""
         assert self.low is not None
         assert self.high is not None
         return self.low, self.high
-
-    @property
-    def numbered(self) -> bool:
-        return self.low is not None and self.high is not None
 
 
 @dataclass(frozen=True)
 class FileInventory:
     """Every data file of a snapshot."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[DataFileEntry]
     #: delete files
     deletes: int
 
@@ -72,41 +69,30 @@ class FileInventory:
         return sum(entry.bytes for entry in self.entries)
 
     @property
-    def rows(self) -> int:
-        return sum(entry.rows for entry in self.entries)
-
-    @property
-    def numbered(self) -> list[Entry]:
-        return [entry for entry in self.entries if entry.numbered]
+    def numbered(self) -> list[DataFileEntry]:
+        return [entry for entry in self.entries if entry.low is not None and entry.high is not None]
 
 
 def take_inventory(table: Table) -> FileInventory:
-    """The files of main; opens manifests alone."""
-    snapshot = table.metadata.current_snapshot()
-    if snapshot is None:
+    """List the files of main; opens manifests only."""
+    if table.metadata.current_snapshot() is None:
         return FileInventory((), 0)
     seq = table.schema().find_field(names.SEQ).field_id
     try:
         tasks = [(task.file, list(task.delete_files)) for task in table.scan().plan_files()]
     except (NotImplementedError, ValueError):
         # PyIceberg does not plan with equality deletes; Spark, which compacts, can read them.
-        return _without_deletes(table, seq)
-    dead = _dead(tasks)
+        return _list_without_planning(table, seq)
+    dead = _estimate_dead_rows(tasks)
     entries = [
-        Entry(
-            file,
-            read_bound(file.lower_bounds, seq),
-            read_bound(file.upper_bounds, seq),
-            len(deletes),
-            dead.get(file.file_path, 0.0),
-        )
+        DataFileEntry(file, *read_bounds(file, seq), len(deletes), dead.get(file.file_path, 0.0))
         for file, deletes in tasks
     ]
     return FileInventory(entries, len({each.file_path for _, deletes in tasks for each in deletes}))
 
 
-def _dead(tasks: Iterable[tuple[DataFile, Sequence[DataFile]]]) -> dict[str, float]:
-    """Deleted rows of each data file; a delete file of many is shared out by their rows."""
+def _estimate_dead_rows(tasks: Iterable[tuple[DataFile, Sequence[DataFile]]]) -> dict[str, float]:
+    """Estimate the deleted rows of each data file; those of a shared delete file are shared out by rows."""
     applies: dict[str, list[DataFile]] = defaultdict(list)
     counts: dict[str, int] = {}
     for file, deletes in tasks:
@@ -121,8 +107,8 @@ def _dead(tasks: Iterable[tuple[DataFile, Sequence[DataFile]]]) -> dict[str, flo
     return found
 
 
-def _without_deletes(table: Table, seq: int) -> FileInventory:
-    """Every data file, each as if a delete applied to it."""
+def _list_without_planning(table: Table, seq: int) -> FileInventory:
+    """List every data file as if a delete applied to it."""
     from pyiceberg.manifest import ManifestContent
 
     snapshot = table.metadata.current_snapshot()
@@ -133,12 +119,5 @@ def _without_deletes(table: Table, seq: int) -> FileInventory:
                 deletes += 1
                 continue
             file = entry.data_file
-            low, high = read_bound(file.lower_bounds, seq), read_bound(file.upper_bounds, seq)
-            entries.append(Entry(file, low, high, 1, float(file.record_count)))
+            entries.append(DataFileEntry(file, *read_bounds(file, seq), 1, float(file.record_count)))
     return FileInventory(entries, deletes)
-
-
-def read_bound(bounds: dict[int, bytes] | None, field: int) -> int | None:
-    """A bound as the manifest holds it; four bytes where the column was an int once."""
-    raw = (bounds or {}).get(field)
-    return None if raw is None else int.from_bytes(raw, "little", signed=True)

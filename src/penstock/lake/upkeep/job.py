@@ -1,4 +1,8 @@
-"""One table's upkeep: what each step is given, and what it says it did."""
+"""The upkeep of one table: what each step is given, how it commits next to other writers, and its result.
+
+A commit that lost a race is tried again on the table as it is then; after two lost races the turn is taken. The turn
+only keeps landings waiting. Each conditional commit makes sure that it undoes nothing of theirs.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +17,34 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.core.sizes import shown_duration
 from penstock.errors import PenstockError, StreamFailed, StreamStopped
-from penstock.lake import names
 from penstock.lake.disk_space import is_full
 from penstock.lake.lake import Lake
-from penstock.lake.landing import RACES_BEFORE_TURN, TURN_POLL_SECONDS, take_turn
+from penstock.lake.landing import RACES_BEFORE_TURN, TURN_POLL_SECONDS, find_other_turn, return_turn, take_turn
+from penstock.lake.merging import run_statement
 from penstock.lake.table_state import ReaderMark, TableState
-from penstock.lake.tables import LostRace, OutcomeUnknown, is_lost_race, translate_commit_errors
+from penstock.lake.tables import LostRace, OutcomeUnknown, extract_state, is_lost_race, load_table
 from penstock.lake.upkeep.options import UpkeepOptions
 from penstock.ports import Mover, Probe, Spark
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-#: nothing of a table's rows is ever at stake in a step that fails
+#: a step that fails never endangers rows of the table
 UNHARMED = "Nothing was lost: the table is as good as before."
+#: what to do if other writers keep a step from committing
+FEWER_WRITERS = "run the upkeep again when fewer writers are active"
+MAX_LOST_RACES = 20
+#: how long a turn holds landings back; a group of files takes seconds
+TURN_SECONDS = 60.0
+#: how long upkeep waits for the turns of others
+MAX_WAIT_SECONDS = 600.0
+
+Outcome = TypeVar("Outcome")
 
 
 @dataclass(frozen=True)
 class UpkeepJob:
-    """The table, and with what it is kept."""
+    """The table, and what its upkeep needs."""
 
     lake: Lake
     table: str
@@ -39,11 +52,11 @@ class UpkeepJob:
     spark: Spark
     mover: Callable[[], Mover]
     probe: Probe
-    #: the time that ages are counted to
+    #: the time up to which ages are counted
     now: datetime
-    #: pass readers, and take younger orphans
+    #: pass readers, and remove younger orphans
     force: bool = False
-    #: say what would be done, and do nothing
+    #: report what would be done, and change nothing
     dry_run: bool = False
     #: who takes the turn
     owner: str = field(default_factory=lambda: f"upkeep-{uuid.uuid4().hex[:12]}")
@@ -52,37 +65,29 @@ class UpkeepJob:
     def name(self) -> str:
         return f"{self.lake.namespace}.{self.table}"
 
-    def loaded(self) -> tuple[Table, TableState]:
-        """The table as it is now; StreamFailed if it is gone."""
-        from penstock.lake.tables import extract_state, load_table
-
+    def load(self) -> tuple[Table, TableState]:
+        """Load the table as it is now; StreamFailed if it is gone."""
         table = load_table(self.lake, self.table)
         if table is None:
-            raise self.failed("the table is not there any more", "see who dropped it")
+            raise self.failed("the table no longer exists", "find out who dropped it")
         return table, extract_state(table)
 
-    def unclear(self, error: BaseException, what: str = "") -> StreamFailed:
-        """For a commit whose answer is not known: the disk was full, or else the answer was lost."""
-        if is_full(error):
+    def unclear(self, error: BaseException, step: str = "") -> StreamFailed:
+        """For a commit whose outcome is unknown: the disk was full, or the answer was lost."""
+        if is_full(error, self.lake.folder):
             return self.failed(f"no space left for {self.lake.warehouse}", "free some space and run the upkeep again")
-        step = f"{what}: " if what else ""
-        return self.failed(f"{step}the catalog's answer was lost ({error})", "run the upkeep again")
+        return self.failed(f"{step}{step and ': '}the catalog's answer was lost ({error})", "run the upkeep again")
 
     @contextmanager
-    def full_disk_named(self) -> Iterator[None]:
-        """A full disk as the StreamFailed that names it; everything else as it is."""
+    def name_full_disk(self) -> Iterator[None]:
+        """Raise a StreamFailed that names the full disk, if that is the reason for an error."""
         try:
             yield
-        except StreamFailed as error:
-            if error.__cause__ is None or not is_full(error.__cause__):
-                raise
-            raise self.unclear(error.__cause__) from error
-        except PenstockError:
-            raise
         except Exception as error:
-            if not is_full(error):
+            cause = error.__cause__ if isinstance(error, StreamFailed) else error
+            if cause is None or isinstance(cause, PenstockError) or not is_full(cause):
                 raise
-            raise self.unclear(error) from error
+            raise self.unclear(cause) from error
 
     def failed(self, what: str, step: str) -> StreamFailed:
         return StreamFailed(f"{self.name}: {what}", next_step=step, safe=UNHARMED)
@@ -90,20 +95,22 @@ class UpkeepJob:
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step did, in words and in numbers."""
+    """What a step did, as text and as numbers."""
 
     step: str
     text: str
     facts: Mapping[str, Any] = field(default_factory=dict)
-    #: why it could not be done
+    #: why it failed
     error: PenstockError | None = None
 
 
-def describe_holder(reader: ReaderMark, now: datetime) -> str:
-    """A reader that keeps rows from being removed, in words."""
+def describe_holder(reader: ReaderMark | None, now: datetime) -> str:
+    """Describe the reader that keeps rows from being removed; empty: there is none."""
+    if reader is None:
+        return ""
     since = datetime.fromisoformat(reader.at)
     ago = shown_duration(now - (since if since.tzinfo else since.replace(tzinfo=UTC)))
-    return f"{reader.pipeline}/{reader.stream} has read up to {reader.mark} (last heard of {ago} ago)"
+    return f"; held back: {reader.name} has read up to {reader.mark} (last registered {ago} ago)"
 
 
 def count_noun(number: int, thing: str) -> str:
@@ -111,49 +118,55 @@ def count_noun(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
-MAX_LOST_RACES = 20
-#: how long a turn holds landings back; a group of files takes seconds
-TURN_SECONDS = 60.0
-#: how long one waits for the turns of others
-MAX_WAIT_SECONDS = 600.0
+def refuse_rolled_back(name: str, state: TableState) -> None:
+    """StreamStopped if main no longer shows what a stream's chain records: then no snapshot may be removed."""
+    for (pipeline, stream), link in state.links().items():
+        if why := state.stale(link):
+            raise StreamStopped(
+                f"{name} says it holds slice {link.position.number}, but {why}; upkeep would remove what is needed to "
+                "repair it",
+                next_step=f"restore the table as it was, or `penstock state recover FILE --stream {stream}`, then run "
+                "the upkeep again",
+                safe="Nothing was changed: no snapshot was expired, no file removed.",
+                pipeline=pipeline,
+                stream=stream,
+            )
 
-Outcome = TypeVar("Outcome")
+
+# ---------------------------------------------------------------- next to other writers
 
 
-def retry_lost_races(job: UpkeepJob, what: str, attempt: Callable[[Table, TableState], Outcome]) -> Outcome:
-    """Let `attempt` commit on the table as it is now, again and again until no one else was first."""
+def retry_lost_races(job: UpkeepJob, step: str, attempt: Callable[[Table, TableState], Outcome]) -> Outcome:
+    """Let `attempt` commit on the table as it is now, until no other writer commits first."""
     for lost in range(MAX_LOST_RACES):
         try:
             if lost < RACES_BEFORE_TURN:
-                return attempt(*job.loaded())
+                return attempt(*job.load())
             with hold_turn(job):
-                return attempt(*job.loaded())
+                return attempt(*job.load())
         except LostRace:
             job.probe.at("lake.upkeep_lost_race")
             time.sleep(random.uniform(0, TURN_POLL_SECONDS * min(lost + 1, 4)))
         except OutcomeUnknown as error:
-            raise job.unclear(error, what) from error
-    raise job.failed(
-        f"{what}: other writers came first {MAX_LOST_RACES} times", "run the upkeep again when fewer are at work"
-    )
+            raise job.unclear(error, step) from error
+    raise job.failed(f"{step}: other writers committed first {MAX_LOST_RACES} times", FEWER_WRITERS)
 
 
 @contextmanager
 def hold_turn(job: UpkeepJob) -> Iterator[None]:
-    """Landings wait while this is open, or until it has expired."""
-    _take(job)
+    """Keep landings waiting while this is open, or until the turn has expired."""
+    _take_turn(job)
     try:
         yield
     finally:
-        _release(job)
+        return_turn(job.lake, job.table, job.owner)
 
 
-def _take(job: UpkeepJob) -> None:
+def _take_turn(job: UpkeepJob) -> None:
     began = time.monotonic()
     while time.monotonic() - began < MAX_WAIT_SECONDS:
-        table, state = job.loaded()
-        other = state.turn()
-        if other is not None and other.owner != job.owner and other.until > datetime.now(UTC):
+        table, state = job.load()
+        if find_other_turn(state, job.owner):
             time.sleep(TURN_POLL_SECONDS)
             continue
         try:
@@ -164,70 +177,24 @@ def _take(job: UpkeepJob) -> None:
             raise job.unclear(error) from error
         job.probe.at("lake.upkeep_turn_taken")
         return
-    raise job.failed(
-        f"other writers had the turn for {MAX_WAIT_SECONDS:.0f} seconds", "run the upkeep again when fewer are at work"
-    )
-
-
-def _release(job: UpkeepJob) -> None:
-    for _ in range(MAX_LOST_RACES):
-        table, state = job.loaded()
-        mine = state.turn()
-        if mine is None or mine.owner != job.owner:
-            return
-        try:
-            with translate_commit_errors():
-                table.transaction().remove_properties(names.TURN).commit_transaction()
-        except LostRace:
-            continue
-        except OutcomeUnknown:
-            return  # it expires by itself
-        return
-
-
-class Conflict(Exception):
-    """Others changed the files that were being rewritten: nothing of ours happened."""
+    raise job.failed(f"other writers had the turn for {MAX_WAIT_SECONDS:.0f} seconds", FEWER_WRITERS)
 
 
 def run_procedure(job: UpkeepJob, sql: str, settings: Mapping[str, str] | None = None) -> Mapping[str, Any]:
-    """The first row of what Spark answers; Conflict if other writers undid it, StreamFailed for anything else.
+    """Run a statement in Spark and return its first row; LostRace if another commit undid it.
 
     `settings` hold for this statement alone.
     """
     session = job.spark.session()
     try:
-        rows: Any = job.spark.wait(lambda: _answer(session, sql, settings or {}), failed=f"{job.name}: Spark failed")
+        rows: Any = job.spark.wait(
+            lambda: run_statement(session, sql, settings or {}), failed=f"{job.name}: Spark failed"
+        )
     except StreamFailed as error:
         text = str(error.__cause__)
         if is_lost_race(text):
             lines = text.splitlines()
-            raise Conflict(next((line.strip(": ") for line in lines if "Exception" in line), lines[0])) from error
+            raise LostRace(next((line.strip(": ") for line in lines if "Exception" in line), lines[0])) from error
         error.safe = UNHARMED
         raise
-    found: Mapping[str, Any] = rows[0].asDict() if rows else {}
-    return found
-
-
-def _answer(session: Any, sql: str, settings: Mapping[str, str]) -> Any:
-    try:
-        for name, value in settings.items():
-            session.conf.set(name, value)
-        return session.sql(sql).collect()
-    finally:
-        for name in settings:
-            session.conf.unset(name)
-
-
-def refuse_rolled_back(name: str, state: TableState) -> None:
-    """StreamStopped if main no longer shows what a stream's chain says: then nothing may be forgotten."""
-    for (pipeline, stream), link in state.links().items():
-        if why := state.stale(link):
-            raise StreamStopped(
-                f"{name} says it holds slice {link.position.number}, but {why}; upkeep would forget what is needed "
-                "to put it right",
-                next_step=f"put the table back as it was, or `penstock state recover FILE --stream {stream}`, then run "
-                "the upkeep again",
-                safe="Nothing was changed: no state was expired, no file removed.",
-                pipeline=pipeline,
-                stream=stream,
-            )
+    return rows[0].asDict() if rows else {}

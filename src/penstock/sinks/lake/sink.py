@@ -5,6 +5,7 @@ PyIceberg is imported only once a row must move: the look with which every run b
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -246,7 +247,7 @@ class LakeSink:
             from penstock.lake.merging import Merging
 
             key = self.key(slice_.stream)
-            landing.land(staged, Merging(landing, key, self.context.spark, self.newer_than(slice_.stream)).put)
+            landing.land(staged, Merging(landing, key, self.context.spark, self.newer_than(slice_.stream)).commit)
         else:
             landing.land(staged)
 
@@ -323,7 +324,7 @@ class LakeSink:
         if not old and not left:
             return
         from penstock.lake.parquet import remove
-        from penstock.lake.tables import LostRace, load_table
+        from penstock.lake.tables import LostRace, drop_refs, load_table
 
         table = load_table(self.lake, self.table(stream))
         if table is None:
@@ -331,12 +332,8 @@ class LakeSink:
         for path in left:
             remove(path, table.io)
         if old:
-            from penstock.lake.merging import drop_branches
-
-            try:
-                drop_branches(table, old)
-            except LostRace:
-                return  # the next sweep sees to it
+            with contextlib.suppress(LostRace):  # the next sweep drops them
+                drop_refs(table, old)
 
     def recover(self, stream: str) -> Sequence[str]:
         from penstock.lake.recovery import recover

@@ -132,7 +132,7 @@ class LakeSource:
         if uuid != state.uuid:
             raise self._refused(
                 stream,
-                f"the table {name} is not the one that was read before: it was dropped and made again, or replaced",
+                f"the table {name} is not the one that was read before: it was dropped and created again, or replaced",
                 f"put the old table back; or, to read the new one from its beginning, `penstock state reset FILE "
                 f"--stream {stream}`",
             )
@@ -157,9 +157,9 @@ class LakeSource:
             raise self._gone(stream, state, seq, step)
         if seen and not state.shows(*seen):
             raise StreamStopped(
-                f"the table {self._name(stream)} was rolled back to a state before the one that was read: rows that "
+                f"the table {self._name(stream)} was rolled back to a snapshot before the one that was read: rows that "
                 "this reader has delivered are not in it, and may come again under new numbers",
-                next_step=f"put the table back as it was; or choose where to go on: {rewind.format('NUMBER')} "
+                next_step=f"restore the table as it was; or choose where to go on: {rewind.format('NUMBER')} "
                 f"(it was at {seq})",
                 safe="Nothing was changed.",
                 pipeline=self.pipeline,
@@ -259,7 +259,7 @@ class LakeSource:
         self._planned[stream] = (seq, head), found
         with open_data_files(table) as files:
             upto = find_end(files, found, seq, head, budget=budget.bytes, rows=budget.rows, row_bytes=budget.row_bytes)
-        rows = sum(piece.rows for piece in found if piece.within(seq, upto))
+        rows = sum(scan_file.rows for scan_file in found if scan_file.within(seq, upto))
         known, exact = rows if upto == head else None, read.where is None
         lake = make_mark(uuid, upto, at, began=began)
         return Planned(lake, plan=_plan(budget), rows=known, exact=exact and known is not None)
@@ -277,7 +277,7 @@ class LakeSource:
         else:
             table = self._loaded(stream)
             found = find_files(table, table.metadata.current_snapshot_id, seq, head)
-        return Remaining(sum(piece.rows_within(seq, head) for piece in found))
+        return Remaining(sum(scan_file.rows_within(seq, head) for scan_file in found))
 
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:
