@@ -193,7 +193,7 @@ def test_a_table_that_is_not_there_is_made(shop: Shop, mode: str) -> None:
 def test_a_table_that_is_empty_is_filled_on_the_user_s_word(shop: Shop, mode: str) -> None:
     shop.make()
     shop.write(mode)
-    shop.refused("is there already, and penstock did not make it", "set `into_existing: true`")
+    shop.refused("already exists, and penstock did not create it", "set `into_existing: true`")
     shop.write(mode, "into_existing: true")
     assert "the table is not penstock's" in penstock("check", f"{shop.name}.yaml", "--json")[1]
     shop.goes()
@@ -205,7 +205,7 @@ def test_a_table_with_rows_of_others(shop: Shop, mode: str) -> None:
     """A log keeps them beside its own, a merge replaces those of its keys, a refresh needs a word more."""
     shop.make(*OTHERS)
     shop.write(mode)
-    shop.refused("is there already, and penstock did not make it")
+    shop.refused("already exists, and penstock did not create it")
     shop.write(mode, "into_existing: true")
     theirs = [(id_, "theirs") for id_ in OTHERS]
     if mode == "refresh":
@@ -310,7 +310,7 @@ def test_a_table_that_was_dropped_and_made_again_by_others(shop: Shop, mode: str
     shop.catalog.drop_table((shop.name, "orders"))
     shop.make(*OTHERS)
     shop.recover(shop.refused("the sink holds nothing", code=1, check=2))
-    shop.refused("is there already, and penstock did not make it")
+    shop.refused("already exists, and penstock did not create it")
     assert shop.rows() == [(id_, "theirs") for id_ in OTHERS]
 
 

@@ -148,7 +148,7 @@ ALL_AT_ONCE = {
         "{type: lake}",
         "mode: merge, key: [idd, custmer], newer_than: tags",
         (
-            "the column '_ingest_seq' has a name that the lake uses itself",
+            "the column name '_ingest_seq' is reserved by the lake",
             "key names the column 'idd', which the stream does not have",
             "key names the column 'custmer', which the stream does not have",
             "`newer_than` is the column 'tags' of type list<string>, whose values have no order",

@@ -154,6 +154,18 @@ def _beyond(literal: Literal[Any], type_: IcebergType) -> bool:
     return isinstance(found, AboveMax | BelowMin)
 
 
+def _make_comparison(function: str) -> Any:
+    """Make a method of `_Mask` that compares a column with a literal by one of Arrow's functions."""
+
+    def visit(self: _Mask, term: Any, literal: Literal[Any]) -> pa.Array:
+        column = self._column(term)
+        # A decimal as it is: it may have more digits than the column.
+        type_ = None if pa.types.is_decimal(column.type) else column.type
+        return pc.call_function(function, [column, pa.scalar(_travelling(literal.value, column.type), type_)])
+
+    return visit
+
+
 class _Mask(BoundBooleanExpressionVisitor[pa.Array]):
     """Which rows of a batch match. Not as one Arrow expression: running those does not promise to keep the order."""
 
@@ -189,29 +201,12 @@ class _Mask(BoundBooleanExpressionVisitor[pa.Array]):
     def visit_not_null(self, term: Any) -> pa.Array:
         return pc.is_valid(self._column(term))
 
-    def visit_equal(self, term: Any, literal: Literal[Any]) -> pa.Array:
-        return self._compared("equal", term, literal)
-
-    def visit_not_equal(self, term: Any, literal: Literal[Any]) -> pa.Array:
-        return self._compared("not_equal", term, literal)
-
-    def visit_greater_than_or_equal(self, term: Any, literal: Literal[Any]) -> pa.Array:
-        return self._compared("greater_equal", term, literal)
-
-    def visit_greater_than(self, term: Any, literal: Literal[Any]) -> pa.Array:
-        return self._compared("greater", term, literal)
-
-    def visit_less_than(self, term: Any, literal: Literal[Any]) -> pa.Array:
-        return self._compared("less", term, literal)
-
-    def visit_less_than_or_equal(self, term: Any, literal: Literal[Any]) -> pa.Array:
-        return self._compared("less_equal", term, literal)
-
-    def _compared(self, how: str, term: Any, literal: Literal[Any]) -> pa.Array:
-        column = self._column(term)
-        # A decimal as it is: it may have more digits than the column.
-        type_ = None if pa.types.is_decimal(column.type) else column.type
-        return pc.call_function(how, [column, pa.scalar(_travelling(literal.value, column.type), type_)])
+    visit_equal = _make_comparison("equal")
+    visit_not_equal = _make_comparison("not_equal")
+    visit_greater_than = _make_comparison("greater")
+    visit_greater_than_or_equal = _make_comparison("greater_equal")
+    visit_less_than = _make_comparison("less")
+    visit_less_than_or_equal = _make_comparison("less_equal")
 
     def visit_starts_with(self, term: Any, literal: Literal[Any]) -> pa.Array:
         return pc.starts_with(self._column(term), literal.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from penstock.cli.upkeep.targets import Target
     from penstock.config import File as PipelineFile
     from penstock.lake.upkeep.job import UpkeepJob
-    from penstock.links.spark.runtime import SparkRuntime
 
 
 def upkeep(
@@ -81,104 +81,67 @@ def upkeep(
 
     The exit code is 1 if a step failed; the other steps and tables are still processed.
     """
-    with report_errors(file, as_json=as_json):
-        if accept_foreign:
-            raise typer.Exit(_accept(file, set_ or [], pipelines, table, dry_run, yes, as_json))
-        raise typer.Exit(_upkeep(file, set_ or [], pipelines, table, only, abandon, force, dry_run, yes, as_json))
-
-
-def _upkeep(
-    path: str,
-    sets: list[str],
-    pipelines: list[str] | None,
-    tables: list[str] | None,
-    only: str | None,
-    abandon: list[str] | None,
-    force: bool,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-) -> int:
     import gc
 
     from penstock import wiring
+    from penstock.cli.shared.confirm import confirm
     from penstock.cli.shared.signals import Signals
     from penstock.cli.upkeep.report import Report
     from penstock.cli.upkeep.targets import find_targets, parse_steps, select_tables
     from penstock.config.pipeline_choice import choose_pipelines
 
-    steps = parse_steps(only)
-    with Signals():
-        file = wiring.load(path, sets)
-        targets = select_tables(file, find_targets(file, choose_pipelines(file, pipelines)), tables)
-        report = Report(file, as_json=as_json)
-        gc.freeze()
-        gc.enable()
-        if abandon:
-            _abandon(targets, abandon, report, dry_run)
-        if force and not dry_run:
-            _confirm_force(file, targets, steps, yes, as_json)
-        _each(file, targets, lambda job: report.keep(job, steps), force=force, dry_run=dry_run)
-        return report.end()
+    with report_errors(file, as_json=as_json):
+        steps = parse_steps(only)
+        with Signals():
+            loaded = wiring.load(file, set_ or [])
+            known = find_targets(loaded, choose_pipelines(loaded, pipelines), read=accept_foreign)
+            targets = select_tables(loaded, known, table)
+            report = Report(loaded, as_json=as_json)
+            gc.freeze()
+            gc.enable()
+            if abandon and not accept_foreign:
+                _abandon(targets, abandon, report, dry_run)
+            if accept_foreign:
+                act = partial(_accept, report)
+            else:
+                act = partial(report.run, steps)
+            if not dry_run and (force or accept_foreign):
+                preview = _list_accepted if accept_foreign else partial(_list_deleted, steps)
+                lines: list[str] = []
+                _for_each(loaded, targets, lambda job: lines.extend(preview(job)), force=force, dry_run=True)
+                confirm(lines, yes=yes, to_stderr=as_json)
+            _for_each(loaded, targets, act, force=force, dry_run=dry_run)
+            code = report.end()
+        raise typer.Exit(code)
 
 
-def _accept(
-    path: str,
-    sets: list[str],
-    pipelines: list[str] | None,
-    tables: list[str] | None,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-) -> int:
-    """Print what is accepted, ask for confirmation, and let readers continue."""
-    from penstock import wiring
-    from penstock.cli.shared.confirm import confirm
-    from penstock.cli.shared.signals import Signals
-    from penstock.cli.upkeep.report import Report
-    from penstock.cli.upkeep.targets import find_targets, select_tables
-    from penstock.config.pipeline_choice import choose_pipelines
-    from penstock.lake.foreign import accept
-    from penstock.lake.upkeep.job import StepResult
-
-    with Signals():
-        file = wiring.load(path, sets)
-        targets = select_tables(file, find_targets(file, choose_pipelines(file, pipelines), read=True), tables)
-        report = Report(file, as_json=as_json)
-
-        if not dry_run:
-            lines: list[str] = []
-
-            def preview(job: UpkeepJob) -> None:
-                accepted = accept(job.lake, job.table, job.mover, job.probe, dry_run=True)
-                lines.extend(f"{job.name}: {line}" for line in accepted)
-
-            _each(file, targets, preview, force=False, dry_run=True)
-            confirm(lines, yes=yes, to_stderr=as_json)
-
-        def act(job: UpkeepJob) -> None:
-            for line in accept(job.lake, job.table, job.mover, job.probe, dry_run=dry_run):
-                report.done(job.name, StepResult("accepted" if not dry_run else "would accept", line))
-
-        _each(file, targets, act, force=False, dry_run=dry_run)
-        return report.end()
-
-
-def _each(
+def _for_each(
     file: PipelineFile, targets: Sequence[Target], act: Callable[[UpkeepJob], None], *, force: bool, dry_run: bool
 ) -> None:
-    """Do the work of every table; tables of one lake share a Spark session."""
+    """Call `act` with a job for every table; tables of one lake share a Spark session."""
     from itertools import groupby
 
     from penstock import wiring
     from penstock.errors import Interrupted
+    from penstock.lake.upkeep.job import UpkeepJob
 
     for settings, group in groupby(targets, key=lambda target: target.lake.spark_settings()):
         runtime = wiring.runtime_for(file)
         try:
             for target in group:
                 runtime.spark.require(settings, target.lake.spark_packages())
-                act(_make_job(target, runtime, force=force, dry_run=dry_run))
+                job = UpkeepJob(
+                    lake=target.lake,
+                    table=target.table,
+                    options=target.options,
+                    spark=runtime.spark,
+                    mover=lambda: runtime,  # noqa: B023 (called within this pass)
+                    probe=wiring.make_probe(),
+                    now=wiring.SystemClock().now(),
+                    force=force,
+                    dry_run=dry_run,
+                )
+                act(job)
         except Interrupted:
             runtime.cancel()
             raise
@@ -186,21 +149,28 @@ def _each(
             runtime.close()
 
 
-def _make_job(target: Target, runtime: SparkRuntime, *, force: bool, dry_run: bool) -> UpkeepJob:
-    from penstock import wiring
-    from penstock.lake.upkeep.job import UpkeepJob
+def _accept(report: Report, job: UpkeepJob) -> None:
+    """Let readers continue past rows of unknown origin, and print what is accepted."""
+    from penstock.lake.foreign import accept
+    from penstock.lake.upkeep.job import StepResult
 
-    return UpkeepJob(
-        lake=target.lake,
-        table=target.table,
-        options=target.options,
-        spark=runtime.spark,
-        mover=lambda: runtime,
-        probe=wiring.make_probe(),
-        now=wiring.SystemClock().now(),
-        force=force,
-        dry_run=dry_run,
-    )
+    for line in accept(job.lake, job.table, job.mover, job.probe, dry_run=job.dry_run):
+        report.add(job.name, StepResult("would accept" if job.dry_run else "accepted", line))
+
+
+def _list_accepted(job: UpkeepJob) -> list[str]:
+    """What would be accepted, for the confirmation."""
+    from penstock.lake.foreign import accept
+
+    return [f"{job.name}: {line}" for line in accept(job.lake, job.table, job.mover, job.probe, dry_run=True)]
+
+
+def _list_deleted(steps: Sequence[str], job: UpkeepJob) -> list[str]:
+    """What a forced upkeep would delete, for the confirmation."""
+    from penstock.lake.upkeep.run import run_upkeep
+
+    removing = [step for step in steps if step in ("retention", "tombstones", "orphans")]
+    return [f"{job.name}: {result.step}: {result.text}" for result in run_upkeep(job, removing)]
 
 
 def _abandon(targets: Sequence[Target], wanted: Sequence[str], report: Report, dry_run: bool) -> None:
@@ -231,21 +201,4 @@ def _abandon(targets: Sequence[Target], wanted: Sequence[str], report: Report, d
                 from penstock.lake.readers import abandon
 
                 text = abandon(target.lake, target.table, pipeline, stream)
-            report.done(target.name, StepResult("readers", text))
-
-
-def _confirm_force(
-    file: PipelineFile, targets: Sequence[Target], steps: Sequence[str], yes: bool, as_json: bool
-) -> None:
-    """Print what a forced upkeep deletes, and ask for confirmation."""
-    from penstock.cli.shared.confirm import confirm
-    from penstock.lake.upkeep.run import run_upkeep
-
-    lines: list[str] = []
-    removing = [step for step in steps if step in ("retention", "tombstones", "orphans")]
-
-    def preview(job: UpkeepJob) -> None:
-        lines.extend(f"{job.name}: {done.step}: {done.text}" for done in run_upkeep(job, removing))
-
-    _each(file, targets, preview, force=True, dry_run=True)
-    confirm(lines, yes=yes, to_stderr=as_json)
+            report.add(target.name, StepResult("readers", text))

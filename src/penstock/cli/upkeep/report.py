@@ -24,28 +24,28 @@ class Report:
         self._codes = [0]
         self._failed: list[str] = []
 
-    def keep(self, job: UpkeepJob, steps: Sequence[str]) -> None:
+    def run(self, steps: Sequence[str], job: UpkeepJob) -> None:
         """Run the upkeep of a table. An error of one table does not stop the others."""
         try:
-            for done in run_upkeep(job, steps):
-                self.done(job.name, done)
+            for result in run_upkeep(job, steps):
+                self.add(job.name, result)
         except ConnectionFailed:
             raise
         except PenstockError as error:
-            self.done(job.name, StepResult("stopped", error.what, error=error))
+            self.add(job.name, StepResult("stopped", error.what, error=error))
 
-    def done(self, table: str, done: StepResult) -> None:
-        if done.error is not None:
+    def add(self, table: str, result: StepResult) -> None:
+        if result.error is not None:
             several = len(self._file.pipelines) > 1
-            named = done.error.pipeline if several else None
-            done.error.next_step = filled(done.error.next_step, self._file.path, named, done.error.stream)
-            self._codes.append(done.error.exit_code)
-            self._failed.append(done.error.what)
-            print_error(f"error: {table}: {done.step}: {done.error}")
+            named = result.error.pipeline if several else None
+            result.error.next_step = filled(result.error.next_step, self._file.path, named, result.error.stream)
+            self._codes.append(result.error.exit_code)
+            self._failed.append(result.error.what)
+            print_error(f"error: {table}: {result.step}: {result.error}")
         if self._as_json:
-            self._json(table, done)
-        elif done.error is None:
-            print(f"{table}: {done.step}: {done.text}", flush=True)
+            self._print_json(table, result)
+        elif result.error is None:
+            print(f"{table}: {result.step}: {result.text}", flush=True)
 
     def end(self) -> int:
         """Return the exit code; with JSON, print an `eof` message last."""
@@ -60,15 +60,15 @@ class Report:
             print(encode(eof.stamped(SystemClock().now())), flush=True)
         return code
 
-    def _json(self, table: str, done: StepResult) -> None:
-        error = done.error
+    def _print_json(self, table: str, result: StepResult) -> None:
+        error = result.error
         document = {
             "type": "upkeep",
             "_ts": stamp(SystemClock().now()),
             "table": table,
-            "step": done.step,
-            "text": done.text,
-            "facts": dict(done.facts),
+            "step": result.step,
+            "text": result.text,
+            "facts": dict(result.facts),
             "error": {"safe": error.safe, "next_step": error.next_step} if error else None,
         }
         print(json.dumps(document, ensure_ascii=False), flush=True)

@@ -1,4 +1,4 @@
-"""Whether a stream fits its table, before anything is intended. Without PyIceberg as long as nothing has changed."""
+"""Checks whether a stream fits its table, before any intent. Without PyIceberg as long as nothing has changed."""
 
 from __future__ import annotations
 
@@ -33,12 +33,24 @@ class Checks:
 
     lake: Lake
     pipeline: str
-    stream: StreamInfo
+    stream: str
+    kind: Kind
+    #: the table's name, without its namespace
     table: str
     options: StreamOptions
+    #: whether the user has named the table, or its namespace
+    named: bool
     key: Sequence[str]
+    #: the column by which a row is newer than another of its key; None: the last one is
+    newer_than: str | None
     content: Content
-    admission: Admission
+
+    def check_admission(self, state: TableState) -> None:
+        """StreamRefused if the table holds what this stream must not touch.
+
+        Asked again when the first slice lands: the table may have been created, or filled, in between.
+        """
+        refuse_all(self.admission_problems(state))
 
     def run(self, state: TableState | None) -> None:
         """StreamRefused with everything that stands against the stream, each with the choice to make."""
@@ -49,7 +61,7 @@ class Checks:
         of_columns = [*self._names(columns), *self._key(columns), *self._newer_than(columns)]
         of_table = list(self._table(state)) if state is not None else []
         yield from (*of_columns, *of_table)
-        if self.stream.kind is Kind.REFRESH:
+        if self.kind is Kind.REFRESH:
             yield from self._refresh()
         if not of_columns and not of_table:
             # Columns are compared once they are right by themselves, and it is the right table.
@@ -59,7 +71,7 @@ class Checks:
         for name in columns:
             if name in RESERVED:
                 yield self._refused(
-                    f"the column {name!r} has a name that the lake uses itself",
+                    f"the column name {name!r} is reserved by the lake",
                     "leave it out with `columns`, or rename it in the source",
                 )
 
@@ -84,7 +96,7 @@ class Checks:
 
     def _newer_than(self, columns: Mapping[str, Type]) -> Iterator[StreamRefused]:
         """What tells which of two rows is newer must come with every row."""
-        given, name = self.options.newer_than, newer_than(self.options, self.stream)
+        given, name = self.options.newer_than, self.newer_than
         if given is not None and name is None:
             yield self._refused(
                 "`newer_than` has no meaning without `mode: merge`", "set `mode: merge`, or leave it out"
@@ -109,7 +121,7 @@ class Checks:
             )
 
     def _table(self, state: TableState) -> Iterator[StreamRefused]:
-        yield from self.admission.problems(state)
+        yield from self.admission_problems(state)
         if not state.ours:
             return
         if state.mode != self.options.mode:
@@ -140,19 +152,19 @@ class Checks:
             )
 
     def _check_schema(self, state: TableState | None) -> None:
-        link = state.link(self.pipeline, self.stream.name) if state else None
+        link = state.link(self.pipeline, self.stream) if state else None
         before = Content.parse(link.position.content) if link else None
         if before is not None and (before.columns, before.drift) == (self.content.columns, self.content.drift):
             return
         from penstock.sinks.lake.table_setup import check_schema
 
-        check_schema(self.lake, self.table, self.content, self.options, self.key)
+        check_schema(self)
 
     @property
     def _migrate(self) -> str:
         """The way from one kind of table to another, for a next step."""
         return (
-            f"run `penstock state migrate FILE --stream {self.stream.name}`, which keeps the table under another name "
+            f"run `penstock state migrate FILE --stream {self.stream}`, which keeps the table under another name "
             "and lets the stream begin again"
         )
 
@@ -161,42 +173,22 @@ class Checks:
         return f"{self.lake.namespace}.{self.table}"
 
     def _refused(self, what: str, step: str) -> StreamRefused:
-        return StreamRefused(what, next_step=step, pipeline=self.pipeline, stream=self.stream.name)
+        safe = "Nothing was changed."
+        return StreamRefused(what, next_step=step, safe=safe, pipeline=self.pipeline, stream=self.stream)
 
+    # ------------------------------------------------------------ a table that exists
 
-def _one_of(columns: Collection[str]) -> str:
-    return f"use one or more of: {', '.join(columns)}"
-
-
-@dataclass(frozen=True)
-class Admission:
-    """One stream at the door of one table."""
-
-    pipeline: str
-    stream: str
-    #: the table with its namespace
-    table: str
-    kind: Kind
-    options: StreamOptions
-    #: the user has named the table, or its namespace
-    named: bool
-    content: Content
-
-    def check(self, state: TableState) -> None:
-        """StreamRefused if the table holds what this stream must not touch."""
-        refuse_all(self.problems(state))
-
-    def problems(self, state: TableState) -> Iterator[StreamRefused]:
+    def admission_problems(self, state: TableState) -> Iterator[StreamRefused]:
         """Everything that keeps the stream out of the table."""
         if not state.ours and not self.options.into_existing:
             yield self._refused(
-                f"the table {self.table} is there already, and penstock did not make it",
+                f"the table {self._name} already exists, and penstock did not create it",
                 "set `into_existing: true` on the stream to land in it (it gets the column _ingest_seq), or name "
                 "another table with `into`",
             )
         if self.content.identity.get("uuid") == state.uuid:
             yield self._refused(
-                f"the table {self.table} is the one that the stream reads: its rows would go into itself",
+                f"the table {self._name} is the one that the stream reads: its rows would go into itself",
                 "name another table with `into` on the stream, or another `namespace` of the sink",
             )
         yield from self._others(state)
@@ -210,12 +202,12 @@ class Admission:
         pipeline, stream = others[0]
         if self.kind is Kind.REFRESH:
             yield self._refused(
-                f"a full refresh would replace all of {self.table}, where pipeline {pipeline!r} lands too",
+                f"a full refresh would replace all of {self._name}, where pipeline {pipeline!r} lands too",
                 "name another `into`, or give the stream a cursor",
             )
         elif not self.named:
             yield self._refused(
-                f"pipeline {pipeline!r} lands its stream {stream!r} in the table {self.table}",
+                f"pipeline {pipeline!r} lands its stream {stream!r} in the table {self._name}",
                 "set `namespace` of the sink or `into` of the stream to another name; or, to share the table, to this "
                 "one",
             )
@@ -228,14 +220,13 @@ class Admission:
         link = state.link(self.pipeline, self.stream)
         if link is None or (state.adopted and link.kind == Kind.ROWS.value):
             yield self._refused(
-                f"the table {self.table} already holds rows, and the first full refresh would delete them", step
+                f"the table {self._name} already holds rows, and the first full refresh would delete them", step
             )
         elif any(snapshot.operation in ("append", "overwrite") for snapshot in state.foreign()):
             yield self._refused(
-                f"other programs have put rows into the table {self.table}, and a full refresh would delete them", step
+                f"other programs have put rows into the table {self._name}, and a full refresh would delete them", step
             )
 
-    def _refused(self, what: str, step: str) -> StreamRefused:
-        return StreamRefused(
-            what, next_step=step, safe="Nothing was changed.", pipeline=self.pipeline, stream=self.stream
-        )
+
+def _one_of(columns: Collection[str]) -> str:
+    return f"use one or more of: {', '.join(columns)}"

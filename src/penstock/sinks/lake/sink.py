@@ -9,6 +9,7 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,9 @@ from penstock.lake import names
 from penstock.lake.lake import Lake
 from penstock.lake.metadata import read_state
 from penstock.lake.options import NAME
-from penstock.lake.table_state import TableState
+from penstock.lake.table_state import TableState, describe_stopped_readers, find_link
 from penstock.ports import Context, DiscoveredStream, Held, Remark, StreamInfo, Writer
-from penstock.sinks.lake.checks import Admission, Checks, newer_than
+from penstock.sinks.lake.checks import Checks, newer_than
 from penstock.sinks.lake.leftovers import leftovers
 from penstock.sinks.lake.options import Options, StreamOptions
 
@@ -46,7 +47,7 @@ class LakeSink:
         self.pipeline = context.pipeline
         self._infos: dict[str, StreamInfo] = {}
         #: by attempt: how its files were written, and the table's uuid
-        self._aside: dict[str, tuple[FileLayout, str]] = {}
+        self._staged: dict[str, tuple[FileLayout, str]] = {}
         #: by stream: attempts of this process at the slice at hand
         self._attempts: Counter[str] = Counter()
         #: by stream: the slice up to which the folder of data files is known to hold nothing that was left behind
@@ -87,13 +88,13 @@ class LakeSink:
 
             check_bucket(self.lake)
             return
-        lake = folder
-        while not os.path.lexists(lake):
-            lake = os.path.dirname(lake)
-        if not os.path.isdir(lake) or not os.access(lake, os.W_OK | os.X_OK):
-            why = "is not a folder" if not os.path.isdir(lake) else "may not be written by this user"
+        existing = folder
+        while not os.path.lexists(existing):
+            existing = os.path.dirname(existing)
+        if not os.path.isdir(existing) or not os.access(existing, os.W_OK | os.X_OK):
+            why = "is not a folder" if not os.path.isdir(existing) else "is not writable for this user"
             raise InputError(
-                f"the warehouse {folder} cannot be used: {lake} {why}",
+                f"the warehouse {folder} cannot be used: {existing} {why}",
                 next_step="choose another sink.warehouse, or give this user the right to write there",
                 pipeline=self.pipeline,
             )
@@ -113,26 +114,20 @@ class LakeSink:
             )
 
     def check(self, stream: StreamInfo, content: Content) -> None:
-        Checks(
+        self._checks(stream, content).run(self._state(stream.name))
+
+    def _checks(self, stream: StreamInfo, content: Content) -> Checks:
+        options = self.stream_options(stream.name)
+        return Checks(
             lake=self.lake,
             pipeline=self.pipeline,
-            stream=stream,
+            stream=stream.name,
+            kind=stream.kind,
             table=self.table(stream.name),
-            options=self.stream_options(stream.name),
-            key=self.stream_options(stream.name).key or stream.primary_key,
-            content=content,
-            admission=self._admission(stream.name, stream.kind, content),
-        ).run(read_state(self.lake, self.table(stream.name)))
-
-    def _admission(self, stream: str, kind: Kind, content: Content) -> Admission:
-        options = self.stream_options(stream)
-        return Admission(
-            pipeline=self.pipeline,
-            stream=stream,
-            table=f"{self.lake.namespace}.{self.table(stream)}",
-            kind=kind,
             options=options,
             named=bool(self.options.namespace or options.into),
+            key=options.key or stream.primary_key,
+            newer_than=newer_than(options, stream),
             content=content,
         )
 
@@ -160,67 +155,44 @@ class LakeSink:
         from penstock.shaping.sink_remarks import explain_stale_rows, explain_strings
         from penstock.sinks.lake.explain import explain
 
-        options = self.stream_options(stream.name)
-        found = explain(
-            self.lake,
-            self.table(stream.name),
-            options.mode,
-            options.key or stream.primary_key,
-            stream,
-            newer_than=newer_than(options, stream),
-            gone=absent(content),
-            adopts=self._adopts(stream.name),
-        )
-        merges = options.mode == "merge" and stream.kind is Kind.ROWS
+        found = explain(self._checks(stream, content), self._state(stream.name))
+        merges = self.keeps_one_row(stream) and stream.kind is Kind.ROWS
         # A time of day is text in the lake.
         found = [*found, *explain_strings(content, also=["time"]), *(explain_stale_rows(content) if merges else ())]
         return [*found, *(Remark("gap", line) for line in self.notices(stream.name))]
 
     def notices(self, stream: str) -> Sequence[str]:
-        from penstock.lake.table_state import describe_stopped_readers
-
-        table = self.table(stream)
-        return describe_stopped_readers(read_state(self.lake, table), f"{self.lake.namespace}.{table}")
-
-    def _adopts(self, stream: str) -> TableState | None:
-        """A table that penstock did not make, and that the stream's first slice adopts."""
-        state = read_state(self.lake, self.table(stream))
-        return state if state is not None and not state.ours else None
+        return describe_stopped_readers(self._state(stream), f"{self.lake.namespace}.{self.table(stream)}")
 
     def held(self, stream: str) -> Held | None:
-        from penstock.lake.table_state import find_link
-
-        link = find_link(read_state(self.lake, self.table(stream)), self.pipeline, stream, self.table(stream))
+        link = find_link(self._state(stream), self.pipeline, stream, self.table(stream))
         return Held(link.position, link.rows, link.bytes) if link else None
+
+    def _state(self, stream: str) -> TableState | None:
+        return read_state(self.lake, self.table(stream))
 
     # ------------------------------------------------------------ one slice
 
-    def _made(self, slice_: Slice) -> Table:
-        """The stream's table, such that the slice's rows fit."""
+    def _prepare_table(self, slice_: Slice) -> Table:
+        """Load the stream's table, such that the slice's rows fit."""
         from penstock.lake.disk_space import name_full_disk
         from penstock.sinks.lake.table_setup import prepare_table
 
+        info = self._infos.get(slice_.stream) or StreamInfo(slice_.stream, slice_.kind)
+        checks = self._checks(replace(info, kind=slice_.kind), Content.parse(slice_.content))
         with name_full_disk(self.lake.warehouse, pipeline=self.pipeline, stream=slice_.stream):
-            return prepare_table(
-                self.lake,
-                self.table(slice_.stream),
-                slice_,
-                self.stream_options(slice_.stream),
-                self.key(slice_.stream),
-                self._admission(slice_.stream, slice_.kind, Content.parse(slice_.content)),
-                partial(self.context.say, slice_.stream),
-            )
+            return prepare_table(checks, first=not slice_.previous, say=partial(self.context.say, slice_.stream))
 
     def writer(self, slice_: Slice, attempt: str) -> Writer:
         from penstock.lake.tables import extract_state
         from penstock.lake.writing import LakeWriter
         from penstock.sinks.lake.table_setup import make_layout
 
-        table = self._made(slice_)
+        table = self._prepare_table(slice_)
         keyed = self.stream_options(slice_.stream).mode == "merge"
         layout = make_layout(table, self.options, self.key(slice_.stream) if keyed else ())
         state = extract_state(table)
-        self._aside[attempt] = (layout, state.uuid)
+        self._staged[attempt] = (layout, state.uuid)
         self._attempts[slice_.stream] += 1
         return LakeWriter(
             pipeline=self.pipeline,
@@ -236,13 +208,13 @@ class LakeSink:
     def commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> None:
         from penstock.lake.landing import Landing
 
-        staged = self._landed(slice_, attempt, receipts)
-        if not slice_.previous and not staged.files and attempt not in self._aside:
-            # A stream that begins without rows: nobody has asked for a writer, which makes the table.
-            self._made(slice_)
+        staged = self._collect(slice_, attempt, receipts)
+        if not slice_.previous and not staged.files and attempt not in self._staged:
+            # A stream that begins without rows: no writer, which creates the table, was asked for.
+            self._prepare_table(slice_)
         say = partial(self.context.say, slice_.stream)
-        states = self.options.upkeep.snapshots.limits
-        landing = Landing(self.lake, self.table(slice_.stream), slice_, attempt, self.context.probe, say, states)
+        limits = self.options.upkeep.snapshots.limits
+        landing = Landing(self.lake, self.table(slice_.stream), slice_, attempt, self.context.probe, say, limits)
         if self.stream_options(slice_.stream).mode == "merge" and staged.files:
             from penstock.lake.merging import Merging
 
@@ -251,7 +223,7 @@ class LakeSink:
         else:
             landing.land(staged)
 
-    def _landed(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> StagedSlice:
+    def _collect(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> StagedSlice:
         from penstock.lake.landing import StagedSlice
         from penstock.lake.stamping import restamp
         from penstock.lake.writing import decode_files, read_last_number
@@ -265,7 +237,7 @@ class LakeSink:
                 pipeline=self.pipeline,
                 stream=slice_.stream,
             )
-        layout, uuid = self._aside.get(attempt, (None, None))
+        layout, uuid = self._staged.get(attempt, (None, None))
 
         def again(old: Sequence[DataFile], was: int, now: int) -> Sequence[DataFile]:
             stem = names.file_stem(self.pipeline, slice_.stream, slice_.number, attempt)
@@ -305,8 +277,8 @@ class LakeSink:
 
         Files that a process left which died elsewhere than here, on S3, are upkeep's.
         """
-        self._aside.clear()
-        state = read_state(self.lake, self.table(stream))
+        self._staged.clear()
+        state = self._state(stream)
         tag = names.stream_tag(self.pipeline, stream)
         old = [
             name
