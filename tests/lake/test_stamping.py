@@ -11,7 +11,7 @@ from pyiceberg.transforms import IdentityTransform
 from tests.sources.lake.lakes import LakeWorld, orders
 
 from penstock.errors import StreamStopped
-from penstock.lake.stamping import _as_stored
+from penstock.lake.stamping import _store_column
 
 
 def test_files_of_an_older_partitioning_are_not_written_down_under_the_new_one(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_files_of_an_older_partitioning_are_not_written_down_under_the_new_one(t
 def test_uuids_are_stored_as_they_were(stored: pa.DataType) -> None:
     ids = [uuid4(), None, uuid4()]
     travelling = pa.array([None if each is None else str(each) for each in ids])
-    found = _as_stored(travelling, stored)
+    found = _store_column(travelling, stored)
     assert found.type == stored
     plain = found.storage if isinstance(found, pa.ExtensionArray) else found
     assert plain.to_pylist() == [None if each is None else each.bytes for each in ids]

@@ -394,14 +394,14 @@ def test_many_partitions_keep_to_their_bounds(lake: SqlCatalog, monkeypatch: pyt
     monkeypatch.setattr(writing, "MAX_WAITING_BYTES", 2_000)
     table = table_for(lake, numbered(0).schema, partitions=["bucket(10, id)"])
     most = 0
-    begin = writing._PartFiles.begin
+    begin = writing.PartFiles.begin
 
-    def watched(self: writing._PartFiles, values: Any) -> Any:
+    def watched(self: writing.PartFiles, values: Any) -> Any:
         nonlocal most
         most = max(most, len(self.open) + 1)
         return begin(self, values)
 
-    monkeypatch.setattr(writing._PartFiles, "begin", watched)
+    monkeypatch.setattr(writing.PartFiles, "begin", watched)
     landed(table, [written(writer_for(table), numbered(1000), batch_rows=50)])
     assert most == 3
     assert read(table)["id"].to_pylist() == list(range(1000))

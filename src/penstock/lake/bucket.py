@@ -1,17 +1,19 @@
-"""The warehouse's bucket through Arrow's own S3 client: a look at it, and one document from it, without PyIceberg."""
+"""Checks the warehouse's bucket and reads documents from it through Arrow's own S3 client, without PyIceberg."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.errors import ConnectionFailed, InputError, PenstockError
 from penstock.lake.lake import Lake
 
-#: what S3 and its likes say to those whom they do not let in
-_CLOSED = (
+#: codes of S3 servers that refuse access
+_DENIED = (
     "ACCESS_DENIED",
     "INVALID_ACCESS_KEY_ID",
     "SIGNATURE_DOES_NOT_MATCH",
@@ -22,21 +24,16 @@ _CODE = re.compile(r"AWS Error ([A-Z_]+)(?: \(HTTP status (\d+)\))?")
 
 
 def check_bucket(lake: Lake) -> None:
-    """See that the warehouse's bucket is there and lets us in; InputError or ConnectionFailed if not."""
+    """Check that the warehouse's bucket exists and is accessible; InputError or ConnectionFailed if not."""
     from pyarrow import fs
 
     if lake.folder is not None or lake.vended:
         return
-    bucket = urlsplit(lake.warehouse).netloc
-    try:
-        found = _client(lake, bucket).get_file_info(bucket)
-    except OSError as error:
-        raise _explained(lake, bucket, error) from error
+    name = urlsplit(lake.warehouse).netloc
+    with _explain_errors(lake, name):
+        found = _client(lake, name).get_file_info(name)
     if found.type == fs.FileType.NotFound:
-        raise InputError(
-            f"there is no bucket {bucket!r} {_where(lake)}",
-            next_step=f"make the bucket, or correct `warehouse: {lake.warehouse}` and the property s3.endpoint",
-        )
+        raise _missing(lake, name)
 
 
 def is_occupied(lake: Lake, location: str) -> bool:
@@ -49,25 +46,18 @@ def is_occupied(lake: Lake, location: str) -> bool:
     if lake.vended:
         return True
     key = location.partition("://")[2]
-    bucket = key.partition("/")[0]
-    try:
-        found = _client(lake, bucket).get_file_info(fs.FileSelector(key, allow_not_found=True))
-    except OSError as error:
-        raise _explained(lake, bucket, error) from error
-    return bool(found)
+    name = key.partition("/")[0]
+    with _explain_errors(lake, name):
+        return bool(_client(lake, name).get_file_info(fs.FileSelector(key, allow_not_found=True)))
 
 
 def read_object(lake: Lake, location: str) -> bytes:
-    """An object's bytes; FileNotFoundError if it is not there."""
-    at = urlsplit(location)
-    try:
-        with _client(lake, at.netloc).open_input_stream(location.partition("://")[2]) as stream:
-            raw: bytes = stream.read()
-            return raw
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise _explained(lake, at.netloc, error) from error
+    """Read an object; FileNotFoundError if it does not exist."""
+    name = urlsplit(location).netloc
+    path = location.partition("://")[2]
+    with _explain_errors(lake, name, of_object=True), _client(lake, name).open_input_stream(path) as stream:
+        raw: bytes = stream.read()
+        return raw
 
 
 def _client(lake: Lake, bucket: str) -> Any:
@@ -90,23 +80,36 @@ def _client(lake: Lake, bucket: str) -> Any:
     for name, key in (("force_virtual_addressing", "s3.force-virtual-addressing"), ("anonymous", "s3.anonymous")):
         if text := lake.given(key):
             arguments[name] = text.lower() == "true"
+    return fs.S3FileSystem(region=lake.region or fs.resolve_s3_region(bucket), **arguments)
+
+
+@contextmanager
+def _explain_errors(lake: Lake, bucket: str, *, of_object: bool = False) -> Iterator[None]:
+    """Raise an error that explains what S3 answered. `of_object`: FileNotFoundError passes."""
     try:
-        return fs.S3FileSystem(region=lake.region or fs.resolve_s3_region(bucket), **arguments)
+        yield
     except OSError as error:
-        raise _explained(lake, bucket, error) from error
+        if of_object and isinstance(error, FileNotFoundError):
+            raise
+        raise _explain(lake, bucket, error) from error
 
 
-def _explained(lake: Lake, bucket: str, error: OSError) -> PenstockError:
+def _missing(lake: Lake, bucket: str) -> InputError:
+    return InputError(
+        f"there is no bucket {bucket!r} {_where(lake)}",
+        next_step=f"create the bucket, or correct `warehouse: {lake.warehouse}` and the properties s3.endpoint and "
+        "s3.region",
+    )
+
+
+def _explain(lake: Lake, bucket: str, error: OSError) -> PenstockError:
     said = _CODE.search(str(error))
     code, status = (said[1], said[2]) if said else ("", None)
     if code == "NO_SUCH_BUCKET" or (not code and "not found" in str(error)):
-        return InputError(
-            f"there is no bucket {bucket!r} {_where(lake)}",
-            next_step="make the bucket, or correct `warehouse` and the property s3.region",
-        )
-    if code in _CLOSED or status in ("401", "403"):
+        return _missing(lake, bucket)
+    if code in _DENIED or status in ("401", "403"):
         return ConnectionFailed(
-            f"the bucket {bucket!r} {_where(lake)} does not let us in ({code})",
+            f"the bucket {bucket!r} {_where(lake)} refuses access ({code})",
             next_step="check s3.access-key-id and s3.secret-access-key in catalog.properties, or AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY; reading, writing, deleting and listing must be allowed there",
         )

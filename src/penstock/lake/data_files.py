@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 
 from penstock.core.documents import canonical, parse
 from penstock.core.slices import Part
-from penstock.errors import StreamFailed, StreamRefused
+from penstock.errors import StreamFailed
 from penstock.lake import names
 from penstock.lake.projection import Names, find_column
 
@@ -291,15 +291,6 @@ def explain_read_errors(path: str) -> Iterator[None]:
 
 def _size(group: pq.RowGroupMetaData) -> int:
     return sum(group.column(index).total_compressed_size for index in range(group.num_columns))
-
-
-def refuse_without_numbers(schema: Schema, table: str) -> None:
-    """StreamRefused for a table that was never adopted."""
-    if names.SEQ not in schema.column_names:
-        raise StreamRefused(
-            f"{table} has no column {names.SEQ}, which gives its rows their order",
-            next_step="adopt the table first, or let penstock write it",
-        )
 
 
 def in_order(numbers: Sequence[int] | Int64s) -> bool:

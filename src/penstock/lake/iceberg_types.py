@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -46,6 +47,7 @@ from pyiceberg.types import (
     LongType,
     MapType,
     NestedField,
+    PrimitiveType,
     StringType,
     StructType,
     TimestampType,
@@ -54,6 +56,7 @@ from pyiceberg.types import (
 )
 
 from penstock.core.types import Decimal, Fixed, List, Map, Plain, Struct, Type
+from penstock.lake.metadata_types import format_type
 
 #: the most digits that an Iceberg decimal holds
 MOST_DIGITS = 38
@@ -142,16 +145,14 @@ def fits(given: IcebergType, column: IcebergType) -> bool:
     return is_same(given, column) or widens(given, column)
 
 
+def spell_type(type_: IcebergType) -> Any:
+    """A type as a table's metadata spells it: a name, or a document."""
+    return str(type_) if isinstance(type_, PrimitiveType) else type_.model_dump()
+
+
 def describe_type(type_: IcebergType) -> str:
-    """A type in words; nested ones without their ids."""
-    if isinstance(type_, ListType):
-        return f"list<{describe_type(type_.element_type)}>"
-    if isinstance(type_, MapType):
-        return f"map<{describe_type(type_.key_type)}, {describe_type(type_.value_type)}>"
-    if isinstance(type_, StructType):
-        inner = ", ".join(f"{field.name}: {describe_type(field.field_type)}" for field in type_.fields)
-        return f"struct<{inner}>"
-    return str(type_)
+    """A type in one line; nested types without their ids."""
+    return format_type(spell_type(type_))
 
 
 def make_arrow_columns(schema: Schema) -> pa.Schema:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from penstock.errors import ConnectionFailed, InputError
-from penstock.lake.options import LakeOptions, plain_path
+from penstock.lake.options import LakeOptions, check_path
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -55,7 +55,7 @@ class Lake:
             )
         for local_path in ([warehouse] if local else []) + ([uri] if options.catalog.type == "sqlite" else []):
             try:
-                plain_path(local_path)
+                check_path(local_path)
             except ValueError as error:
                 raise InputError(
                     f"the lake cannot be kept in {local_path}: {error}",

@@ -147,7 +147,7 @@ class Numbering:
             stream=self.table,
             layout=FileLayout.of(table),
             name=f"ps-stamp-{uuid.uuid4().hex[:12]}",
-            partitions={i: (each.task.file.partition, each.task.file.spec_id) for i, each in enumerate(rewrites)},
+            partitions={index: rewrite.task.file.partition for index, rewrite in enumerate(rewrites)},
         )
         reader = WholeFiles(table.io, table.schema(), table.properties.get(NAME_MAPPING))
         mover = self.mover()

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 #: valid names of catalogs, namespaces and tables: Spark and PyIceberg treat these the same
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def plain_name(value: str) -> str:
+def _check_name(value: str) -> str:
     if not NAME.fullmatch(value):
         raise ValueError("expected letters, digits and underscores, starting with a letter")
     return value
 
 
-def plain_path(value: str) -> str:
+def _check_columns(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value or len(set(value)) != len(value):
+        raise ValueError("expected at least one column, and no duplicates")
+    return value
+
+
+#: the name of a catalog, a namespace or a table
+PlainName = Annotated[str, AfterValidator(_check_name)]
+#: a list of columns
+Columns = Annotated[tuple[str, ...], AfterValidator(_check_columns)]
+
+
+def check_path(value: str) -> str:
     """Return the path; ValueError if it contains a character with a meaning in URLs, which would redirect files."""
     if found := re.search(r"[?#%]", value):
         raise ValueError(f"a path cannot contain {found[0]!r}: the character has a special meaning in URLs")
@@ -51,7 +63,7 @@ class CatalogOptions(BaseModel):
         description="catalog type: `sqlite` (one machine only), `jdbc` (Postgres), `rest`, `glue` or `hive`; `hadoop` "
         "is refused because it loses commits",
     )
-    name: str = Field(default="lake", description="the catalog's name, in the catalog itself and in Spark")
+    name: PlainName = Field(default="lake", description="the catalog's name, in the catalog itself and in Spark")
     uri: str | None = Field(
         default=None,
         description="sqlite: a path, required if the warehouse is on S3; jdbc: `postgresql://…`; rest: `https://…`; "
@@ -68,7 +80,7 @@ class CatalogOptions(BaseModel):
 
     @field_validator("type", mode="before")
     @classmethod
-    def _not_hadoop(cls, value: Any) -> Any:
+    def _refuse_hadoop(cls, value: Any) -> Any:
         if isinstance(value, str) and value.lower() == "hadoop":
             raise ValueError(
                 "the hadoop catalog is refused because it loses commits of concurrent writers (5 of 298 in our test); "
@@ -76,13 +88,8 @@ class CatalogOptions(BaseModel):
             )
         return value
 
-    @field_validator("name")
-    @classmethod
-    def _named(cls, value: str) -> str:
-        return plain_name(value)
-
     @model_validator(mode="after")
-    def _addressed(self) -> CatalogOptions:
+    def _check_uri(self) -> CatalogOptions:
         if self.type in ("jdbc", "rest", "hive") and not self.uri:
             raise ValueError(f"a {self.type} catalog requires uri")
         if self.type == "jdbc" and self.uri:
@@ -106,29 +113,24 @@ class LakeOptions(BaseModel):
     catalog: CatalogOptions = Field(
         default_factory=CatalogOptions, description="the catalog of the tables; default: SQLite, in the warehouse"
     )
-    namespace: str | None = Field(
+    namespace: PlainName | None = Field(
         default=None,
         description="the tables' namespace, of letters, digits and underscores; default: the pipeline's name",
         examples=["shop"],
     )
 
-    @field_validator("namespace")
-    @classmethod
-    def _namespaced(cls, value: str | None) -> str | None:
-        return plain_name(value) if value is not None else None
-
     @field_validator("warehouse")
     @classmethod
-    def _somewhere(cls, value: str) -> str:
+    def _check_warehouse(cls, value: str) -> str:
         scheme = re.match(r"([a-zA-Z][a-zA-Z0-9+.-]*)://", value)
         nowhere = not value.strip() or (scheme and scheme[1] not in ("s3", "file"))
         if nowhere or (scheme and scheme[1] == "s3" and not urlsplit(value).netloc):
             raise ValueError("expected a folder or s3://bucket/path")
-        plain_path(value)
+        check_path(value)
         return value
 
     @model_validator(mode="after")
-    def _catalogued(self) -> LakeOptions:
+    def _check_catalog(self) -> LakeOptions:
         if self.warehouse.startswith("s3://") and self.catalog.type == "sqlite" and not self.catalog.uri:
             raise ValueError(
                 "a warehouse on S3 with a sqlite catalog requires catalog.uri: the path of the catalog file"

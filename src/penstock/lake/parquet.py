@@ -6,6 +6,8 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from io import BufferedWriter
+from io import FileIO as RawFile
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -208,51 +210,36 @@ def make_arrow_schema(layout: FileLayout) -> pa.Schema:
 
 
 class DurableFileIO(PyArrowFileIO):
-    """Local files are synced when they are closed, and so is the folder that has their name."""
+    """Syncs local files when they are closed, and the folder that has their name.
+
+    PyIceberg leaves that to the operating system: a power cut after a commit could leave a catalog whose newest
+    metadata document is empty.
+    """
 
     def new_output(self, location: str) -> PyArrowFile:
         made = super().new_output(location)
         scheme, _, path = self.parse_location(location, self.properties)
-        if scheme != "file":
-            return made
-        return _DurableFile(location, path, made._filesystem, made._buffer_size)
+        return _DurableFile(location, path, made._filesystem, made._buffer_size) if scheme == "file" else made
 
 
 class _DurableFile(PyArrowFile):
     def create(self, overwrite: bool = False) -> OutputStream:
-        return _Synced(super().create(overwrite), self._path)
+        return _SyncedFile(self._path, "wb" if overwrite else "xb")
 
 
-class _Synced:
-    """A stream that is on the disk once it is closed."""
+class _SyncedFile(BufferedWriter):
+    """A file that is on the disk once it is closed."""
 
-    def __init__(self, stream: Any, path: str) -> None:
-        self._stream = stream
-        self._path = path
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, b: bytes) -> int:
-        written: int = self._stream.write(b)
-        return written
-
-    @property
-    def closed(self) -> bool:
-        return bool(self._stream.closed)
+    def __init__(self, path: str, mode: str) -> None:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        super().__init__(RawFile(path, mode))
+        self.path = path
 
     def close(self) -> None:
-        if self._stream.closed:
-            return
-        self._stream.close()
-        sync(self._path)
-        sync(os.path.dirname(self._path))
-
-    def __enter__(self) -> _Synced:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+        if not self.closed:
+            super().close()
+            sync(self.path)
+            sync(os.path.dirname(self.path))
 
 
 def sync_metadata(table: Table, snapshot: Snapshot) -> None:

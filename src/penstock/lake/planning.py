@@ -1,4 +1,4 @@
-"""Planning a read, on the driver: which files hold a range of numbers, where a slice ends, how it is cut into parts.
+"""Plans a read, on the driver: which files hold a range of numbers, where a slice ends, how it is cut into parts.
 
 Files are found by the bounds in the manifests. No data file is opened for that; only where a slice must end inside of
 files are their footers and number columns read.
@@ -28,7 +28,6 @@ from penstock.lake.data_files import (
     group_overlapping,
     group_scan_files,
     read_bounds,
-    refuse_without_numbers,
 )
 from penstock.lake.projection import parse_name_mapping
 
@@ -52,7 +51,11 @@ def open_data_files(table: Table) -> OpenDataFiles:
 
 def find_files(table: Table, snapshot: int | None, after: int, upto: int) -> list[ScanFile]:
     """The files of a snapshot that may hold numbers in (after, upto]; None: the table has no snapshot yet."""
-    refuse_without_numbers(table.schema(), ".".join(table.name()))
+    if names.SEQ not in table.schema().column_names:
+        raise StreamRefused(
+            f"{'.'.join(table.name())} has no column {names.SEQ}, which gives its rows their order",
+            next_step="adopt the table first, or let penstock write it",
+        )
     if snapshot is None or after >= upto:
         return []
     chosen = f"{names.SEQ} > {after} and {names.SEQ} <= {upto}"
@@ -138,7 +141,7 @@ class _Load:
 
 def find_end(
     files: OpenDataFiles,
-    find_files: Iterable[ScanFile],
+    scan_files: Iterable[ScanFile],
     after: int,
     upto: int,
     *,
@@ -153,7 +156,7 @@ def find_end(
     counted. There is always progress.
     """
     bytes_left, rows_left, end = float(budget), rows, after
-    for group in _groups(files, find_files, after, upto, row_bytes):
+    for group in _groups(files, scan_files, after, upto, row_bytes):
         bytes_, count = sum(load.bytes for load in group), sum(load.rows for load in group)
         if bytes_ <= bytes_left and (rows_left is None or count <= rows_left):
             bytes_left -= bytes_
@@ -167,10 +170,10 @@ def find_end(
 
 
 def _groups(
-    files: OpenDataFiles, find_files: Iterable[ScanFile], after: int, upto: int, row_bytes: float | None
+    files: OpenDataFiles, scan_files: Iterable[ScanFile], after: int, upto: int, row_bytes: float | None
 ) -> Iterator[Sequence[_Load]]:
     """What a range holds, in overlapping groups, in order. Footers are read as they are come to."""
-    for together in group_scan_files(find_files, after, upto):
+    for together in group_scan_files(scan_files, after, upto):
         loads = [load for scan_file in together for load in _loads(files, scan_file, after, upto, row_bytes)]
         yield from group_overlapping(loads, lambda load: load.bounds)
 
@@ -237,7 +240,7 @@ def _inside(
 
 def find_part_ends(
     files: OpenDataFiles,
-    find_files: Iterable[ScanFile],
+    scan_files: Iterable[ScanFile],
     after: int,
     upto: int,
     *,
@@ -248,7 +251,7 @@ def find_part_ends(
 
     A part ends between files or row groups where one ends near by, so that few are opened twice.
     """
-    groups = list(_groups(files, find_files, after, upto, row_bytes))
+    groups = list(_groups(files, scan_files, after, upto, row_bytes))
     loads = [load for group in groups for load in group]
     total = sum(load.bytes for load in loads)
     count = min(most, int(total // SMALL_PART_BYTES))
@@ -283,25 +286,18 @@ def _filling(loads: Sequence[_Load]) -> tuple[Int64s, np.ndarray[tuple[int], np.
     return points, np.concatenate(([0.0], np.cumsum(grown)))
 
 
-def make_ranges(find_files: Sequence[ScanFile], after: int, find_part_ends: Sequence[int]) -> list[NumberRange]:
-    """A slice's parts in order, each with the files that may hold its rows."""
-    begins = [after, *find_part_ends[:-1]]
-    return [
-        NumberRange(begin, end, tuple(scan_file for scan_file in find_files if scan_file.within(begin, end)))
-        for begin, end in zip(begins, find_part_ends, strict=True)
-    ]
-
-
 def cut_parts(
     files: OpenDataFiles,
-    find_files: Sequence[ScanFile],
+    scan_files: Sequence[ScanFile],
     after: int,
     upto: int,
     *,
     most: int,
     row_bytes: float | None = None,
 ) -> list[NumberRange]:
-    """A slice's parts: `bounds` and `spans` in one."""
-    return make_ranges(
-        find_files, after, find_part_ends(files, find_files, after, upto, most=most, row_bytes=row_bytes)
-    )
+    """Cut a slice into parts, in order, each with the files that may hold its rows."""
+    ends = find_part_ends(files, scan_files, after, upto, most=most, row_bytes=row_bytes)
+    return [
+        NumberRange(begin, end, tuple(scan_file for scan_file in scan_files if scan_file.within(begin, end)))
+        for begin, end in zip([after, *ends[:-1]], ends, strict=True)
+    ]

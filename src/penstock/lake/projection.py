@@ -29,6 +29,7 @@ from pyiceberg.types import (
 )
 
 from penstock.errors import StreamFailed, StreamRefused
+from penstock.lake.iceberg_types import spell_type
 from penstock.lake.metadata_types import Unreadable, parse_type
 from penstock.links import arrow_types
 
@@ -41,14 +42,9 @@ Names = Mapping[int, frozenset[str]]
 def arrow_type(type_: IcebergType) -> pa.DataType:
     """What a column of a type travels as; StreamRefused for a type that has no exact form here."""
     try:
-        return arrow_types.arrow_type(parse_type(_spelling(type_)))
+        return arrow_types.arrow_type(parse_type(spell_type(type_)))
     except Unreadable as unreadable:
         raise StreamRefused(str(unreadable), next_step="list the other columns in `columns`") from None
-
-
-def _spelling(type_: IcebergType) -> Any:
-    """A type as a table's metadata spells it."""
-    return str(type_) if isinstance(type_, PrimitiveType) else type_.model_dump()
 
 
 def parse_name_mapping(mapping: str | None) -> Names | None:

@@ -72,11 +72,6 @@ class LakeReader:
         plan = _Plan(self)
         return pa.RecordBatchReader.from_batches(plan.schema, plan.batches(NumberRange.of(part)))
 
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        """What every part gives."""
-        return _Plan(self).schema
-
 
 class _Plan:
     """What is read, kept and shipped, worked out once for a part."""

@@ -100,12 +100,22 @@ def find_changes(table: Schema, wanted: Schema) -> Changes:
     for field in wanted.fields:
         name, now = field.name, there.get(field.name)
         if now is None:
-            _refuse_twin(name, lower.get(name.lower()))
+            if twin := lower.get(name.lower()):
+                raise StreamRefused(
+                    f"the table has a column {twin!r}, the stream has {name!r}: Spark takes both for one",
+                    next_step=f"rename the stream's column to {twin!r} at the source, or land in another table with "
+                    "`into`",
+                )
             added.append((name, field.field_type))
         elif widens(now.field_type, field.field_type):
             widened.append((name, field.field_type))
         elif not fits(field.field_type, now.field_type):
-            raise _misfit(name, now.field_type, field.field_type)
+            raise StreamRefused(
+                f"column {name!r} is {describe_type(now.field_type)} in the table and "
+                f"{describe_type(field.field_type)} in the stream; a value could be lost between them",
+                next_step="cast the column (`shape: {cast: …}`) or give it another name (`shape: {rename: …}`), land "
+                "in another table with `into`, or drop the column from the table once its values are not needed",
+            )
     names = {field.name for field in wanted.fields}
     for field in table.fields:
         if field.required and field.name not in names and field.name not in INTERNAL:
@@ -115,23 +125,6 @@ def find_changes(table: Schema, wanted: Schema) -> Changes:
                 next_step="ship the column, or make it optional: ALTER TABLE … ALTER COLUMN … DROP NOT NULL",
             )
     return Changes(tuple(added), tuple(widened))
-
-
-def _refuse_twin(name: str, twin: str | None) -> None:
-    if twin is not None:
-        raise StreamRefused(
-            f"the table has a column {twin!r}, the stream has {name!r}: Spark takes both for one",
-            next_step=f"rename the stream's column to {twin!r} at the source, or land in another table with `into`",
-        )
-
-
-def _misfit(name: str, now: IcebergType, given: IcebergType) -> StreamRefused:
-    return StreamRefused(
-        f"column {name!r} is {describe_type(now)} in the table and {describe_type(given)} in the stream; "
-        "a value could be lost between them",
-        next_step="cast the column (`shape: {cast: …}`) or give it another name (`shape: {rename: …}`), land in "
-        "another table with `into`, or drop the column from the table once its values are not needed",
-    )
 
 
 def evolve(table: Table, wanted: Schema) -> bool:

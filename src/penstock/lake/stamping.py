@@ -1,6 +1,5 @@
-"""Inside a worker: one data file's rows written anew, with numbers for those that have no place in the order.
-
-Reader and Writer of this module are two ends of the same pipe; each part is one file.
+"""Rewrites data files with other numbers: in workers, numbers for foreign rows; on the driver, later numbers for staged
+rows after a lost race.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from penstock.core.slices import Part, Receipt
 from penstock.lake import names
 from penstock.lake.data_files import OpenDataFiles, ScanFile, explain_read_errors
 from penstock.lake.names import SEQ
-from penstock.lake.parquet import DataFileWriter, FileLayout, local_path, make_arrow_schema, remove
+from penstock.lake.parquet import DataFileWriter, FileLayout, local_path, remove
 from penstock.lake.projection import Projection, arrow_type, parse_name_mapping
-from penstock.lake.writing import encode_file, explain_write_errors
-from penstock.links.durable import make_folder, sync
+from penstock.lake.writing import PartFiles, encode_file, explain_write_errors
+from penstock.links.durable import sync
 
 
 @dataclass(frozen=True)
@@ -70,42 +69,30 @@ class Stamper:
     stream: str
     layout: FileLayout
     name: str
-    #: by part: partition values and spec of the file that is replaced
-    partitions: Mapping[int, tuple[Record, int]]
+    #: by part: partition values of the file that is replaced
+    partitions: Mapping[int, Record]
 
     def write(self, batches: pa.RecordBatchReader, part: Part) -> Receipt:
         terms = parse(part.terms)
-        own = uuid.uuid4().hex[:8]
-        columns = make_arrow_schema(self.layout)
-        partition, spec = self.partitions[part.index]
-        io, rows, used = self.layout.file_io(), 0, 0
-        folder = local_path(self.layout.location)
-        if folder is not None:
-            make_folder(folder)
-        name = f"{self.name}-{part.index}-{own}.parquet"
-        with explain_write_errors(self.pipeline, self.stream, self.layout):
-            file = DataFileWriter(self.layout, io, name, partition, spec, columns)
-            try:
-                for batch in batches:
-                    stamped, count = _stamped(batch, terms, terms["start"] + used, at=rows)
-                    used += count
-                    rows += batch.num_rows
-                    file.write(pa.Table.from_batches([_stored(stamped, columns)], columns))
-                made = file.close()
-            except BaseException:
-                file.abandon()
-                remove(file.uri, io)
-                raise
-            if folder is not None:
-                sync(folder)
-        if not rows:
-            remove(file.uri, io)
+        own, rows, used = uuid.uuid4().hex[:8], 0, 0
+        with (
+            explain_write_errors(self.pipeline, self.stream, self.layout),
+            PartFiles(
+                self.layout, lambda k: f"{self.name}-{part.index}-{k}-{own}.parquet", self.partitions[part.index]
+            ) as files,
+        ):
+            for batch in batches:
+                stamped, count = _stamp(batch, terms, terms["start"] + used, at=rows)
+                used += count
+                rows += batch.num_rows
+                if batch.num_rows:
+                    files.add(_store(stamped, files.columns))
+            written = [encode_file(file) for file in files.finish()]
         last = terms["start"] + used - 1 if used else None
-        pieces = canonical({"files": [encode_file(made)] if rows else [], "last": last, "stamped": used})
-        return Receipt(part.index, own, rows, rows, 0, "", pieces)
+        return Receipt(part.index, own, rows, rows, 0, "", canonical({"files": written, "last": last, "stamped": used}))
 
 
-def _stamped(batch: pa.RecordBatch, terms: Mapping[str, Any], start: int, *, at: int) -> tuple[pa.RecordBatch, int]:
+def _stamp(batch: pa.RecordBatch, terms: Mapping[str, Any], start: int, *, at: int) -> tuple[pa.RecordBatch, int]:
     """The batch with numbers from `start` where they are wanted; `at`: how many rows of the file came before it.
 
     They are wanted everywhere, or where a number was not handed out by this table: none, at most 0, above the head,
@@ -121,13 +108,13 @@ def _stamped(batch: pa.RecordBatch, terms: Mapping[str, Any], start: int, *, at:
     return batch.set_column(column, names.SEQ, pa.array(numbers, pa.int64())), count
 
 
-def _stored(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+def _store(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
     """Columns as they travel, as the table's files hold them."""
-    arrays = [_as_stored(batch.column(index), each.type) for index, each in enumerate(columns)]
+    arrays = [_store_column(batch.column(index), each.type) for index, each in enumerate(columns)]
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
-def _as_stored(array: pa.Array, type_: pa.DataType) -> pa.Array:
+def _store_column(array: pa.Array, type_: pa.DataType) -> pa.Array:
     if array.type == type_:
         return array
     plain = type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_

@@ -1,7 +1,7 @@
-"""Inside a worker: one part's rows, numbered, into data files that no table names yet.
+"""Writes one part's rows, numbered, into data files that no table names yet. Runs in a worker.
 
-Files are in the order of the numbers; a user's own sort order is upkeep's business. A file's name tells the stream,
-slice and attempt, so that what was left behind can be found.
+Files are in the order of the numbers; upkeep applies a user's own sort order. A file's name contains the stream, slice
+and attempt, so that leftovers can be found.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_OPEN_FILES = 64
 
 @dataclass(frozen=True)
 class LakeWriter:
-    """Puts parts aside as data files. Small and picklable."""
+    """Stages parts as data files. Small and picklable."""
 
     pipeline: str
     stream: str
@@ -48,7 +48,7 @@ class LakeWriter:
     #: the first number of the slice: one above the head that it was prepared from
     start: int
     block: int = NUMBERS_PER_PART
-    #: columns that are NULL in every row: the table need not have a place for them
+    #: columns that are NULL in every row: the table need not have them
     empty: tuple[str, ...] = ()
     probe: Probe = field(default_factory=NoProbe)
 
@@ -56,9 +56,8 @@ class LakeWriter:
         # Another try at this part, even one that still runs, has another name.
         own = uuid.uuid4().hex[:8]
         first = self.start + part.index * self.block
-        files = _PartFiles(self.layout, lambda k: f"{self.name}-{part.index}-{k}-{own}.parquet")
         rows = size = 0
-        try:
+        with PartFiles(self.layout, lambda k: f"{self.name}-{part.index}-{k}-{own}.parquet") as files:
             with explain_write_errors(self.pipeline, self.stream, self.layout):
                 fit = make_fitting(batches.schema, self.layout.schema, self.layout.key, self.empty)
             for (
@@ -73,9 +72,6 @@ class LakeWriter:
                 size += batch.nbytes
             with explain_write_errors(self.pipeline, self.stream, self.layout):
                 written = files.finish()
-        except BaseException:
-            files.discard()  # under a name of its own, in no receipt: nobody can miss it
-            raise
         self.probe.at("lake.part_written", part=part.index)
         return Receipt(
             part=part.index,
@@ -114,7 +110,7 @@ def read_last_number(receipt: Receipt) -> int | None:
 
 @contextlib.contextmanager
 def explain_write_errors(pipeline: str, stream: str, layout: FileLayout) -> Iterator[None]:
-    """What goes wrong while files are written, in words that name the stream."""
+    """Raise a StreamFailed that names the stream, if files cannot be written."""
     try:
         yield
     except PenstockError as error:
@@ -139,15 +135,19 @@ def explain_write_errors(pipeline: str, stream: str, layout: FileLayout) -> Iter
         ) from error
 
 
-class _PartFiles:
-    """The files of one part that are being written."""
+class PartFiles:
+    """The files of one part that are being written. All rows go to `partition`, or each to the partition of its values.
 
-    def __init__(self, layout: FileLayout, name: Callable[[int], str]) -> None:
-        self.layout = layout
-        self.name = name
+    On an error inside the `with` block the files are removed: under names of their own, in no receipt, no one misses
+    them.
+    """
+
+    def __init__(self, layout: FileLayout, name: Callable[[int], str], partition: Record | None = None) -> None:
+        self.layout, self.name, self.partition = layout, name, partition
         self.io = layout.file_io()
         self.columns = make_arrow_schema(layout)
-        self.split = None if layout.spec.is_unpartitioned() else make_splitter(layout.spec, layout.schema)
+        whole = partition is not None or layout.spec.is_unpartitioned()
+        self.split = None if whole else make_splitter(layout.spec, layout.schema)
         self.waiting: dict[Values, list[pa.RecordBatch]] = {}
         self.bytes: dict[Values, int] = {}
         self.total = 0
@@ -156,10 +156,10 @@ class _PartFiles:
         self.done: list[DataFile] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        for values, piece in self.split(batch) if self.split else [((), batch)]:
-            self.waiting.setdefault(values, []).append(piece)
-            self.bytes[values] = self.bytes.get(values, 0) + piece.nbytes
-            self.total += piece.nbytes
+        for values, rows in self.split(batch) if self.split else [((), batch)]:
+            self.waiting.setdefault(values, []).append(rows)
+            self.bytes[values] = self.bytes.get(values, 0) + rows.nbytes
+            self.total += rows.nbytes
             if self.bytes[values] >= self.layout.row_group:
                 self.flush(values)
         while self.total >= MAX_WAITING_BYTES:
@@ -183,7 +183,8 @@ class _PartFiles:
             make_folder(folder)
         name = self.name(len(self.made))
         self.made.append(f"{self.layout.location.rstrip('/')}/{name}")
-        return DataFileWriter(self.layout, self.io, name, Record(*values), self.layout.spec.spec_id, self.columns)
+        partition = self.partition if self.partition is not None else Record(*values)
+        return DataFileWriter(self.layout, self.io, name, partition, self.layout.spec.spec_id, self.columns)
 
     def close(self, values: Values) -> None:
         self.done.append(self.open[values].close())
@@ -199,7 +200,12 @@ class _PartFiles:
             sync(folder)
         return self.done
 
-    def discard(self) -> None:
+    def __enter__(self) -> PartFiles:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            return
         for file in self.open.values():
             file.abandon()
         for uri in self.made:

@@ -72,7 +72,7 @@ class RetentionOptions(_Keys):
     )
 
     @model_validator(mode="after")
-    def _something(self) -> RetentionOptions:
+    def _check_some(self) -> RetentionOptions:
         if self.age is None and self.size is None:
             raise ValueError("expected age, size or both, for example: age: 90d")
         return self

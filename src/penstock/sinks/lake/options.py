@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
-from penstock.lake.options import LakeOptions, plain_name
+from penstock.lake.options import Columns, LakeOptions, PlainName
 from penstock.lake.upkeep.options import Size, UpkeepOptions
 
 MIB = 1 << 20
@@ -28,7 +28,7 @@ class StreamOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    into: str | None = Field(
+    into: PlainName | None = Field(
         default=None,
         description="the table's name, of letters, digits and underscores; default: the stream's name, with "
         "underscores for other characters",
@@ -38,7 +38,7 @@ class StreamOptions(BaseModel):
         default="append",
         description="`append`: a log of row versions; `merge`: one current row per key, and tombstones for deletes",
     )
-    key: tuple[str, ...] | None = Field(
+    key: Columns | None = Field(
         default=None,
         description="with `mode: merge`: list of columns that identify a row; default: the stream's primary key",
         examples=[["id"]],
@@ -68,15 +68,3 @@ class StreamOptions(BaseModel):
         default=False,
         description="allow the first full refresh to replace rows that the table already contains",
     )
-
-    @field_validator("into")
-    @classmethod
-    def _named(cls, value: str | None) -> str | None:
-        return plain_name(value) if value is not None else None
-
-    @field_validator("key")
-    @classmethod
-    def _some(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if value is not None and (not value or len(set(value)) != len(value)):
-            raise ValueError("expected at least one column, and no duplicates")
-        return value

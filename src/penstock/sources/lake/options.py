@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from penstock.lake.options import LakeOptions, plain_name
+from penstock.lake.options import Columns, LakeOptions, PlainName
 
 
 class Options(LakeOptions):
@@ -18,12 +18,12 @@ class StreamOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-    table: str | None = Field(
+    table: PlainName | None = Field(
         default=None,
         description="the table's name, without its namespace; default: the stream's name",
         examples=["orders"],
     )
-    columns: tuple[str, ...] | None = Field(
+    columns: Columns | None = Field(
         default=None,
         description="list of columns to read; must include the key of a keyed table; default: all",
         examples=[["id", "name"]],
@@ -49,16 +49,4 @@ class StreamOptions(BaseModel):
     def _check_from(cls, value: Any) -> Any:
         if isinstance(value, bool):
             raise ValueError("expected beginning, now, or a number")
-        return value
-
-    @field_validator("table")
-    @classmethod
-    def _named(cls, value: str | None) -> str | None:
-        return plain_name(value) if value is not None else None
-
-    @field_validator("columns")
-    @classmethod
-    def _some(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if value is not None and (not value or len(set(value)) != len(value)):
-            raise ValueError("expected at least one column, and no duplicates")
         return value
