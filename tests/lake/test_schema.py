@@ -148,10 +148,10 @@ def test_a_catalog_keeps_the_ids(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "key", "has"),
     [
-        (["id", "_ingest_seq"], [], "'_ingest_seq' has a name that the lake keeps for itself"),
-        (["id", "_Tombstone"], [], "'_Tombstone' has a name that the lake keeps for itself"),
-        (["id", "_change"], [], "'_change' has a name that the lake keeps for itself"),
-        (["id", "_deleted"], [], "'_deleted' has a name that the lake keeps for itself"),
+        (["id", "_ingest_seq"], [], "'_ingest_seq' has a name that is reserved by the lake"),
+        (["id", "_Tombstone"], [], "'_Tombstone' has a name that is reserved by the lake"),
+        (["id", "_change"], [], "'_change' has a name that is reserved by the lake"),
+        (["id", "_deleted"], [], "'_deleted' has a name that is reserved by the lake"),
         (["id", "Id"], [], "'id' and 'Id' differ in upper and lower case only"),
         (["id"], ["nr"], "the key column 'nr' is not among the columns"),
     ],

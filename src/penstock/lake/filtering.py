@@ -240,5 +240,5 @@ def _paths(fields: tuple[NestedField, ...], above: tuple[str, ...]) -> Iterator[
 
 
 def _travelling(value: Any, type_: pa.DataType) -> Any:
-    """A literal's value as the column's; a uuid, the only text that is bound as bytes, in the one spelling it has."""
+    """Convert a literal's value to the column's; a uuid, which is bound as bytes, to its text."""
     return str(UUID(bytes=value)) if pa.types.is_string(type_) and isinstance(value, bytes) else value

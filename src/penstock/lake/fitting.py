@@ -1,4 +1,4 @@
-"""A stream's batches in the shape of its table: columns by name, exact casts only, each row with its number."""
+"""Converts a stream's batches to its table's columns: matched by name, cast exactly, each row with its number."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DEFECT = "this is a defect of penstock or of the source: report it with this me
 
 
 def make_file_schema(schema: Schema) -> Schema:
-    """The schema as data files spell it: Iceberg's writers replace what Avro does not allow in names."""
+    """The schema of data files: Iceberg's writers replace characters that Avro does not allow in names."""
     return sanitize_column_names(schema)
 
 
@@ -47,7 +47,7 @@ class Fitting:
 
 @dataclass(frozen=True)
 class _WithoutDeletes(Fitting):
-    """Into a table that cannot say that a row is gone."""
+    """For a table without a column for tombstones."""
 
     change: int
 
@@ -61,7 +61,7 @@ class _WithoutDeletes(Fitting):
 
 
 def make_fitting(incoming: pa.Schema, schema: Schema, key: Sequence[str] = (), empty: Sequence[str] = ()) -> Fitting:
-    """How batches come into the table; StreamFailed, before any row, if they cannot.
+    """Make the conversion of batches to the table's columns; StreamFailed, before any row, if there is none.
 
     Columns that are `empty` may be missing in the table: they are NULL in every row.
     """

@@ -1,4 +1,4 @@
-"""Which numbers in other writers' files are this table's own, by following their snapshots one by one.
+"""Finds which numbers in foreign files are this table's own, by following the foreign snapshots one by one.
 
 A number at or below 0 is never handed out: a row that has one is not stamped. What others appended has no number of
 this table. What they wrote by an overwrite may be a row that the same snapshot removed, changed or not, under its own
@@ -32,12 +32,12 @@ Seen = TypeVar("Seen")
 
 
 class Untraceable(Exception):
-    """What others have written can no longer be told from this table's own rows; says why."""
+    """Foreign rows can no longer be told from this table's own; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overwrite:
-    """What a snapshot of others changed, counted."""
+    """Counts of what a foreign snapshot changed."""
 
     snapshot: Snapshot
     #: rows that it removed
@@ -48,7 +48,7 @@ class Overwrite:
 
 @dataclass
 class ForeignRows:
-    """The files that others have written since the last look, with the rows whose numbers are not this table's."""
+    """The files that other programs wrote since the last inspection, and which of their rows need numbers."""
 
     #: by path: True for each row of the file, dead ones included, that must get a number
     masks: dict[str, Mask] = field(default_factory=dict)
@@ -76,12 +76,12 @@ class _Removed:
 
 
 def find_foreign_rows(table: Table, state: TableState, files: OpenDataFiles) -> ForeignRows:
-    """Follow main from the last look to now; Untraceable if a file that tells is gone."""
+    """Follow main from the last inspection to now; Untraceable if a file that is needed is gone."""
     return _Trace(table, state, files).run()
 
 
 def find_foreign_ranges(foreign: Mask, dead: Int64s) -> list[list[int]]:
-    """The strange rows of a file as [begin, end) ranges of its live rows."""
+    """The foreign rows of a file as [begin, end) ranges of its live rows."""
     wanted = np.concatenate(([False], np.delete(foreign, dead), [False]))
     edges = np.flatnonzero(wanted[1:] != wanted[:-1])
     return [[int(begin), int(end)] for begin, end in edges.reshape(-1, 2)]
@@ -119,7 +119,7 @@ class _Trace:
     # ------------------------------------------------------------ one snapshot
 
     def _written_again(self, changes: _Changes, gone: Sequence[tuple[ScanFile, Mask]]) -> int:
-        """Compare what a snapshot wrote with what it removed; how many rows keep a number that is this table's own."""
+        """Compare the rows that a snapshot wrote with those it removed; returns how many keep their own number."""
         if not any(_has_numbers(file, self._seq) for file in changes.added):
             for file in changes.added:
                 self.found.masks[file.file_path] = np.ones(file.record_count, np.bool_)
@@ -140,9 +140,9 @@ class _Trace:
         return int((~foreign).sum())
 
     def _by_content(self, added: Sequence[DataFile], removed: Sequence[_Removed], doubtful: Int64s) -> Mask:
-        """Which of the written rows with a doubtful number are strange: those that no removed row of ours equals.
+        """Find which written rows with a doubtful number are foreign: those that no removed row of ours equals.
 
-        A row that was changed equals none, and counts as new: rather a version more than a row less.
+        A row that was changed equals none, and counts as new: an extra version is better than a missing row.
         """
         own = Counter[bytes]()
         for each in removed:
@@ -215,7 +215,7 @@ class _Trace:
             return look()
         except StreamFailed as error:
             raise Untraceable(
-                f"others have written rows, and what they replaced can no longer be read ({error.what})"
+                f"other programs wrote rows, and what they replaced can no longer be read ({error.what})"
             ) from error
 
     def _changes(self, snapshot: Snapshot) -> _Changes:

@@ -1,4 +1,4 @@
-"""When the head stood where: kept in a property, so that the age of rows is known when the snapshots are gone."""
+"""Records which head the table had at which time, in a property, so that the age of rows is known without snapshots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Times = list[tuple[int, int]]
 
 
 def read_times(state: TableState) -> Times:
-    """What the property and the snapshots tell, oldest first."""
+    """Read the times from the property and the snapshots, oldest first."""
     found = {(int(at), int(head)) for at, head in json.loads(state.properties.get(HEAD_TIMES, "[]"))}
     for snapshot in state.line():
         if names.HEAD in snapshot.summary:
@@ -27,13 +27,13 @@ def read_times(state: TableState) -> Times:
 
 
 def head_at(times: Times, moment: datetime) -> int:
-    """A head that every row at or below it had landed by then; 0: none is known."""
+    """The highest head known at a time: every row at or below it had landed by then; 0: none is known."""
     at_ms = int(moment.timestamp() * 1000)
     return max((head for at, head in times if at <= at_ms), default=0)
 
 
 def thin(times: Iterable[tuple[int, int]], most: int = MAX_NOTES) -> Times:
-    """Thin the notes to the limit, spread evenly over time. Leaving one out only makes rows seem younger."""
+    """Thin the times to the limit, spread evenly. Leaving one out only makes rows seem younger."""
     kept: Times = []
     for at, head in sorted(times):
         if kept and head <= kept[-1][1]:
@@ -46,5 +46,5 @@ def thin(times: Iterable[tuple[int, int]], most: int = MAX_NOTES) -> Times:
 
 
 def format_times(state: TableState, *more: tuple[int, int]) -> str:
-    """What the property is to hold, before snapshots that tell it are forgotten."""
+    """Format the property, before snapshots with these times are removed."""
     return json.dumps(thin([*read_times(state), *more]), separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""One lake as this process reaches it: its catalog in the spelling of PyIceberg and in that of Spark."""
+"""Where a lake is, and the settings with which PyIceberg and Spark reach its catalog."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from penstock.lake.options import LakeOptions, check_path
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-#: seconds that a process waits for another one's write to a catalog file
+#: how long a process waits for another one's write to a catalog file
 CATALOG_LOCK_SECONDS = 60
-#: environment variables that name an S3 server, as Amazon's own tools know them
+#: environment variables with the address of an S3 server, as in Amazon's own tools
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-#: properties that are never shown
+#: names of properties whose values are secrets
 _SECRET = re.compile("secret|token|password|credential|access-key|authorization", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Lake:
-    """Small and picklable; opens nothing by itself."""
+    """The catalog, the warehouse and the namespace of a lake. Small and picklable; opens nothing by itself."""
 
     #: sqlite, jdbc, rest, glue or hive
     type: str
@@ -41,7 +41,7 @@ class Lake:
 
     @classmethod
     def from_options(cls, options: LakeOptions, *, folder: str, pipeline: str) -> Lake:
-        """The lake that a pipeline file names; relative paths start at its folder."""
+        """Make it from a pipeline file's options; relative paths start at the file's folder."""
         path = options.warehouse.removeprefix("file://")
         local = not options.warehouse.startswith("s3://")
         warehouse = f"file://{os.path.abspath(os.path.join(folder, os.path.expanduser(path)))}" if local else path
@@ -77,7 +77,7 @@ class Lake:
 
     @property
     def is_new(self) -> bool:
-        """Whether its catalog was never made: PyIceberg would make one to look into it."""
+        """Whether its catalog does not exist yet: PyIceberg would create one to look into it."""
         return self.type == "sqlite" and not os.path.exists(self.uri)
 
     def identifier(self, table: str) -> tuple[str, str]:
@@ -87,15 +87,15 @@ class Lake:
         """A table's name in Spark SQL."""
         return f"`{self.name}`.`{self.namespace}`.`{table}`"
 
-    # ------------------------------------------------------------ what was given, and what follows from it
+    # ------------------------------------------------------------ properties
 
     def given(self, *names: str) -> str | None:
-        """The first of these properties that was given."""
+        """The first of these properties that is set."""
         return next((value for name in names if (value := self.properties.get(name))), None)
 
     @property
     def catalog_warehouse(self) -> str:
-        """What the catalog calls the warehouse: some have names for them, beside the place where files go."""
+        """The catalog's name for the warehouse, which may differ from the location of the files."""
         return self.given("warehouse") or self.warehouse
 
     @property
@@ -106,21 +106,21 @@ class Lake:
 
     @property
     def region(self) -> str | None:
-        """The bucket's region; None: to be asked of Amazon."""
+        """The bucket's region; None: Amazon's API is asked."""
         named = self.given("s3.region", "client.region")
         named = named or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-        # Others' servers mostly have none, but a signature needs one.
+        # Other servers mostly have none, but a signature needs one.
         return named or ("us-east-1" if self.endpoint else None)
 
     def token_address(self) -> dict[str, str]:
-        """Where a REST catalog takes a credential for a token; said, since both libraries warn where it is not."""
+        """Where a REST catalog exchanges a credential for a token; explicit, because both libraries warn otherwise."""
         if self.type != "rest" or "credential" not in self.properties or "oauth2-server-uri" in self.properties:
             return {}
         return {"oauth2-server-uri": f"{self.uri.rstrip('/')}/v1/oauth/tokens"}
 
     @property
     def vended(self) -> bool:
-        """Whether it is the catalog that gives us the keys of the bucket."""
+        """Whether the catalog hands out the credentials of the bucket."""
         return self.type == "rest" and not self.given("s3.access-key-id", "client.access-key-id")
 
     @property
@@ -139,7 +139,7 @@ class Lake:
             return self.type
 
     def discreet(self, text: str) -> str:
-        """A text without the secrets that were given here."""
+        """Replace the secrets of this lake in a text."""
         secrets = [value for key, value in self.properties.items() if _SECRET.search(key)]
         secrets += [self.uri] if self.type == "jdbc" else []
         with contextlib.suppress(ValueError):
@@ -151,7 +151,7 @@ class Lake:
     # ------------------------------------------------------------ PyIceberg
 
     def pyiceberg_properties(self) -> dict[str, str]:
-        """What PyIceberg needs to reach this catalog and its files."""
+        """The properties with which PyIceberg reaches this catalog and its files."""
         properties = {"warehouse": self.warehouse, **self.properties}
         if self.type == "sqlite":
             properties |= {"type": "sql", "uri": f"sqlite:///{self.uri}?timeout={CATALOG_LOCK_SECONDS}"}
@@ -165,13 +165,13 @@ class Lake:
         if self.folder is not None:
             properties.setdefault("py-io-impl", "penstock.lake.parquet.DurableFileIO")
         else:
-            # Said, so that PyIceberg does not ask Amazon about a bucket that is elsewhere.
+            # Set explicitly, so that PyIceberg does not ask Amazon about a bucket that is elsewhere.
             for key, value in (("s3.region", self.region), ("s3.endpoint", self.endpoint)):
                 properties |= {key: value} if value and not self.vended else {}
         return properties
 
     def catalog(self) -> Catalog:
-        """The catalog through PyIceberg; its tables come into being at the first use."""
+        """Open the catalog through PyIceberg; a SQL catalog's own tables are created at the first use."""
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NotInstalledError, RESTError
         from sqlalchemy.exc import SQLAlchemyError
@@ -192,7 +192,7 @@ class Lake:
             raise self.unreachable(error) from error
 
     def _make_catalog_tables(self) -> None:
-        """The catalog's own tables in a database, where PyIceberg would fail if another process made them meanwhile."""
+        """Create the catalog's own tables in a database; PyIceberg fails if another process creates them too."""
         from pyiceberg.catalog.sql import SqlCatalogBaseTable
         from sqlalchemy import create_engine
         from sqlalchemy.exc import SQLAlchemyError
@@ -205,22 +205,22 @@ class Lake:
         return SqlCatalogBaseTable.metadata.create_all(engine)
 
     def unreachable(self, error: Exception) -> ConnectionFailed:
-        """A catalog that does not answer, in words without secrets."""
+        """The error for a catalog that does not answer, without secrets."""
         said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         return ConnectionFailed(
             f"the catalog {self.name!r} ({self.shown}) cannot be reached: {self.discreet(said)}",
-            next_step="see that the catalog runs and that its address and credentials are right, then run again",
+            next_step="check that the catalog runs and that its address and credentials are right, then run again",
         )
 
     # ------------------------------------------------------------ Spark
 
     def spark_settings(self) -> Mapping[str, str]:
-        """What a session needs to reach this catalog under its own name."""
+        """The settings with which a session reaches this catalog under its own name."""
         at = f"spark.sql.catalog.{self.name}"
         settings = {
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
             at: "org.apache.iceberg.spark.SparkCatalog",
-            # What another process has committed must be seen at once.
+            # Commits of other processes must be visible at once.
             f"{at}.cache-enabled": "false",
             f"{at}.warehouse": self.warehouse.removeprefix("file://"),
         }
@@ -232,11 +232,11 @@ class Lake:
                 settings |= {f"{at}.uri": self.uri}
         if self.folder is None:
             settings |= {f"{at}.{key}": value for key, value in self._java_s3().items()}
-        # What was given comes last: it may be meant for Java alone.
+        # The user's properties come last: they may be meant for Java alone.
         return settings | {f"{at}.{key}": value for key, value in self.properties.items()}
 
     def _java_s3(self) -> dict[str, str]:
-        """The bucket in the words of Iceberg's Java library, where they are not PyIceberg's."""
+        """The bucket's properties under the names of Iceberg's Java library."""
         found = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
         if self.vended:
             return found
@@ -281,6 +281,6 @@ class Lake:
 
 
 def namespace_of(pipeline: str) -> str:
-    """A namespace that is spelt alike everywhere, from a pipeline's name."""
+    """Make a namespace that all catalogs accept from a pipeline's name."""
     plain = "".join(c if c.isascii() and c.isalnum() else "_" for c in pipeline)
     return plain if plain[:1].isalpha() else f"p_{plain}"

@@ -20,22 +20,22 @@ HEAD = "penstock.head"
 FLOOR = "penstock.floor"
 TURN = "penstock.turn"
 INSPECTED = "penstock.inspected"
-#: what readers went on without knowing, on the operator's word
+#: files of unknown origin that an operator accepted
 ACCEPTED = "penstock.accepted"
-#: why no reader can go on, as the last one that tried has found
+#: why no reader can go on, as the last reader recorded it
 STOPPED = "penstock.stopped"
 MODE = "penstock.mode"
-#: someone else had made the table
+#: another program created the table
 ADOPTED = "penstock.adopted"
 KEY = "penstock.key"
 CHAIN = "penstock.chain"
-#: what slices are made of, by fingerprint: said once, not in every snapshot
+#: contents of slices by fingerprint: stored once, not in every snapshot
 CONTENT = "penstock.content"
 READER = "penstock.reader"
-#: in a snapshot's summary: what we made it for
+#: in a snapshot's summary: what penstock created it for
 KIND = "penstock.kind"
 
-#: Iceberg's own property: how a MERGE is written, and the one way in which ours can tell rows by their files
+#: Iceberg's own property: how a MERGE is written. Ours needs this one: it tells rows by their files
 MERGE_MODE = "write.merge.mode"
 ON_READ = "merge-on-read"
 
@@ -44,7 +44,7 @@ _FILE = re.compile(r"ps-(?P<stream>[0-9a-f]{12})-(?P<number>\d+)-(?P<attempt>[0-
 
 
 def encode(name: str) -> str:
-    """A name without dots, so that names can be joined by them."""
+    """Encode a name without dots, so that names can be joined by dots."""
     return quote(name, safe="").replace(".", "%2E")
 
 
@@ -70,7 +70,7 @@ def parse_property(property_: str, prefix: str) -> tuple[str, str] | None:
 
 
 def stream_tag(pipeline: str, stream: str) -> str:
-    """Twelve letters for one stream of one pipeline, for names that must be short."""
+    """Twelve hexadecimal digits for one stream of one pipeline, for names that must be short."""
     return digest(pipeline, stream)[:12]
 
 

@@ -1,4 +1,4 @@
-"""One data file in the making: row groups in, an Iceberg DataFile out. Local files are durable before they count."""
+"""Writes data files: row groups in, an Iceberg DataFile out. Local files are on disk before they count."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 ROW_GROUP_BYTES = 12 << 20
 #: bytes of a finished data file
 TARGET_FILE_BYTES = 128 << 20
-#: a dictionary beyond this is given up: columns of mostly different values are 1.3 times faster without, and smaller
+#: largest dictionary: columns of mostly different values are written 1.3 times faster without one, and smaller
 MAX_DICTIONARY_BYTES = 64 << 10
 _METRICS = "write.metadata.metrics."
 _TIMES = (DateType, TimestampType, TimestamptzType)
@@ -52,7 +52,7 @@ _TIMES = (DateType, TimestampType, TimestamptzType)
 
 @dataclass(frozen=True)
 class FileLayout:
-    """How a table's data files look. Picklable."""
+    """How a table's data files are written. Picklable."""
 
     schema: Schema
     spec: PartitionSpec
@@ -62,18 +62,18 @@ class FileLayout:
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     #: columns that identify a row of a keyed table; a NULL in one is refused
     key: tuple[str, ...] = ()
-    #: table properties that say which bounds manifests hold
+    #: table properties that choose which bounds manifests hold
     metrics: Mapping[str, str] = field(default_factory=dict)
     compression: str = "zstd"
     level: int | None = 1
     #: Arrow bytes of a row group
     row_group: int = ROW_GROUP_BYTES
-    #: file bytes after which the next file is begun
+    #: file bytes after which the next file is started
     target: int = TARGET_FILE_BYTES
 
     @classmethod
     def of(cls, table: Table, key: tuple[str, ...] = ()) -> FileLayout:
-        """The shape of a table as it stands, by its own write properties where it has any."""
+        """The layout of a table, by its own write properties where it has any."""
         properties = table.metadata.properties
         codec = properties.get(TableProperties.PARQUET_COMPRESSION, "zstd")
         level = properties.get(TableProperties.PARQUET_COMPRESSION_LEVEL, "1" if codec == "zstd" else None)
@@ -157,7 +157,7 @@ class DataFileWriter:
         return made
 
     def abandon(self) -> None:
-        """Let go of the file without finishing it."""
+        """Close the file without finishing it."""
         # Arrow would write the footer when it lets go of the writer, into a stream that is closed by then.
         self.writer.is_open = False
         with contextlib.suppress(OSError):
@@ -165,7 +165,7 @@ class DataFileWriter:
 
 
 def remove(uri: str, io: FileIO) -> None:
-    """Remove a file of our own that nobody was told of; it may not be there."""
+    """Remove a file of ours that no one knows of; it may not exist."""
     path = local_path(uri)
     with contextlib.suppress(OSError):  # what cannot be removed now is swept later
         if path is not None:
@@ -175,7 +175,7 @@ def remove(uri: str, io: FileIO) -> None:
 
 
 def collect_statistics(metadata: pq.FileMetaData, layout: FileLayout) -> DataFileStatistics:
-    """What the manifest says of a file: counts, sizes, bounds."""
+    """Collect what the manifest holds about a file: counts, sizes, bounds."""
     schema = make_file_schema(layout.schema)
     ids = parquet_path_to_id_mapping(schema)
     plan = compute_statistics_plan(schema, {**layout.metrics, **METRICS})

@@ -1,4 +1,4 @@
-"""Partitions and sort orders as users write them: `day(created_at)`, `bucket(16, id)`, `created_at desc`."""
+"""Parses partitions and sort orders (`day(created_at)`, `created_at desc`), and splits batches by partition."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CALL = re.compile(r"(\w+)\s*\(\s*(.*?)\s*\)")
 _NUMBERED = re.compile(r"(\d+)\s*,\s*(.+)")
 _SORTED = re.compile(r"(.+?)\s+(asc|desc)", re.IGNORECASE)
 
-#: transforms without a number, and what Iceberg puts behind the column's name
+#: transforms without a number, and the suffix that Iceberg adds to the column's name
 _PLAIN: dict[str, tuple[Transform[Any, Any], str]] = {
     "identity": (IdentityTransform(), ""),
     "year": (YearTransform(), "_year"),
@@ -51,7 +51,7 @@ _EXAMPLES = "write for instance: day(created_at), bucket(16, id), truncate(4, co
 
 
 def make_partition_spec(texts: Sequence[str], schema: Schema) -> PartitionSpec:
-    """The spec for a new table; StreamRefused for what the table's columns do not allow."""
+    """Make the spec of a new table; StreamRefused for a partition that its columns do not allow."""
     fields: list[PartitionField] = []
     for text in texts:
         transform, ending, column = _partition(text.strip(), schema)
@@ -69,7 +69,7 @@ def make_partition_spec(texts: Sequence[str], schema: Schema) -> PartitionSpec:
 
 
 def make_sort_order(texts: Sequence[str], schema: Schema) -> SortOrder:
-    """The order in which upkeep sorts the table, from `column`, `column asc`, `column desc`."""
+    """Make the order in which upkeep sorts the table, from `column`, `column asc`, `column desc`."""
     fields = []
     for text in texts:
         named = _SORTED.fullmatch(text.strip())
@@ -89,7 +89,7 @@ def make_sort_order(texts: Sequence[str], schema: Schema) -> SortOrder:
 
 
 def _partition(text: str, schema: Schema) -> tuple[Transform[Any, Any], str, NestedField]:
-    """The transform, what it adds to the column's name, and the column."""
+    """The transform, its suffix to the column's name, and the column."""
     where = f"partition {text!r}"
     call = _CALL.fullmatch(text)
     if call is None or any(field.name == text for field in schema.fields):
@@ -147,7 +147,7 @@ Splitter = Callable[[pa.RecordBatch], Iterator[tuple[Values, pa.RecordBatch]]]
 
 
 def make_splitter(spec: PartitionSpec, schema: Schema) -> Splitter:
-    """A function that cuts batches with the columns of `schema`, in their order."""
+    """Make a function that splits batches with the columns of `schema`, in their order."""
     takes = [_taker(field, schema) for field in spec.fields if not isinstance(field.transform, VoidTransform)]
     places = [place for place, field in enumerate(spec.fields) if not isinstance(field.transform, VoidTransform)]
 

@@ -31,7 +31,7 @@ from penstock.lake.data_files import (
 )
 from penstock.lake.projection import parse_name_mapping
 
-#: a table property: what files without field ids call their columns
+#: a table property: column names of files without field ids
 NAME_MAPPING = "schema.name-mapping.default"
 #: larger files are planned by their row groups
 LARGE_FILE_BYTES = 32 << 20
@@ -42,7 +42,7 @@ ARROW_BYTES_PER_FILE_BYTE = 4
 
 
 def open_data_files(table: Table) -> OpenDataFiles:
-    """The table's files, to look into; to be closed."""
+    """Open the table's data files; the caller closes them."""
     return OpenDataFiles(table.io, table.schema(), parse_name_mapping(table.properties.get(NAME_MAPPING)))
 
 
@@ -172,7 +172,7 @@ def find_end(
 def _groups(
     files: OpenDataFiles, scan_files: Iterable[ScanFile], after: int, upto: int, row_bytes: float | None
 ) -> Iterator[Sequence[_Load]]:
-    """What a range holds, in overlapping groups, in order. Footers are read as they are come to."""
+    """Group the loads of a range that overlap, in order. Footers are read when they are reached."""
     for together in group_scan_files(scan_files, after, upto):
         loads = [load for scan_file in together for load in _loads(files, scan_file, after, upto, row_bytes)]
         yield from group_overlapping(loads, lambda load: load.bounds)

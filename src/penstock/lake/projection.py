@@ -1,5 +1,5 @@
-"""From a file's columns to the table's current ones: matched by field id, so that a renamed column keeps its values
-and one that was dropped and added again does not get its old ones back.
+"""Converts a file's columns to the table's current ones, matched by field id: a renamed column keeps its values, and
+one that was dropped and added again does not get its old ones back.
 
 PyIceberg has this too, but turns a NULL list or map of structs into an empty one, and a column's type depends on the
 file. Here every file gives the same types: `string` and `binary` (a `fixed` too), timestamps in microseconds with
@@ -40,7 +40,7 @@ Names = Mapping[int, frozenset[str]]
 
 @lru_cache(maxsize=1024)
 def arrow_type(type_: IcebergType) -> pa.DataType:
-    """What a column of a type travels as; StreamRefused for a type that has no exact form here."""
+    """The Arrow type of a column in batches; StreamRefused for a type without an exact form."""
     try:
         return arrow_types.arrow_type(parse_type(spell_type(type_)))
     except Unreadable as unreadable:
@@ -141,7 +141,7 @@ def repeat_value(value: Any, type_: IcebergType, rows: int) -> pa.Array:
 
 
 def convert(array: pa.Array, type_: IcebergType, names: Names | None) -> pa.Array:
-    """An array of a file as what the table's current type travels as; ArrowInvalid if a value would be lost."""
+    """Convert an array of a file to the table's current type; ArrowInvalid if a value would be lost."""
     wanted = arrow_type(type_)
     if isinstance(type_, UUIDType):
         return _uuid_text(array)

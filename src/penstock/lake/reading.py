@@ -1,4 +1,4 @@
-"""A slice's rows from the lake, from inside a worker: the rows of a range of numbers, in the order of their numbers.
+"""Reads a slice's rows from the lake, in a worker: the rows of a range of numbers, in the order of their numbers.
 
 Row groups that lie outside the range are skipped by their statistics. Those whose numbers overlap are loaded together
 and sorted, so memory is bounded by their rows inside the range; all others are streamed. Rows without a number are not
@@ -43,7 +43,7 @@ from penstock.lake.projection import Projection, arrow_type, parse_name_mapping
 #: bytes and rows of a batch, at most; bytes about
 BATCH_BYTES = 16 << 20
 BATCH_ROWS = 1 << 16
-#: the column that says what each row is, and its words
+#: the column with each row's change, and its values
 CHANGE = "_change"
 UPSERT, DELETE = "upsert", "delete"
 
@@ -56,7 +56,7 @@ class LakeReader:
     io: FileIO = field(repr=False)
     #: the table's current schema
     schema: Schema = field(repr=False)
-    #: what is shipped, in this order; internal columns never are
+    #: columns to ship, in this order; never internal ones
     columns: tuple[str, ...]
     #: a filter in PyIceberg's language, which may name columns that are not shipped
     where: str | None = None
@@ -68,13 +68,13 @@ class LakeReader:
     name_mapping: str | None = field(default=None, repr=False)
 
     def open(self, part: Part) -> pa.RecordBatchReader:
-        """The part's rows. Its files are closed when the rows end, fail, or the reader is let go of."""
+        """Read the part's rows. Its files are closed when the rows end or fail, or the reader is discarded."""
         plan = _Plan(self)
         return pa.RecordBatchReader.from_batches(plan.schema, plan.batches(NumberRange.of(part)))
 
 
 class _Plan:
-    """What is read, kept and shipped, worked out once for a part."""
+    """The columns to read, to keep and to ship, determined once for a part."""
 
     def __init__(self, reader: LakeReader) -> None:
         self._reader = reader
@@ -175,7 +175,7 @@ class _Plan:
         )
 
     def _kept(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """What the filter lets through; deletes always pass, or never if changes are not asked for."""
+        """The rows that pass the filter; deletes always pass, or never if changes are not wanted."""
         deleted = None
         if names.DELETED in rows.schema.names:
             deleted = pc.fill_null(rows.column(names.DELETED), False)

@@ -1,4 +1,4 @@
-"""A table's metadata from a REST catalog, without PyIceberg. A token is fetched once and kept while it lasts."""
+"""Reads a table's metadata from a REST catalog, without PyIceberg. A token is kept while it is valid."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import IO, Any
 from penstock.errors import ConnectionFailed
 from penstock.lake.lake import Lake
 
-#: beginnings of properties by which PyIceberg is asked to sign or to trust in a way of its own
+#: prefixes of properties that set PyIceberg's own ways to sign requests or to trust servers
 _SPECIAL = ("auth", "ssl", "rest.")
-#: a catalog's words for a table that is not there
+#: error types of a catalog for a table that does not exist
 _MISSING = ("NoSuchTableException", "NoSuchNamespaceException")
 _TIMEOUT_SECONDS = 30
 #: seconds before its end at which a token is no longer used
 _TOKEN_MARGIN_SECONDS = 60
-#: of each catalog: what comes before its paths, and the header that lets us in with the time until which it does
+#: by catalog: the prefix of its paths, the headers, and the time until which the token in them is valid
 _known: dict[Any, tuple[str, Mapping[str, str], float]] = {}
 
 
@@ -41,12 +41,12 @@ def read_metadata(lake: Lake, table: str) -> dict[str, Any] | None:
             if error.code != 401:
                 raise
             error.close()
-            # A token may end before its time.
+            # A token may be revoked before it expires.
             _known.pop(_key(lake), None)
             answer = _get(lake, path)
     except urllib.error.HTTPError as error:
         with error:
-            # Any other 404 is that of a wrong address: taken for an answer, it would tell that nothing was delivered.
+            # Any other 404 means a wrong address. Taken for an answer, it would say that nothing was delivered.
             if error.code == 404 and _kind(error) in _MISSING:
                 return None
         raise _unreachable(lake, f"HTTP {error.code} {error.reason}") from error
@@ -62,7 +62,7 @@ def _get(lake: Lake, path: str) -> dict[str, Any]:
 
 
 def _kind(error: urllib.error.HTTPError) -> str:
-    """The catalog's own word for what went wrong."""
+    """The type of an error, as the catalog names it."""
     try:
         return str(json.load(error)["error"]["type"])
     except (ValueError, KeyError, TypeError, OSError):
@@ -74,7 +74,7 @@ def _key(lake: Lake) -> Any:
 
 
 def _session(lake: Lake) -> tuple[str, Mapping[str, str]]:
-    """What comes before the catalog's paths, and the headers that let us in."""
+    """The prefix of the catalog's paths, and the headers with the token."""
     known = _known.get(_key(lake))
     if known and known[2] > time.monotonic():
         return known[0], known[1]
@@ -93,7 +93,7 @@ def _session(lake: Lake) -> tuple[str, Mapping[str, str]]:
 
 
 def _token(lake: Lake) -> tuple[str | None, float]:
-    """A bearer token, and until when it is good: given, or fetched with the client's credential."""
+    """A bearer token and until when it is valid: configured, or fetched with the client's credential."""
     given = lake.properties.get
     credential = given("credential")
     if given("token") or not credential:
@@ -145,6 +145,6 @@ def _server(address: str) -> tuple[str, str | None, int | None]:
 def _unreachable(lake: Lake, why: str) -> ConnectionFailed:
     return ConnectionFailed(
         f"the catalog {lake.name!r} ({lake.shown}) cannot be read: {lake.discreet(why)}",
-        next_step="see that the catalog runs and that its address, `warehouse` and credentials are right, "
+        next_step="check that the catalog runs and that its address, `warehouse` and credentials are right, "
         "then run again",
     )

@@ -1,4 +1,4 @@
-"""A lake table's schema: made for a stream, and grown with it without losing a value.
+"""Makes the schema of a lake table for a stream, and widens it without losing a value.
 
 Columns of a table that penstock makes: the stream's own in their order, then `_tombstone` (keyed tables, and streams
 that carry deletes), then `_ingest_seq`, required. Key columns of a keyed table are required and are its identifier
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: names that a stream's columns cannot have: ours, the one in which batches carry changes, and Iceberg's own in Spark
 RESERVED = (*INTERNAL, "_change", "_file", "_pos", "_deleted", "_spec_id", "_partition")
-#: how often a schema change that lost a race is looked at again
+#: how often a schema change is tried again after a lost race
 MAX_LOST_RACES = 10
 
 
@@ -57,7 +57,7 @@ def _refuse_names(names: Sequence[str]) -> None:
     for name in names:
         if name.lower() in RESERVED:
             raise StreamRefused(
-                f"column {name!r} has a name that the lake keeps for itself",
+                f"column {name!r} has a name that is reserved by the lake",
                 next_step="rename it at the source, or leave it out with `columns`",
             )
         if name.lower() in seen:
@@ -90,7 +90,7 @@ class Changes:
 
 
 def find_changes(table: Schema, wanted: Schema) -> Changes:
-    """What a table lacks for a stream; StreamRefused where no change without loss leads there.
+    """Find what a table lacks for a stream; StreamRefused where no change without loss leads there.
 
     A column that the stream no longer has stays, and is NULL in new rows.
     """
@@ -128,9 +128,9 @@ def find_changes(table: Schema, wanted: Schema) -> Changes:
 
 
 def evolve(table: Table, wanted: Schema) -> bool:
-    """Grow a table in a commit of its own, so that a stream's rows fit; says whether anything changed.
+    """Widen a table in a commit of its own, so that a stream's rows fit; returns whether anything changed.
 
-    Another writer may grow it at the same time: after a lost race it is looked at again.
+    Another writer may widen it at the same time: after a lost race the schemas are compared again.
     """
     for _ in range(MAX_LOST_RACES):
         changes = find_changes(table.schema(), wanted)

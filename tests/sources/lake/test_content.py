@@ -210,7 +210,7 @@ def test_a_table_of_others_needs_the_users_word(tmp_path: Path) -> None:
     lake.append(orders(1, 3))
     before = lake.table().metadata_location
     error = refused(lake)
-    assert error.what == "the table shop.orders was not made by penstock, so its rows have no order yet"
+    assert error.what == "the table shop.orders was not created by penstock, so its rows have no order yet"
     assert "`adopt: true`" in error.next_step
     assert lake.table().metadata_location == before
     assert sorted(lake.reader(adopt=True).ids()) == [1, 2, 3]
@@ -274,4 +274,4 @@ def test_a_catalog_restored_from_an_older_copy_stops_the_reader(lake: LakeWorld)
     with pytest.raises(PenstockError) as caught:
         reader.run()
     assert "is behind this reader: its highest number is 5, and 9 was read" in caught.value.what
-    assert caught.value.next_step == "put the catalog back as it was"
+    assert caught.value.next_step == "restore the catalog as it was"

@@ -95,7 +95,7 @@ class Checks:
                 )
 
     def _newer_than(self, columns: Mapping[str, Type]) -> Iterator[StreamRefused]:
-        """What tells which of two rows is newer must come with every row."""
+        """The column that decides which of two rows is newer must come with every row."""
         given, name = self.options.newer_than, self.newer_than
         if given is not None and name is None:
             yield self._refused(
@@ -162,7 +162,7 @@ class Checks:
 
     @property
     def _migrate(self) -> str:
-        """The way from one kind of table to another, for a next step."""
+        """How to move from one kind of table to another, for a next step."""
         return (
             f"run `penstock state migrate FILE --stream {self.stream}`, which keeps the table under another name "
             "and lets the stream begin again"

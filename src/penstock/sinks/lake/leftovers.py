@@ -13,7 +13,7 @@ from penstock.lake.table_state import TableState
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What one look at the folder of a table's data files found."""
+    """Leftovers in the folder of a table's data files."""
 
     #: files of slice `held` that the attempt which landed it did not write
     files: list[str]
@@ -46,7 +46,7 @@ def leftovers(state: TableState, pipeline: str, stream: str, held: Position) -> 
 
 
 def _attempts(state: TableState, pipeline: str, stream: str, held: Position) -> set[str]:
-    """The attempts that have landed this slice number; empty: the table does not say."""
+    """The attempts that have landed this slice number; empty: unknown."""
     own = json.loads(state.properties.get(names.chain_property(pipeline, stream)) or "{}")
     if own.get("id") != held.id or "attempt" not in own:
         return set()

@@ -1,6 +1,6 @@
-"""The lake sink: tables made and widened to fit, slices put aside as stamped files, one conditional commit each.
+"""The lake sink: creates and widens tables, stages slices as stamped files, and lands each by one conditional commit.
 
-PyIceberg is imported only once a row must move: the look with which every run begins is `peek`.
+PyIceberg is imported only once a row must move: `metadata.read_state`, with which every run begins, does not need it.
 """
 
 from __future__ import annotations
@@ -273,9 +273,9 @@ class LakeSink:
     # ------------------------------------------------------------ afterwards
 
     def sweep(self, stream: str, find_link: Position) -> None:
-        """Drop what attempts at slices that the table holds have left: branches, files stamped again, local files.
+        """Remove leftovers of attempts at slices that the table holds: branches, files stamped again, local files.
 
-        Files that a process left which died elsewhere than here, on S3, are upkeep's.
+        Upkeep removes leftovers of a dead process on S3.
         """
         self._staged.clear()
         state = self._state(stream)

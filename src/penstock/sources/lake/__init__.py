@@ -1,4 +1,4 @@
-"""Lake tables, read by number: each reader has its own mark in the one order and pays only for what is new."""
+"""Lake tables, read by number: each reader has its own mark in the one order and reads only new rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read of a table: what a replay reads by, and how a content carries it."""
+"""What a stream reads of a table, and how an open slice is read after the table has changed."""
 
 from __future__ import annotations
 
@@ -89,22 +89,22 @@ def read_columns(fields: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
 
 @dataclass(frozen=True, slots=True)
 class AsNow:
-    """A slice's columns in terms of what the table has now."""
+    """A slice's columns compared with those that the table has now."""
 
     #: those that the table still has
     names: tuple[str, ...]
     #: the slice's own, with their types
     columns: tuple[tuple[str, Type], ...]
-    #: what is not as it was, in words
+    #: descriptions of what has changed
     changed: tuple[str, ...]
 
     def fitted(self, reading: Reading) -> Reading:
-        """What is read, as the slice says it."""
+        """Convert what is read to the slice's columns."""
         return replace(reading, reader=FittedReader(reading.reader, self.columns), changed=self.changed)
 
 
 def compare_with_table(content: TableContent, fields: Sequence[Mapping[str, Any]], stream: str) -> AsNow | None:
-    """A slice against the table's fields; None: nothing has changed. StreamRefused where a value would be lost."""
+    """Compare a slice with the table's fields; None: nothing has changed. StreamRefused where a value would be lost."""
     there = {each["name"]: each for each in fields}
     now = {each["name"]: format_type(each["type"]) for each in fields}
     names: list[str] = []

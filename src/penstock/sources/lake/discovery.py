@@ -1,4 +1,4 @@
-"""What a lake could give, table by table, and what holds for a stream that reads one. Looks at metadata only."""
+"""Describes the tables that a lake source can read, and what holds for a stream that reads one, from metadata only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.sources.lake.content import TableContent
 
 
 def describe_table(name: str, state: TableState) -> DiscoveredStream:
-    """A table and how it would be read: onward from a number, by the order that penstock keeps in it."""
+    """Describe a table and how it would be read: onward from a number, in penstock's order."""
     fields = [field for field in state.columns if field["name"] not in names.INTERNAL]
     unread = [field for field in fields if not _readable(field["type"])]
     keyed = state.mode == "merge"
@@ -51,7 +51,7 @@ def describe_table(name: str, state: TableState) -> DiscoveredStream:
 
 
 def explain(content: TableContent, state: TableState) -> Sequence[Remark]:
-    """What holds for a stream that reads a table, and what does not."""
+    """Explain what holds for a stream that reads a table, and what does not."""
     found = [
         Remark("guarantee", f"every row of {content.table} is delivered exactly once, in the order of commits"),
         Remark("guarantee", "this reader is registered in the table: retention waits for it"),

@@ -1,4 +1,4 @@
-"""What a reader should have been given and is gone: rows below a log's floor, deletes below a keyed table's."""
+"""Rows and deletes below a table's floor, which were removed before a reader read them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SAFE = "Nothing else was lost: the mark has not moved."
 
 
 def has_lost(state: TableState, seq: int, began: int) -> bool:
-    """Whether something is gone that a reader at a number would have been given.
+    """Whether something was removed that a reader at a number should have read.
 
     Below a keyed table's floor only deletes are missing, and those from before a reader began are not for it.
     """
@@ -17,7 +17,7 @@ def has_lost(state: TableState, seq: int, began: int) -> bool:
 
 
 def describe_floor(state: TableState, table: str) -> str:
-    """What a table's floor says is not there any more."""
+    """Describe what was removed below a table's floor."""
     if state.mode == "merge":
         return (
             f"deletes in {table} up to number {state.floor} were purged, and the rows that they are about would "
@@ -27,7 +27,7 @@ def describe_floor(state: TableState, table: str) -> str:
 
 
 def make_stop(state: TableState, table: str, seq: int, step: str, *, pipeline: str, stream: str) -> StreamStopped:
-    """The stop of a reader below the floor; `step`: how to go on without what is gone."""
+    """Make the stop of a reader below the floor; `step`: how to go on without what was removed."""
     if state.mode == "merge":
         what = (
             f"deletes in {table} with numbers from {seq + 1} to {state.floor} were purged, and this reader goes on "
@@ -50,7 +50,7 @@ def make_stop(state: TableState, table: str, seq: int, step: str, *, pipeline: s
 
 
 def make_deletes_lost(lost: int, table: str, *, pipeline: str, stream: str) -> StreamStopped:
-    """The stop of a reader that a purge of deletes has passed, by force or because it was abandoned."""
+    """Make the stop of a reader that a purge of deletes has passed, by force or because it was abandoned."""
     return StreamStopped(
         f"{lost} deletes in {table} were purged before this reader had seen them: what it has delivered may hold rows "
         "that are gone",

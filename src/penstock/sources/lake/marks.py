@@ -1,4 +1,4 @@
-"""Marks of a lake stream: a table, known by its uuid, the number up to which it was read, and the snapshot by then."""
+"""Marks of a lake stream: the table's uuid, the number up to which it was read, and the snapshot at that time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_began(mark: Mark | None) -> int:
 
 
 def read_snapshot(mark: Mark) -> tuple[int, int] | None:
-    """The id and sequence number of the snapshot that a mark was made from; None: it does not say."""
+    """The id and sequence number of the snapshot that a mark was made from; None: unknown."""
     at: Any = mark.document.get("at")
     try:
         return (int(at["snapshot"]), int(at["sequence"])) if at is not None else None
@@ -59,7 +59,7 @@ def read_table(mark: Mark) -> str:
 
 def make_malformed(mark: Mark) -> StreamRefused:
     return StreamRefused(
-        f"the stored mark {mark.text} is not one that a lake source makes",
+        f"the stored mark {mark.text} was not made by a lake source",
         next_step="use the source that the mark was made from, or `penstock state reset` the stream",
     )
 

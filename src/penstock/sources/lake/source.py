@@ -1,4 +1,4 @@
-"""The lake as a source: what is new is asked of the table's metadata alone; PyIceberg plans once there is something."""
+"""The lake as a source: the table's metadata alone shows whether there are new rows; PyIceberg then plans the read."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class LakeSource:
         if not state.ours and not options.adopt:
             raise self._refused(
                 stream,
-                f"the table {self._name(stream)} was not made by penstock, so its rows have no order yet",
+                f"the table {self._name(stream)} was not created by penstock, so its rows have no order yet",
                 "set `adopt: true` on the stream: the table gets the column _ingest_seq, and its files are rewritten "
                 "once with a number in every row",
             )
@@ -133,21 +133,21 @@ class LakeSource:
             raise self._refused(
                 stream,
                 f"the table {name} is not the one that was read before: it was dropped and created again, or replaced",
-                f"put the old table back; or, to read the new one from its beginning, `penstock state reset FILE "
+                f"restore the old table; or, to read the new one from its beginning, `penstock state reset FILE "
                 f"--stream {stream}`",
             )
         if state.head < seq:
             raise StreamStopped(
                 f"the table {name} is behind this reader: its highest number is {state.head}, and {seq} was read. "
                 "Its catalog was restored from an older copy",
-                next_step="put the catalog back as it was",
+                next_step="restore the catalog as it was",
                 safe="Nothing was changed.",
                 pipeline=self.pipeline,
                 stream=stream,
             )
 
     def _must_go_on(self, stream: str, state: TableState, mark: Mark) -> None:
-        """What comes after a mark must still be there as it was. Not asked of one who goes to another place."""
+        """What comes after a mark must still be there as it was. Not checked when the mark is moved."""
         seq, seen = read_number(mark), read_snapshot(mark)
         rewind = f"`penstock rewind FILE --to {{}} --stream {stream}`"
         if state.mode == "merge" and (lost := state.lost(self.pipeline, stream)):
@@ -245,7 +245,7 @@ class LakeSource:
         began = read_began(after) if after else int(read.start) if read.start.isdigit() else head
         seq = read_number(after) if after else (int(read.start) if read.start.isdigit() else 0)
         if after:
-            # Also for one who only looks, and where nothing is new: a reader that must stop is to know it.
+            # Also for a look, and where nothing is new: a reader that must stop should know.
             self._must_go_on(stream, self._state(stream), after)
         if budget.look:
             look = head > seq or ceiling["unsettled"]
@@ -387,6 +387,6 @@ class LakeSource:
 
 
 def _plan(budget: Budget) -> Document:
-    """What a replay needs to cut a slice into the same parts."""
+    """The plan with which a replay cuts a slice into the same parts."""
     known = {"row_bytes": max(1, round(budget.row_bytes))} if budget.row_bytes is not None else {}
     return {"workers": budget.workers, **known}
