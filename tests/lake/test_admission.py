@@ -75,7 +75,7 @@ def test_a_first_refresh_does_not_delete_rows_of_others_unasked(tmp_path: Path, 
         sink.writer(first("in", Kind.REFRESH), "a1")
     assert lake.table().scan().to_arrow().num_rows == rows
     # The other word alone is not enough either, and both are.
-    assert "penstock did not make it" in refusal(sink_for(lake, "in", "shop", replace_existing=True), refresh)
+    assert "penstock did not create it" in refusal(sink_for(lake, "in", "shop", replace_existing=True), refresh)
     both = sink_for(lake, "in", "shop", into_existing=True, replace_existing=True)
     both.check(refresh, CONTENT)
     both.writer(first("in", Kind.REFRESH), "a2")

@@ -189,7 +189,7 @@ def test_a_landing_does_not_wait_for_others_without_end(lane: Lane, monkeypatch:
     monkeypatch.setattr(landing, "SILENCE_SECONDS", 0.01)
     lane.deliver(rows(1))
     landing.take_turn(lane.table, lane.standing, "another", 3600, by="slice 7 of big/orders")
-    with pytest.raises(StreamFailed, match="the turn is that of slice 7 of big/orders, until ") as failed:
+    with pytest.raises(StreamFailed, match="slice 7 of big/orders has the turn until ") as failed:
         lane.deliver(rows(2))
     assert not isinstance(failed.value, StreamStopped)
     assert lane.said == ["orders: slice 2 waits for slice 7 of big/orders, which is writing to n.orders"]

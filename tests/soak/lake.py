@@ -48,7 +48,6 @@ PRELOADED = (
     "penstock.lake.planning",
     "penstock.lake.reading",
     "penstock.lake.stamping",
-    "penstock.lake.stamping",
     "penstock.lake.upkeep.expiry",
     "penstock.lake.upkeep.orphans",
     "penstock.lake.upkeep.retention",

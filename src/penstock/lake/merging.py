@@ -163,12 +163,15 @@ class Merging:
 
 
 def run_statement(session: Any, sql: str, settings: Mapping[str, str]) -> Any:
-    """Run a statement with settings that hold for it alone, and return its rows."""
+    """Run a statement with settings that hold for it alone, and return the DataFrame of its answer.
+
+    It is not collected here: PySpark leaves the socket of a collected answer to the garbage collector.
+    """
     usual = {name: session.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():
             session.conf.set(name, value)
-        return session.sql(sql).collect()
+        return session.sql(sql)
     finally:
         for name, before in usual.items():
             if before is None:

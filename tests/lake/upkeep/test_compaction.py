@@ -107,7 +107,7 @@ def test_a_reader_in_the_middle_sees_every_row_once(kept: Make, spark: Any) -> N
 
 
 def test_a_users_own_sort_holds_inside_windows(kept: Make, spark: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("penstock.lake.upkeep.compaction.WINDOW", 1)
+    monkeypatch.setattr("penstock.lake.upkeep.compaction.WINDOW_TARGETS", 1)
     lake = kept(spark=spark, stream=StreamOptions(sort_by=("key desc",)))
     lake.land(*range(24))
     rows = lake.rows_in()
@@ -212,7 +212,7 @@ def test_nothing_rewritten_where_there_was_work_is_a_failure(kept: Make, spark: 
     lake.land(*range(8))
     nothing = {"rewritten_data_files_count": 0, "added_data_files_count": 0, "failed_data_files_count": 0}
     monkeypatch.setattr(compaction, "run_procedure", lambda *_: nothing)
-    with pytest.raises(StreamFailed, match="rewrote nothing, although 8 files with numbers from 1"):
+    with pytest.raises(StreamFailed, match="rewrote none of 8 files with numbers from 1"):
         compact(lake.work())
     monkeypatch.setattr(compaction, "run_procedure", lambda *_: {**nothing, "failed_data_files_count": 3})
     with pytest.raises(StreamFailed, match="could not rewrite 3 of 8 files"):

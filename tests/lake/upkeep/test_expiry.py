@@ -201,9 +201,7 @@ def test_rows_that_others_put_in_get_their_place_first(kept: Make) -> None:
         table.append(copy)
     lake.land(3)
     said = [done for done in run_upkeep(lake.work(now=soon(), **NOW)) if done.step == "order"]
-    assert [done.text for done in said] == [
-        f"gave 2 rows that others had put into {lake.name}.s their place in the order"
-    ]
+    assert [done.text for done in said] == [f"numbered 2 rows that other programs wrote to {lake.name}.s"]
     numbers = [row[3] for row in lake.rows_in()]
     assert len(numbers) == len(set(numbers)) == 5
     assert len(lake.standing.snapshots) == 1

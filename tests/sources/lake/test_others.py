@@ -47,7 +47,7 @@ def test_a_table_of_others_is_read_once(legacy: LakeWorld) -> None:
     assert dry(reader)
     assert legacy.numbers() == list(range(1, 31))
     assert reader.said == [
-        "adopted shop.orders: it has the column _ingest_seq now",
+        "adopted shop.orders: added the column _ingest_seq",
         "numbered 30 rows that other programs wrote to shop.orders",
         "registered as a reader of orders at number 0",
     ]
@@ -208,7 +208,7 @@ def test_an_adoption_says_that_it_rewrites_the_table_and_how_far_it_is(tmp_path:
     assert remark == "the first run adds the column _ingest_seq and rewrites 12 files with 12 rows once"
     assert sorted(reader.ids()) == list(range(1, 13))
     assert lake.said[0] == "orders: adopts shop.orders: 12 files with 12 rows are rewritten once, with numbers"
-    done = "orders: shop.orders: {} of 12 files rewritten, with numbers for the rows of other programs"
+    done = "orders: shop.orders: rewrote {} of 12 files, to number the rows of other programs"
     assert lake.said[1:] == [done.format(n) for n in (2, 4, 6, 8, 10, 12)]
 
 
@@ -218,6 +218,6 @@ def test_a_sink_says_that_it_adopts_a_table(tmp_path: Path) -> None:
     lake.append(orders(1, 3))
     lake.land(orders(4, 5), into_existing=True)
     assert lake.said == [
-        "orders: adopted shop.orders: it has the column _ingest_seq now; its rows get their numbers, and its files are "
-        "rewritten for it, when it is first read"
+        "orders: adopted shop.orders: added the column _ingest_seq; its files are rewritten, with numbers for its "
+        "rows, when it is first read"
     ]

@@ -188,7 +188,7 @@ def run_procedure(job: UpkeepJob, sql: str, settings: Mapping[str, str] | None =
     session = job.spark.session()
     try:
         rows: Any = job.spark.wait(
-            lambda: run_statement(session, sql, settings or {}), failed=f"{job.name}: Spark failed"
+            lambda: run_statement(session, sql, settings or {}).collect(), failed=f"{job.name}: Spark failed"
         )
     except StreamFailed as error:
         text = str(error.__cause__)
