@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.engine.lake_world import LakeWorld
@@ -232,3 +233,14 @@ def test_a_disk_that_is_full_under_a_commit_is_said_to_be_full(
 )
 def test_a_full_disk_is_known_by_what_everyone_says_of_it(error: Exception, full: bool) -> None:
     assert disk_space.is_full(error) == full
+
+
+def test_a_full_disk_is_recognized_although_the_error_does_not_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = RuntimeError("disk I/O error")
+    assert not disk_space.is_full(error, str(tmp_path))
+    assert not disk_space.is_full(error, str(tmp_path / "missing"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    assert disk_space.is_full(error, str(tmp_path))
+    assert not disk_space.is_full(error)

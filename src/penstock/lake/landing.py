@@ -131,7 +131,7 @@ class Landing:
         except LostRace:
             return None
         except OutcomeUnknown as error:
-            if is_full(error):
+            if is_full(error, self.lake.folder):
                 raise make_no_space(
                     self.lake.warehouse, pipeline=self.slice.pipeline, stream=self.slice.stream
                 ) from error
