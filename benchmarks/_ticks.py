@@ -127,9 +127,9 @@ class Ticks:
         store.release(lease)
 
     def _land(self, slice_: Slice, template: DataFile) -> None:
-        standing = read_state(self._place, STREAM)
-        assert standing is not None
-        number = standing.head + 1
+        state = read_state(self._place, STREAM)
+        assert state is not None
+        number = state.head + 1
         attempt = f"{self.count:012d}"
         name = f"{names.file_stem(PIPELINE, STREAM, slice_.number, attempt)}-0.parquet"
         path = f"{template.file_path.rpartition('/')[0]}/{name}"

@@ -230,7 +230,7 @@ def test_a_mark_shared_by_two_instances_of_a_sink(lake: LakeWorld) -> None:
     lake.land(orders(101, 110))
     one.tick()
     assert (len(one.delivered), len(two.delivered)) == (110, 30)
-    assert {reader.pipeline: reader.mark for reader in lake.standing().readers()} == {"one": 110, "two": 30}
+    assert {reader.pipeline: reader.mark for reader in lake.state().readers()} == {"one": 110, "two": 30}
     two.tick()
     assert two.delivered == one.delivered == list(range(1, 111))
 
@@ -327,7 +327,7 @@ def test_retention_that_deletes_what_a_slow_reader_has_not_seen(lake: LakeWorld)
         "(42 rows)"
     ) in stopped.err
     assert slow.delivered == list(range(1, 61))
-    floor = lake.standing().floor
+    floor = lake.state().floor
     went = slow.command.run("rewind", slow.file, "--to", str(floor), "--stream", "orders", "--yes")
     assert went.code == 0, went.err
     lake.land(orders(103, 105))

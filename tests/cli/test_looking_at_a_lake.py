@@ -65,7 +65,7 @@ def test_rows_of_others_are_told_before_they_are_stamped(lake: LakeWorld) -> Non
 
 
 def test_a_table_that_was_rolled_back_is_told_by_a_look(lake: LakeWorld) -> None:
-    before = lake.standing().main
+    before = lake.state().main
     lake.land(orders(61, 70))
     assert Command(lake.folder, "loop").run("run", "export.yaml").code == 0
     assert before

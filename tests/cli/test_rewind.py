@@ -59,7 +59,7 @@ def delivered(stream: str) -> list[int]:
     return sorted(json.loads(line)["place"] for line in lines)
 
 
-def standing() -> dict[str, Any]:
+def state() -> dict[str, Any]:
     (pipeline,) = json.loads(penstock("status", "shop.yaml", "--json").stdout)["pipelines"]
     return {stream["stream"]: stream["at"] for stream in pipeline["streams"]}
 
@@ -72,7 +72,7 @@ def test_it_says_from_where_to_where_and_goes_there(rows: dict[str, Rows]) -> No
         "shop: 1 stream: orders\n"
         "shop/orders: rewound; mark: place 2; the next run continues from there\n"
     )
-    assert standing() == {"items": "place 3", "orders": "place 2"}
+    assert state() == {"items": "place 3", "orders": "place 2"}
     assert penstock("run", "shop.yaml").exit_code == 0
     assert (delivered("orders"), delivered("items")) == ([1, 2, 3, 3, 4, 4, 5, 5], [1, 2, 3])
 
@@ -84,7 +84,7 @@ def test_without_a_stream_all_that_are_synced(rows: dict[str, Rows]) -> None:
         "shop/orders: from place 5 to the beginning; the next run continues from there",
         "shop/items: from place 3 to the beginning; the next run continues from there",
     ]
-    assert standing() == {"items": "the beginning", "orders": "the beginning"}
+    assert state() == {"items": "the beginning", "orders": "the beginning"}
     again = penstock("rewind", "shop.yaml", "--to", "0", "--yes", "--stream", "items", "--stream", "items")
     assert again.stdout == (
         f"shop/items: the stream is at its beginning: there is nothing to rewind\n{STAYS}"
@@ -108,7 +108,7 @@ def test_without_a_terminal_it_needs_yes_and_changes_nothing(rows: dict[str, Row
         "error: this command needs a confirmation, and there is no terminal to ask on\nNothing was read or written.\n"
         "Next: add --yes to the command\n"
     )
-    assert standing()["orders"] == "place 5"
+    assert state()["orders"] == "place 5"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_place_that_one_stream_does_not_know_changes_none(rows: dict[str, Rows
     assert done.stderr == (
         f"error: shop/items: {what}\nNothing was lost: the mark has not moved.\nNext: give a number from 0 to 3\n"
     )
-    assert standing() == {"items": "place 3", "orders": "place 5"}
+    assert state() == {"items": "place 3", "orders": "place 5"}
 
 
 @pytest.mark.parametrize("name", ["order", "notes"])
@@ -163,4 +163,4 @@ def test_an_open_slice_and_a_wanted_reset_are_told(rows: dict[str, Rows], monkey
         f"then there is nothing to rewind\n{STAYS}"
     )
     assert penstock("rewind", "shop.yaml", "--to", "2", "--stream", "orders", "--yes").exit_code == 0
-    assert standing()["orders"] == "the beginning"
+    assert state()["orders"] == "the beginning"

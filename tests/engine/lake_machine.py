@@ -45,32 +45,32 @@ class LakeMachine(GateMachine):
         name = f"n{LakeMachine.made}"
         return LakeWorld(os.path.join(LakeMachine.lake, name), namespace=name)
 
-    @precondition(lambda self: self.world.now.standing)
+    @precondition(lambda self: self.world.now.state)
     @rule(rows=st.integers(0, 2))
     def another_pipeline_lands(self, rows: int) -> None:
         if self.fault():
             self.world.other_lands(rows)
             self.world.check()
 
-    @precondition(lambda self: self.world.now.standing)
+    @precondition(lambda self: self.world.now.state)
     @rule()
     def table_is_compacted(self) -> None:
         self.world.compacts()
         self.world.check()
 
-    @precondition(lambda self: self.world.now.standing)
+    @precondition(lambda self: self.world.now.state)
     @rule()
     def snapshots_expire(self) -> None:
         self.world.expires()
         self.world.check()
 
-    @precondition(lambda self: self.world.now.standing and not self.world.stopped)
+    @precondition(lambda self: self.world.now.state and not self.world.stopped)
     @rule(back=st.integers(1, 3), sure=st.integers(0, 1))
     def main_is_rolled_back(self, back: int, sure: int) -> None:
         if sure == 0 and self.fault():
             self.world.rolls_back(back)
 
-    @precondition(lambda self: self.world.now.standing and not self.world.stopped)
+    @precondition(lambda self: self.world.now.state and not self.world.stopped)
     @rule(made_again=st.booleans(), sure=st.integers(0, 5))
     def table_is_dropped(self, made_again: bool, sure: int) -> None:
         if sure == 0 and self.fault():
@@ -118,7 +118,7 @@ class LakeMachine(GateMachine):
             self.operator_recovers(then_run=True)
 
     def happens(self, what: str) -> None:
-        if what == "lands" and self.world.now.standing:
+        if what == "lands" and self.world.now.state:
             self.world.other_lands(1)
         elif what == "compacts":
             self.world.compacts()

@@ -48,11 +48,11 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     append = Landing._append
 
-    def without_snapshot(self: Landing, table: Any, standing: TableState, landed: StagedSlice) -> NewSnapshot:
-        if landed.files or standing.main is None:
-            return append(self, table, standing, landed)
-        planted = NewSnapshot(standing.main.id, standing.main.sequence)
-        properties = self.properties(standing, landed, planted)
+    def without_snapshot(self: Landing, table: Any, state: TableState, landed: StagedSlice) -> NewSnapshot:
+        if landed.files or state.main is None:
+            return append(self, table, state, landed)
+        planted = NewSnapshot(state.main.id, state.main.sequence)
+        properties = self.properties(state, landed, planted)
         table.transaction().set_properties(properties).commit_transaction()
         return planted
 
@@ -68,7 +68,7 @@ def _() -> Iterator[None]:
 
 @mutant("a landing does not ask the chain")
 def _() -> Iterator[None]:
-    with patched((Landing, "must_follow", lambda self, standing: None)):
+    with patched((Landing, "must_follow", lambda self, state: None)):
         yield
 
 
@@ -171,5 +171,5 @@ def _() -> Iterator[None]:
 
 @mutant("a sweep does not look which attempt has landed")
 def _() -> Iterator[None]:
-    with patched((leftovers, "_attempts", lambda standing, pipeline, stream, held: {"nobody"})):
+    with patched((leftovers, "_attempts", lambda state, pipeline, stream, held: {"nobody"})):
         yield

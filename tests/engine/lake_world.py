@@ -51,18 +51,18 @@ class Landing:
 class Look:
     """A table as a reader sees it."""
 
-    standing: TableState | None = None
+    state: TableState | None = None
     #: (number in the order, place) of every row; places of the other pipeline are below 0
     rows: frozenset[tuple[int, int]] = frozenset()
     files: frozenset[str] = frozenset()
 
     @property
     def head(self) -> int:
-        return self.standing.head if self.standing else 0
+        return self.state.head if self.state else 0
 
     @cached_property
     def link(self) -> Link | None:
-        return self.standing.link(PIPELINE, STREAM) if self.standing else None
+        return self.state.link(PIPELINE, STREAM) if self.state else None
 
 
 @dataclass
@@ -110,7 +110,7 @@ class LakeWorld(World):
         places = [-10 * self.others - row for row in range(rows)]
         batch = pa.table({"place": places, "key": places, "version": places}, schema=schema)
         receipts = [sink.writer(slice_, attempt).write(batch.to_reader(), Part(0, "{}"))] if rows else []
-        if rows or self.now.standing:
+        if rows or self.now.state:
             sink.commit(slice_, attempt, receipts)
 
     def compacts(self) -> None:
@@ -120,8 +120,8 @@ class LakeWorld(World):
 
     def expires(self) -> None:
         """As upkeep does it: only where every chain's snapshot belongs to main, and never main's own."""
-        table, standing = load_table(self.lake, STREAM), self.now.standing
-        if table is None or standing is None or any(standing.stale(link) for link in standing.links().values()):
+        table, state = load_table(self.lake, STREAM), self.now.state
+        if table is None or state is None or any(state.stale(link) for link in state.links().values()):
             return
         old = [s.snapshot_id for s in table.metadata.snapshots if s.snapshot_id != table.metadata.current_snapshot_id]
         if old:
@@ -130,14 +130,14 @@ class LakeWorld(World):
     def rolls_back(self, back: int) -> None:
         """Main is set to an earlier state; properties stay."""
         table = load_table(self.lake, STREAM)
-        line = list(self.now.standing.line()) if self.now.standing else []
+        line = list(self.now.state.line()) if self.now.state else []
         if table is None or len(line) < 2:
             return
         table.manage_snapshots().rollback_to_snapshot(line[min(back, len(line) - 1)].id).commit()
         self.meddled()
 
     def drops(self) -> None:
-        if self.now.standing is not None:
+        if self.now.state is not None:
             open_catalog(self.lake).drop_table(self.lake.identifier(STREAM))
             self.meddled()
 
@@ -194,10 +194,10 @@ class LakeWorld(World):
         return self.now
 
     def _looked(self) -> Look:
-        standing, table = read_state(self.lake, STREAM), load_table(self.lake, STREAM)
-        if standing is None or table is None:
+        state, table = read_state(self.lake, STREAM), load_table(self.lake, STREAM)
+        if state is None or table is None:
             return Look()
-        for snapshot in standing.snapshots.values():
+        for snapshot in state.snapshots.values():
             self.snapshots.setdefault(snapshot.id, (snapshot.parent, _landing(snapshot.summary)))
         tasks = list(table.scan().plan_files())
         files = frozenset(task.file.file_path.removeprefix("file://") for task in tasks)
@@ -206,12 +206,12 @@ class LakeWorld(World):
         numbers, places = (seen.column(name).to_pylist() for name in (names.SEQ, "place"))
         if len(set(numbers)) != len(numbers):
             raise Wrong(f"doubled: numbers {sorted(n for n in set(numbers) if numbers.count(n) > 1)} are there twice")
-        return Look(standing, frozenset(zip(numbers, places, strict=True)), files)
+        return Look(state, frozenset(zip(numbers, places, strict=True)), files)
 
     def landings(self) -> list[Landing]:
         """The stream's slices that main shows, oldest first, also those whose snapshots have expired."""
-        found, standing = [], self.look().standing
-        at = standing.main.id if standing and standing.main else None
+        found, state = [], self.look().state
+        at = state.main.id if state and state.main else None
         while at is not None:
             at, landing = self.snapshots.get(at, (None, None))
             if landing is not None:
@@ -258,7 +258,7 @@ class LakeWorld(World):
 
     def _check_order(self, before: Look, after: Look) -> None:
         """A reader that has seen everything up to the head never meets a row at or below it later."""
-        if not (before.standing and after.standing and before.standing.uuid == after.standing.uuid):
+        if not (before.state and after.state and before.state.uuid == after.state.uuid):
             return
         if after.head < before.head:
             raise Wrong(f"backwards: the head went from {before.head} to {after.head}")
@@ -281,9 +281,9 @@ class LakeWorld(World):
             raise Wrong(f"doubled: main shows the slices {shown}")
 
     def check_whole(self) -> None:
-        standing = self.look().standing
-        if standing and standing.branches.keys() - {"main"}:
-            raise Wrong(f"partial: branches are left: {list(standing.branches)}")
+        state = self.look().state
+        if state and state.branches.keys() - {"main"}:
+            raise Wrong(f"partial: branches are left: {list(state.branches)}")
 
 
 def _landing(summary: object) -> Landing | None:

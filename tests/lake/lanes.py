@@ -98,7 +98,7 @@ class Lane:
         return table
 
     @property
-    def standing(self) -> TableState:
+    def state(self) -> TableState:
         return extract_state(self.table)
 
     def table_rows(self) -> list[tuple[int, int, str]]:
@@ -129,10 +129,10 @@ class Poller:
     got: list[int] = field(default_factory=list)
 
     def poll(self) -> None:
-        standing, seen = self.lane.standing, self.lane.seen()
-        self.got += [id_ for number, id_, _ in seen if self.head < number <= standing.head]
-        assert standing.head >= self.head
-        self.head = standing.head
+        state, seen = self.lane.state, self.lane.seen()
+        self.got += [id_ for number, id_, _ in seen if self.head < number <= state.head]
+        assert state.head >= self.head
+        self.head = state.head
 
     def has(self, ids: Sequence[int]) -> bool:
         """Whether it got each of these, and nothing else, exactly once."""

@@ -97,9 +97,9 @@ def test_everybody_stops_and_the_command_that_is_named_leads_out(stuck: Kept) ->
     with pytest.raises(StreamStopped, match=why):
         list(run_upkeep(stuck.work(), ["expiry"]))
 
-    before = stuck.standing.metadata
+    before = stuck.state.metadata
     foretold = accepted(stuck, dry_run=True)
-    assert stuck.standing.metadata == before
+    assert stuck.state.metadata == before
     done = accepted(stuck)
     assert done == foretold
     assert "10 rows in 1 files of shop.s" in done[0]
@@ -114,7 +114,7 @@ def test_everybody_stops_and_the_command_that_is_named_leads_out(stuck: Kept) ->
     assert len(stuck.seen("new")) == 20
     soon = datetime.now(UTC) + timedelta(days=30)
     assert [each.error for each in run_upkeep(stuck.work(now=soon), ["expiry", "orphans"])] == [None, None]
-    (remembered,) = json.loads(stuck.standing.properties[names.ACCEPTED])
+    (remembered,) = json.loads(stuck.state.properties[names.ACCEPTED])
     assert (remembered["files"], remembered["rows"]) == (1, 10)
     stuck.land(7)
     assert stuck.read("new").exit_code == 0
@@ -155,9 +155,9 @@ def test_rows_that_a_visible_overwrite_wrote_again_are_in_doubt_too(tmp_path: Pa
 def test_a_table_in_order_has_nothing_to_accept(tmp_path: Path) -> None:
     lake = Kept(tmp_path, "shop")
     lake.land(1, 2)
-    before = lake.standing.metadata
+    before = lake.state.metadata
     assert accepted(lake) == ["nothing to accept: every row of shop.s has its place in the order"]
-    assert lake.standing.metadata == before
+    assert lake.state.metadata == before
 
 
 def warnings_of(lake: Kept) -> list[str]:
@@ -216,9 +216,9 @@ def test_rows_that_were_changed_in_files_that_are_gone(tmp_path: Path) -> None:
         Path(path.removeprefix("file://")).unlink()
     assert lake.read("old").exit_code == 1
     assert "--accept-foreign" in stopped(lake, "what they replaced can no longer be read")
-    assert "can no longer be read" in str(lake.standing.stopped), "no metadata tells it: the reader said so"
+    assert "can no longer be read" in str(lake.state.stopped), "no metadata tells it: the reader said so"
     accepted(lake)
-    assert lake.standing.stopped is None
+    assert lake.state.stopped is None
     assert lake.read("old").exit_code == 0
     assert len(lake.seen("old")) == 4
     assert lake.read("new").exit_code == 0

@@ -133,10 +133,10 @@ def test_two_processes_land_in_one_table_through_postgres(tmp_path: Path, databa
     assert sorted(seen["key"].to_pylist()) == sorted([*range(times)] * 2)
     numbers = seen["_ingest_seq"].to_pylist()
     assert len(set(numbers)) == 2 * times
-    standing = read_state(place, "s")
-    assert standing is not None
-    assert standing.head == max(numbers)
-    assert {about[0] for about in standing.links()} == {"a", "b"}
+    state = read_state(place, "s")
+    assert state is not None
+    assert state.head == max(numbers)
+    assert {about[0] for about in state.links()} == {"a", "b"}
 
 
 def test_spark_and_pyiceberg_share_a_catalog_in_postgres(

@@ -113,7 +113,7 @@ def test_main_rolled_back_under_a_landing_stops_it(lane: Lane) -> None:
     lane.deliver(rows(2))
 
     def back() -> None:
-        line = list(lane.standing.line())
+        line = list(lane.state.line())
         lane.table.manage_snapshots().rollback_to_snapshot(line[1].id).commit()
 
     with pytest.raises(StreamStopped, match="rolled back to a snapshot before it"):
@@ -179,11 +179,11 @@ def test_beside_a_merge(keyed: Callable[[], Lane], point: str, meanwhile: Callab
     lane = keyed()
     lane.deliver(rows(1, 2))
     lane.deliver(rows(3), rows(4))
-    head, came = [lane.standing.head], []
+    head, came = [lane.state.head], []
 
     def happens() -> None:
         came.extend(meanwhile(lane))
-        head[0] = lane.standing.head
+        head[0] = lane.state.head
 
     probe = At(point, happens)
     slice_ = lane.deliver(rows(2, 3, text="new"), rows(3, 5, text="newest"), probe=probe)
@@ -193,7 +193,7 @@ def test_beside_a_merge(keyed: Callable[[], Lane], point: str, meanwhile: Callab
     assert texts(lane) == wanted | {each: f"row {each}" for each in came}
     if point != "lake.landed":
         assert all(number > head[0] for number, _, text in lane.seen() if text.startswith("new"))
-    assert not lane.standing.branches.keys() - {"main"}
+    assert not lane.state.branches.keys() - {"main"}
 
 
 @pytest.mark.parametrize("point", MERGE[:-1])
@@ -212,7 +212,7 @@ def test_frozen_merger_wakes_after_four_slices_of_its_successor(keyed: Callable[
     assert texts(lane) == {1: "row 1", 2: "later 2", 10: "later 10", 11: "row 11"}
     lane.deliver(rows(1, text="after"))
     assert texts(lane)[1] == "after 1"
-    assert not lane.standing.branches.keys() - {"main"}
+    assert not lane.state.branches.keys() - {"main"}
 
 
 @pytest.mark.parametrize("point", ["lake.prepared", "lake.staged", "lake.merged"])
@@ -227,14 +227,14 @@ def test_main_rolled_back_over_anothers_merge_and_the_same_snapshot_again(
     def there_and_back() -> None:
         base = lane.table.metadata.current_snapshot_id
         lands(lane)
-        heads.append(lane.standing.head)
+        heads.append(lane.state.head)
         assert base is not None
         lane.table.manage_snapshots().set_current_snapshot(base).commit()
 
     lane.deliver(rows(1, 2, text="new"), probe=At(point, there_and_back))
     assert texts(lane) == {1: "new 1", 2: "new 2"}
     assert min(number for number, _, _ in lane.seen()) > heads[0]
-    assert lane.standing.head > heads[0]
+    assert lane.state.head > heads[0]
 
 
 def test_rolled_back_into_the_middle_of_a_merge(keyed: Callable[[], Lane]) -> None:
@@ -242,7 +242,7 @@ def test_rolled_back_into_the_middle_of_a_merge(keyed: Callable[[], Lane]) -> No
     lane = keyed()
     first = lane.deliver(rows(1, 2))
     lane.deliver(rows(1, text="new"))
-    middle = next(each for each in lane.standing.line() if each.kind == "merge-part" and each.parent is not None)
+    middle = next(each for each in lane.state.line() if each.kind == "merge-part" and each.parent is not None)
     lane.table.manage_snapshots().set_current_snapshot(middle.id).commit()
     assert [id_ for _, id_, _ in lane.seen()] == [1, 2, 1]
     compact(lane.table)
@@ -267,4 +267,4 @@ def test_another_lands_right_after_a_keyed_table_got_its_first_snapshot(
     lane.deliver(rows(1, 2))
     assert landed == [0, 50, 51]
     assert [id_ for _, id_, _ in lane.seen()] == [50, 51, 1, 2]
-    assert lane.standing.head == max(number for number, _, _ in lane.seen())
+    assert lane.state.head == max(number for number, _, _ in lane.seen())

@@ -74,16 +74,16 @@ def test_rows_selected_from_another_table_of_ours(spark_provider: SparkSessionPr
     into, from_ = a.lake.spark_table(STREAM), b.lake.spark_table(STREAM)
     sql(f"insert into {into} select * from {from_}")
     copied = {number for number, id_, _ in a.table_rows() if id_ > 100}
-    assert min(copied) <= a.standing.head, "numbers of the other table"
+    assert min(copied) <= a.state.head, "numbers of the other table"
     a.deliver(rows(3))
     assert export.exported() == [1, 2, 3, 101, 102, 103]
     assert any("numbered 3 rows that other programs wrote to mine.orders" in s for s in export.said)
     assert [id_ for _, id_, _ in a.seen()] == [1, 2, 3, 101, 102, 103]
     sql(f"insert into {into} select * from {from_}")
     assert export.exported() == [1, 2, 3, 101, 101, 102, 102, 103, 103], "inserted twice, exported twice"
-    before = a.standing.main
+    before = a.state.main
     assert export.exported() == [1, 2, 3, 101, 101, 102, 102, 103, 103]
-    assert a.standing.main == before, "nothing is stamped again"
+    assert a.state.main == before, "nothing is stamped again"
     a.deliver(rows(4))
     assert export.exported() == [1, 2, 3, 4, 101, 101, 102, 102, 103, 103]
 

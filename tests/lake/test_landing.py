@@ -128,7 +128,7 @@ def test_a_writer_that_gives_up_gives_its_turn_back(lane: Lane, monkeypatch: pyt
     sink = lane.sink(At("lake.turn_taken", lambda: [][0]))
     with pytest.raises(IndexError):
         sink.commit(slice_, *lane.aside(sink, slice_, rows(2)))
-    assert lane.standing.turn() is None
+    assert lane.state.turn() is None
     Lane(lane.folder, "other").deliver(rows(50))
     assert lane.ids() == [1, 50]
 
@@ -189,12 +189,12 @@ def test_a_landing_does_not_wait_for_others_without_end(lane: Lane, monkeypatch:
     monkeypatch.setattr(landing, "MAX_WAIT_SECONDS", 0.1)
     monkeypatch.setattr(landing, "SILENCE_SECONDS", 0.01)
     lane.deliver(rows(1))
-    landing.take_turn(lane.table, lane.standing, "another", 3600, by="slice 7 of big/orders")
+    landing.take_turn(lane.table, lane.state, "another", 3600, by="slice 7 of big/orders")
     with pytest.raises(StreamFailed, match="slice 7 of big/orders has the turn until ") as failed:
         lane.deliver(rows(2))
     assert not isinstance(failed.value, StreamStopped)
     assert lane.said == ["orders: slice 2 waits for slice 7 of big/orders, which is writing to n.orders"]
-    turn = lane.standing.turn()
+    turn = lane.state.turn()
     assert turn
     assert turn.owner == "another"
     landing.remove_turn(lane.table)

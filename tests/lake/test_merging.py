@@ -86,7 +86,7 @@ def test_rows_of_others_are_older_whatever_their_numbers_are(lakes: Lakes) -> No
     """Far above the head, or the very number that our row gets."""
     lake = lakes()
     lake.land(orders(1, 4), key=("id",))
-    head = lake.standing().head
+    head = lake.state().head
     numbers = pa.array([head + 1, head + 10**9, head + 3], pa.int64())
     lake.append(noted(1, 2, 3, note="theirs", _ingest_seq=numbers))
     lake.land(noted(1, 2, 3, note="ours"), key=("id",))

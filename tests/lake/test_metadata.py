@@ -38,9 +38,9 @@ def located(world: World, to: str | None = None) -> Path:
 
 
 def test_a_table_and_none(world: World) -> None:
-    standing = read_state(world.lake, "s")
-    assert standing is not None
-    assert standing.head >= 2
+    state = read_state(world.lake, "s")
+    assert state is not None
+    assert state.head >= 2
     assert read_state(world.lake, "t") is None
     assert list_tables(world.lake) == ["s"]
 
@@ -151,9 +151,9 @@ def test_a_document_that_is_replaced_and_removed_before_it_is_read(
         return read(world.lake, location)
 
     monkeypatch.setattr(looking, "read", meanwhile)
-    standing = read_state(world.lake, "s")
-    assert standing is not None
-    assert standing.head >= 2
+    state = read_state(world.lake, "s")
+    assert state is not None
+    assert state.head >= 2
     assert moved == [new]
 
 
@@ -183,9 +183,9 @@ def test_a_peek_imports_neither_pyiceberg_nor_arrow(world: World) -> None:
     said = subprocess.run(
         [sys.executable, "-c", program, str(world.folder)], capture_output=True, text=True, check=True, timeout=60
     )
-    standing = read_state(world.lake, "s")
-    assert standing is not None
-    assert said.stdout == f"{standing.head} []\n"
+    state = read_state(world.lake, "s")
+    assert state is not None
+    assert said.stdout == f"{state.head} []\n"
 
 
 def test_a_catalog_that_a_process_was_killed_while_writing(world: World) -> None:

@@ -144,7 +144,7 @@ def test_plain_spark_sql_reads_the_same_rows(lake: LakeWorld) -> None:
 def test_others_find_the_files_of_a_few_numbers(lake: LakeWorld) -> None:
     """What the page says of a filter on the number."""
     table = lake.table()
-    newest = lake.standing().head
+    newest = lake.state().head
     assert len(list(table.scan().plan_files())) == 3
     assert len(list(table.scan(f"_ingest_seq = {newest}").plan_files())) == 1
 

@@ -85,7 +85,7 @@ def test_rolled_back(world: LakeWorld, new_rows: int) -> None:
 
 def test_rolled_back_and_put_back_as_it_was(world: LakeWorld) -> None:
     """The other way out: nothing was changed meanwhile, so the run goes on as before."""
-    newest = world.look().standing
+    newest = world.look().state
     assert newest
     assert newest.main
     world.rolls_back(2)
@@ -113,15 +113,15 @@ def test_rolled_back_twice_to_where_a_recovery_ended(world: LakeWorld) -> None:
     """A recovery is itself a place that one can be rolled back to."""
     world.rolls_back(1)
     world.recover()
-    standing = world.look().standing
-    assert standing
-    assert standing.main
-    assert standing.main.kind == "recover"
+    state = world.look().state
+    assert state
+    assert state.main
+    assert state.main.kind == "recover"
     world.rows.arrive(7)
     world.settle(None)
     table = load_table(world.lake, "s")
     assert table
-    table.manage_snapshots().rollback_to_snapshot(standing.main.id).commit()
+    table.manage_snapshots().rollback_to_snapshot(state.main.id).commit()
     world.meddled()
     assert "rolled back" in (said(world).reason or "")
     recovered(world)

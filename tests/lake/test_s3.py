@@ -47,9 +47,9 @@ def test_rows_land_on_s3_and_are_read_from_there(lake: LakeWorld) -> None:
     found.arrive(4)
     world.land(found)
     assert [row["key"] for row in world.export()] == [1, 2, 3, 4]
-    standing = read_state(world.lake, "s")
-    assert standing is not None
-    assert standing.head > 0
+    state = read_state(world.lake, "s")
+    assert state is not None
+    assert state.head > 0
     assert sorted(path.name for path in world.folder.iterdir()) == ["catalog.db", "out"]
 
 
@@ -107,9 +107,9 @@ def test_no_secret_is_written_or_shown(lake: LakeWorld, s3_server: S3Server) -> 
 
 
 def _links(world: World) -> list[Any]:
-    standing = read_state(world.lake, "s")
-    assert standing is not None
-    return list(standing.links().values())
+    state = read_state(world.lake, "s")
+    assert state is not None
+    return list(state.links().values())
 
 
 def _objects(files: Any, under: str) -> list[str]:

@@ -44,7 +44,7 @@ def test_an_upkeep_beside_another_is_not_stopped_by_states_that_the_other_has_ex
     assert [each.error for each in beside] == [None]
     assert beside[0].facts["expired"] == 2
     assert [each.error for each in done] == [None]
-    assert len(lake.standing.snapshots) == 1
+    assert len(lake.state.snapshots) == 1
     assert lake.rows_in() == rows
 
 
@@ -70,7 +70,7 @@ def test_an_upkeep_beside_another_forgets_what_the_other_has_just_forgotten(
     done = list(run_upkeep(lake.work(now=soon, **NOW), ["expiry"]))
 
     assert [each.error for each in [*beside, *done]] == [None, None]
-    assert len(lake.standing.snapshots) == 1
+    assert len(lake.state.snapshots) == 1
     assert lake.rows_in() == rows
 
 
@@ -114,23 +114,23 @@ def test_a_landing_is_not_stopped_by_a_turn_that_is_given_back_while_it_commits(
     """A turn that has expired is cleared by the next landing; its owner, slow but alive, may clear it first."""
     lake = Kept(tmp_path, "shop")
     lake.land(1)
-    take_turn(lake.table, lake.standing, "another", seconds=-1)
+    take_turn(lake.table, lake.state, "another", seconds=-1)
     given_back = _AtPrepared(lambda: remove_turn(lake.table))
 
     eof = lake.land(2, probe=given_back)
 
     assert (eof.status, eof.reason) == ("complete", None)
-    assert lake.standing.turn() is None
+    assert lake.state.turn() is None
     assert [row[1] for row in lake.rows_in()] == [1, 2]
 
 
 def test_a_turn_that_a_landing_has_cleared_can_still_be_given_back(tmp_path: Path) -> None:
     lake = Kept(tmp_path, "shop")
     lake.land(1)
-    take_turn(lake.table, lake.standing, "another", seconds=-1)
+    take_turn(lake.table, lake.state, "another", seconds=-1)
     seen_with_turn = lake.table
     lake.land(2)
 
     remove_turn(seen_with_turn)
 
-    assert lake.standing.turn() is None
+    assert lake.state.turn() is None

@@ -177,7 +177,7 @@ class Soak:
         self.counts["accepted"] += 1
         ranges = [(int(found[1]), int(found[2])) for line in lines if (found := DOUBT.search(line))]
         for low, high in ranges:
-            for reader in self.lake.standing.readers():
+            for reader in self.lake.state.readers():
                 if reader.mark >= low:
                     told = f"{reader.pipeline}/s has read up to {reader.mark}"
                     if not any(told in line for line in lines):

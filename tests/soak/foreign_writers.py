@@ -94,7 +94,7 @@ class Others:
     def expire(self, keep: int | None = None) -> None:
         """All but the newest snapshots."""
         table = self._table()
-        line = list(self.lake.standing.line())[keep or self.chance.randint(1, 4) :]
+        line = list(self.lake.state.line())[keep or self.chance.randint(1, 4) :]
         pinned = {ref.snapshot_id for ref in table.metadata.refs.values()}
         gone = [snapshot.id for snapshot in line if snapshot.id not in pinned]
         if gone:
@@ -168,7 +168,7 @@ class Others:
     def _numbers(self, count: int) -> list[int | None]:
         optional = not self._table().schema().find_field(names.SEQ).required
         way = self.chance.choice((*NUMBERS, "none") if optional else NUMBERS)
-        head = self.lake.standing.head
+        head = self.lake.state.head
         self._note(f"numbers_{way}")
         match way:
             case "none":

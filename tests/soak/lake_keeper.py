@@ -42,10 +42,10 @@ def keep(folder: Path, steps: Sequence[str], spark: Spark, probe: Probe, note: C
     good = True
     for namespace, table in (("log", EVENTS), ("keyed", ITEMS), ("copy", EVENTS)):
         at = place(folder, namespace)
-        standing = read_state(at, table)
-        if standing is None:
+        state = read_state(at, table)
+        if state is None:
             continue
-        readers = {reader.pipeline for reader in standing.readers()}
+        readers = {reader.pipeline for reader in state.readers()}
         reached = AWAITED.get((namespace, table), {"nobody"}) <= readers
         chosen = [step for step in steps if reached or step not in ("retention", "tombstones")]
         spark.require(at.spark_settings(), at.spark_packages())

@@ -64,7 +64,7 @@ def place() -> Lake:
     return Lake.from_options(LakeOptions(), folder=str(Path.cwd()), pipeline="shop")
 
 
-def standing() -> Any:
+def state() -> Any:
     return read_state(place(), "s")
 
 
@@ -94,13 +94,13 @@ def test_every_step_has_its_line(shop: Rows) -> None:
 
 
 def test_dry_run(shop: Rows) -> None:
-    before = dict(standing().metadata)
+    before = dict(state().metadata)
     done = penstock("upkeep", "shop.yaml", "--dry-run")
     assert done.exit_code == 0
     assert "retention: would remove" in done.stdout
     assert "compaction: would rewrite 6 files" in done.stdout
     assert "expiry: would expire 2 snapshots" in done.stdout
-    assert dict(standing().metadata) == before
+    assert dict(state().metadata) == before
 
 
 def test_json_ends_with_an_eof(shop: Rows) -> None:
@@ -125,7 +125,7 @@ def test_force_asks_and_says_who_loses_what(shop: Rows) -> None:
     done = penstock(*words, "--yes")
     assert done.exit_code == 0
     assert count() == 0
-    assert standing().reader("slow", "s").lost == 6
+    assert state().reader("slow", "s").lost == 6
 
 
 def test_abandon(shop: Rows) -> None:
@@ -159,7 +159,7 @@ def test_bad_input(shop: Rows, words: Sequence[str], said: str) -> None:
 def test_a_rolled_back_table_stops_with_the_next_step(shop: Rows) -> None:
     table = load_table(place(), "s")
     assert table is not None
-    table.manage_snapshots().rollback_to_snapshot(standing().main.parent).commit()
+    table.manage_snapshots().rollback_to_snapshot(state().main.parent).commit()
     done = penstock("upkeep", "shop.yaml", "--json")
     assert done.exit_code == 1
     assert "rolled back" in done.stderr
@@ -193,11 +193,11 @@ def test_accept_foreign_asks_and_lets_a_reader_go_on(shop: Rows) -> None:
     asked = penstock(*words)
     assert asked.exit_code == 2
     assert "12 rows in 2 files of shop.s (numbers " in asked.stdout
-    assert standing().gap
+    assert state().gap
     done = penstock(*words, "--yes")
     assert done.exit_code == 0, done.stderr
     assert "shop.s: accepted: " in done.stdout
-    assert standing().orderly
+    assert state().orderly
     assert "nothing to accept" in penstock(*words, "--yes").stdout
 
 

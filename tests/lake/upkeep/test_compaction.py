@@ -38,7 +38,7 @@ def overlaps(lake: Kept) -> int:
 def test_fewer_files_apart_in_the_order_with_the_same_rows(kept: Make, spark: Any) -> None:
     lake = kept(spark=spark)
     lake.land(*range(20))
-    rows, before = lake.rows_in(), dict(lake.standing.properties)
+    rows, before = lake.rows_in(), dict(lake.state.properties)
     assert len(take_inventory(lake.table).entries) == 20
 
     (done,) = compact(lake.work())
@@ -47,14 +47,14 @@ def test_fewer_files_apart_in_the_order_with_the_same_rows(kept: Make, spark: An
     assert done.facts["files_before"] == 20
     assert done.facts["files_after"] == len(take_inventory(lake.table).entries) == 1
     assert overlaps(lake) == 0
-    main = lake.standing.main
+    main = lake.state.main
     assert main is not None
     assert (main.operation, main.kind, main.foreign) == ("replace", None, False)
-    after = lake.standing.properties
+    after = lake.state.properties
     assert {key: value for key, value in after.items() if key.startswith("penstock.")} == {
         key: value for key, value in before.items() if key.startswith("penstock.")
     }
-    assert lake.standing.orderly
+    assert lake.state.orderly
     lake.land(50)
     assert len(lake.rows_in()) == 21
 
@@ -98,7 +98,7 @@ def test_a_reader_in_the_middle_sees_every_row_once(kept: Make, spark: Any) -> N
         lake.work(now=soon, snapshots={"keep_for": "0s", "keep_at_least": 1}, orphans={"older_than": "0s"})
     ):
         assert done.error is None, done
-    assert len(lake.standing.snapshots) == 1
+    assert len(lake.state.snapshots) == 1
     lake.land(*range(9, 12))
     assert lake.read("out").exit_code == 0
     assert lake.read("late").exit_code == 0
@@ -163,8 +163,8 @@ def test_a_keyed_table_beside_landings(kept: Make, spark: Any, monkeypatch: Any)
     rows = lake.rows_in()
     assert len({row[1] for row in rows}) == len(rows)
     assert {row[1]: row[2] for row in rows} == _state(lake)
-    assert lake.standing.turn() is None
-    assert lake.standing.orderly
+    assert lake.state.turn() is None
+    assert lake.state.orderly
 
 
 def _state(lake: Kept) -> dict[int, int]:
@@ -200,7 +200,7 @@ def test_files_that_overlap_are_put_in_order_again(kept: Make, spark: Any) -> No
             for begin in (0, 1)
             for file in _dataframe_to_data_files(table.metadata, content.take(list(range(begin, 6, 2))), table.io)
         ]
-    tables.commit_snapshot(table, kind="stamp", head=lake.standing.head, added=added, removed=list_current_files(table))
+    tables.commit_snapshot(table, kind="stamp", head=lake.state.head, added=added, removed=list_current_files(table))
     assert overlaps(lake) == 1
     compact(lake.work())
     assert overlaps(lake) == 0
@@ -227,7 +227,7 @@ def test_a_conflict_is_tried_again_with_the_turn(kept: Make, spark: Any, monkeyp
     asked, turns = [], []
 
     def ask(work: Any, sql: str) -> Any:
-        turns.append(lake.standing.turn())
+        turns.append(lake.state.turn())
         asked.append(sql)
         if len(asked) < 4:
             raise tables.LostRace("CommitFailedException: someone")
@@ -238,7 +238,7 @@ def test_a_conflict_is_tried_again_with_the_turn(kept: Make, spark: Any, monkeyp
     compact(lake.work())
     assert [turn is not None for turn in turns] == [False, False, True, True]
     assert len(take_inventory(lake.table).entries) == 1
-    assert lake.standing.turn() is None
+    assert lake.state.turn() is None
 
 
 def test_a_landing_that_meets_a_compaction_commits_the_same_files(kept: Make, spark: Any) -> None:
@@ -259,4 +259,4 @@ def test_a_landing_that_meets_a_compaction_commits_the_same_files(kept: Make, sp
     assert lake.land(8, probe=probe).exit_code == 0
     assert "lake.restamped" not in probe.points
     assert [row[1] for row in lake.rows_in()] == list(range(9))
-    assert names.TURN not in lake.standing.properties
+    assert names.TURN not in lake.state.properties

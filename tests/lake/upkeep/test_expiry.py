@@ -28,20 +28,20 @@ def soon() -> datetime:
 def test_old_states_go_with_their_files_and_every_row_stays(kept: Make) -> None:
     lake = kept()
     lake.land(*range(6))
-    rows, before = lake.rows_in(), len(lake.standing.snapshots)
+    rows, before = lake.rows_in(), len(lake.state.snapshots)
     assert before == 3
     manifests = {path for path in lake.paths() if path.suffix == ".avro"}
 
     (done,) = expire(lake.work(now=soon(), **NOW))
 
-    assert len(lake.standing.snapshots) == 1
+    assert len(lake.state.snapshots) == 1
     assert done.facts["expired"] == 2
     assert done.facts["files_removed"] > 0
     assert (
         len({path for path in lake.paths() if path.suffix == ".avro"}) == len(manifests) - done.facts["files_removed"]
     )
     assert lake.rows_in() == rows
-    assert lake.standing.orderly
+    assert lake.state.orderly
     lake.land(7)
     assert len(lake.rows_in()) == 7
 
@@ -51,26 +51,26 @@ def test_what_was_forgotten_had_been_looked_at(kept: Make) -> None:
     lake = kept()
     lake.land(1)
     for _ in range(3):
-        take_turn(lake.table, lake.standing, "me", seconds=0)
-    assert lake.standing.orderly
+        take_turn(lake.table, lake.state, "me", seconds=0)
+    assert lake.state.orderly
     expire(lake.work(now=soon(), **NOW))
-    assert len(lake.standing.snapshots) == 1
-    assert lake.standing.orderly
+    assert len(lake.state.snapshots) == 1
+    assert lake.state.orderly
 
 
 def test_a_state_is_as_old_as_its_replacement(kept: Make) -> None:
     """A reader may be at work on a state that is years old, if it was the newest a minute ago."""
     lake = kept()
     lake.land(1)
-    first = lake.standing.main
+    first = lake.state.main
     assert first is not None
     lake.land(2)
-    standing = lake.standing
-    assert standing.main is not None
-    replaced = standing.main.at_ms
-    assert find_expirable(standing, replaced, 1) == []
-    assert find_expirable(standing, replaced + 1, 1) == [first.id]
-    assert find_expirable(standing, replaced + 1, 2) == []
+    state = lake.state
+    assert state.main is not None
+    replaced = state.main.at_ms
+    assert find_expirable(state, replaced, 1) == []
+    assert find_expirable(state, replaced + 1, 1) == [first.id]
+    assert find_expirable(state, replaced + 1, 2) == []
 
 
 def test_defaults_keep_ten(kept: Make) -> None:
@@ -79,7 +79,7 @@ def test_defaults_keep_ten(kept: Make) -> None:
         lake.land(key)
     done = expire(lake.work(now=datetime.now(UTC) + timedelta(days=30)))
     assert [each.facts["expired"] for each in done] == [2]
-    assert len(lake.standing.snapshots) == 10
+    assert len(lake.state.snapshots) == 10
 
 
 def test_what_a_tag_or_branch_holds_is_kept(kept: Make) -> None:
@@ -90,14 +90,14 @@ def test_what_a_tag_or_branch_holds_is_kept(kept: Make) -> None:
     lake.table.manage_snapshots().create_tag(tagged, "month").commit()
     lake.land(2, 3, 4)
     expire(lake.work(now=soon(), **NOW))
-    assert set(lake.standing.snapshots) == {tagged, lake.table.metadata.current_snapshot_id}
+    assert set(lake.state.snapshots) == {tagged, lake.table.metadata.current_snapshot_id}
     assert lake.table.scan(snapshot_id=tagged).to_arrow().num_rows == 1
 
 
 def test_a_rolled_back_table_stops_it_and_nothing_is_expired(kept: Make) -> None:
     lake = kept()
     lake.land(1, 2, 3, 4)
-    main = lake.standing.main
+    main = lake.state.main
     assert main is not None
     assert main.parent is not None
     lake.table.manage_snapshots().rollback_to_snapshot(main.parent).commit()
@@ -105,7 +105,7 @@ def test_a_rolled_back_table_stops_it_and_nothing_is_expired(kept: Make) -> None
     with pytest.raises(StreamStopped, match="rolled back") as caught:
         list(run_upkeep(lake.work(now=soon(), **NOW, orphans={"older_than": "0s"}, force=True)))
     assert "state recover" in caught.value.next_step
-    assert set(lake.standing.snapshots) >= {main.id, main.parent}
+    assert set(lake.state.snapshots) >= {main.id, main.parent}
     assert set(files) <= set(lake.paths())
     with pytest.raises(StreamStopped):
         expire(lake.work(now=soon(), **NOW))
@@ -123,10 +123,10 @@ def test_branches_of_attempts_that_are_over_go(kept: Make) -> None:
     stray = names.branch_name("other", "s", 1, "a3")
     for branch in (held, coming, stray, "mine"):
         lake.table.manage_snapshots().create_branch(at, branch).commit()
-    assert find_finished_branches(lake.standing, 0) == [held]
-    assert find_finished_branches(lake.standing, int(soon().timestamp() * 1000)) == sorted([held, stray])
+    assert find_finished_branches(lake.state, 0) == [held]
+    assert find_finished_branches(lake.state, int(soon().timestamp() * 1000)) == sorted([held, stray])
     expire(lake.work(now=soon() + timedelta(days=2), **NOW))
-    assert set(lake.standing.branches) == {"main", coming, "mine"}
+    assert set(lake.state.branches) == {"main", coming, "mine"}
 
 
 def test_a_landing_that_is_tried_again_keeps_its_files(kept: Make) -> None:
@@ -156,18 +156,18 @@ def test_a_landing_that_is_tried_again_keeps_its_files(kept: Make) -> None:
 
     expire(lake.work(now=soon(), **NOW))
 
-    assert len(lake.standing.snapshots) == 1
+    assert len(lake.state.snapshots) == 1
     assert coming.exists()
 
 
 def test_a_dry_run_changes_nothing(kept: Make) -> None:
     lake = kept()
     lake.land(1, 2, 3, 4)
-    files, properties = lake.paths(), dict(lake.standing.properties)
+    files, properties = lake.paths(), dict(lake.state.properties)
     said = [done.text for done in run_upkeep(lake.work(now=soon(), dry_run=True, **NOW))]
     assert any(text.startswith("would expire 1 snapshot") for text in said)
     assert lake.paths() == files
-    assert dict(lake.standing.properties) == properties
+    assert dict(lake.state.properties) == properties
 
 
 def test_two_at_once(kept: Make) -> None:
@@ -204,4 +204,4 @@ def test_rows_that_others_put_in_get_their_place_first(kept: Make) -> None:
     assert [done.text for done in said] == [f"numbered 2 rows that other programs wrote to {lake.name}.s"]
     numbers = [row[3] for row in lake.rows_in()]
     assert len(numbers) == len(set(numbers)) == 5
-    assert len(lake.standing.snapshots) == 1
+    assert len(lake.state.snapshots) == 1

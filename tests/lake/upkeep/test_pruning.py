@@ -50,10 +50,10 @@ def test_landings_keep_few_states_and_every_row(few: Kept) -> None:
     sizes = []
     for key in range(1, 15):
         assert few.land(key).exit_code == 0
-        sizes.append(len(few.standing.snapshots))
+        sizes.append(len(few.state.snapshots))
     assert max(sizes) <= 6
-    assert len(few.standing.metadata["snapshot-log"]) <= 6
-    assert few.standing.orderly
+    assert len(few.state.metadata["snapshot-log"]) <= 6
+    assert few.state.orderly
     assert [row[1] for row in few.rows_in()] == list(range(15))
     # A reader that has not looked for longer than history goes back.
     assert few.read("out").exit_code == 0
@@ -67,7 +67,7 @@ def test_landings_keep_few_states_and_every_row(few: Kept) -> None:
 def test_when_the_head_stood_where_is_still_known(few: Kept) -> None:
     for key in range(12):
         few.land(key)
-    heads = [head for _, head in read_times(few.standing)]
+    heads = [head for _, head in read_times(few.state)]
     assert heads == sorted(heads)
     assert len(heads) == 12
 
@@ -77,17 +77,17 @@ def test_files_that_were_replaced_stay_as_long_as_their_state(few: Kept) -> None
         few.land(key)
     table = few.table
     replaced = next(iter(table.scan().plan_files())).file
-    commit_snapshot(table, kind="retention", head=few.standing.head, removed=[replaced])
+    commit_snapshot(table, kind="retention", head=few.state.head, removed=[replaced])
     name = replaced.file_path.rpartition("/")[2]
     for key in range(3, 12):
         few.land(key)
-    (tag,) = few.standing.tags
-    assert len(few.standing.snapshots) <= 7
+    (tag,) = few.state.tags
+    assert len(few.state.snapshots) <= 7
     upkeep(few)
     assert name in data_files(few), "a query may still read it"
     upkeep(few, datetime.now(UTC) + timedelta(days=6))
     assert name not in data_files(few)
-    assert tag not in few.standing.tags
+    assert tag not in few.state.tags
     assert len(few.rows_in()) == 11
 
 
@@ -97,14 +97,14 @@ def test_a_landing_drops_a_tag_whose_time_is_over(few: Kept) -> None:
         few.land(key)
     table = few.table
     commit_snapshot(
-        table, kind="retention", head=few.standing.head, removed=[next(iter(table.scan().plan_files())).file]
+        table, kind="retention", head=few.state.head, removed=[next(iter(table.scan().plan_files())).file]
     )
     few.land(*range(3, 8), most=1)
-    assert len(few.standing.tags) <= 1
+    assert len(few.state.tags) <= 1
     time.sleep(1.1)
     few.land(*range(8, 12), most=1)
-    assert few.standing.tags == {}
-    assert len(few.standing.snapshots) <= 6
+    assert few.state.tags == {}
+    assert len(few.state.snapshots) <= 6
 
 
 def test_what_others_wrote_is_not_forgotten_before_it_was_looked_at(few: Kept) -> None:
@@ -115,15 +115,15 @@ def test_what_others_wrote_is_not_forgotten_before_it_was_looked_at(few: Kept) -
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         few.table.append(row.set_column(seq, row.schema.field(seq), pa.array([0], pa.int64())))
-    before = len(few.standing.snapshots)
+    before = len(few.state.snapshots)
     for more in range(5, 11):
         few.land(more)
-    assert len(few.standing.snapshots) == before + 6
-    assert len(few.standing.foreign()) == 1
-    assert not few.standing.gap
+    assert len(few.state.snapshots) == before + 6
+    assert len(few.state.foreign()) == 1
+    assert not few.state.gap
     assert few.read("out").exit_code == 0, "the reader gives the row its place"
     few.land(11)
-    assert len(few.standing.snapshots) <= 6
+    assert len(few.state.snapshots) <= 6
     assert few.read("out").exit_code == 0
     assert sorted(row["key"] for row in few.seen("out")) == sorted([key, *range(12)])
 

@@ -53,12 +53,12 @@ def test_rows_older_than_the_age_go_and_the_floor_says_so(kept: Make) -> None:
     lake.land(4, 5)
     (done,) = retain(lake.work(now=between + timedelta(days=7), retention={"age": "7d"}))
     assert keys(lake) == [4, 5]
-    assert lake.standing.floor == last
+    assert lake.state.floor == last
     assert done.facts["rows"] == 3
-    main = lake.standing.main
+    main = lake.state.main
     assert main is not None
     assert main.kind == "retention"
-    assert lake.standing.orderly
+    assert lake.state.orderly
     lake.land(6)
     assert keys(lake) == [4, 5, 6]
 
@@ -90,7 +90,7 @@ def test_the_age_is_known_beyond_expired_snapshots(kept: Make) -> None:
     lake.land(3, 4)
     options: dict[str, Any] = {"snapshots": {"keep_for": "0s", "keep_at_least": 1}}
     list(run_upkeep(lake.work(now=soon(), **options), ("expiry",)))
-    assert len(lake.standing.snapshots) == 1
+    assert len(lake.state.snapshots) == 1
     retain(lake.work(now=between + timedelta(days=7), retention={"age": "7d"}))
     assert keys(lake) == [3, 4]
 
@@ -114,7 +114,7 @@ def test_it_never_passes_the_slowest_reader(kept: Make) -> None:
     mark = numbers(lake)[2]
     lake.land(6)
     assert lake.read("quick").exit_code == 0
-    reader = lake.standing.slowest()
+    reader = lake.state.slowest()
     assert reader is not None
     assert (reader.pipeline, reader.mark) == ("slow", mark)
 
@@ -133,7 +133,7 @@ def test_force_counts_what_each_reader_loses_and_the_reader_stops(kept: Make) ->
     lake.land(*range(5, 25), most=20)
     lake.read("one", most=2)
     lake.read("two", most=4)
-    marks = {reader.pipeline: reader.mark for reader in lake.standing.readers()}
+    marks = {reader.pipeline: reader.mark for reader in lake.state.readers()}
     below = {name: sum(1 for number in numbers(lake) if number > mark) for name, mark in marks.items()}
     assert below == {"one": 23, "two": 21}
 
@@ -142,11 +142,11 @@ def test_force_counts_what_each_reader_loses_and_the_reader_stops(kept: Make) ->
     assert keys(lake) == []
     assert done.facts["losses"] == {"one/s": 23, "two/s": 21}
     assert f"one/s (at {marks['one']}) loses 23 rows" in done.text
-    assert {reader.pipeline: reader.lost for reader in lake.standing.readers()} == {"one": 23, "two": 21}
+    assert {reader.pipeline: reader.lost for reader in lake.state.readers()} == {"one": 23, "two": 21}
     assert lake.read("one").exit_code == 1
     (stopped,) = [m for m in lake.said if isinstance(m, StreamStatus) and m.reason]
     assert "were removed by retention before this reader had seen them" in str(stopped.reason)
-    assert f"--to {lake.standing.floor}" in str(stopped.next_step)
+    assert f"--to {lake.state.floor}" in str(stopped.next_step)
 
 
 def test_losses_are_exact_inside_of_a_file(kept: Make) -> None:
@@ -181,7 +181,7 @@ def test_a_file_that_straddles_stays_whole(kept: Make) -> None:
     lake.read("slow", most=1)
     (done,) = retain(lake.work(now=soon(), **ALL))
     assert len(keys(lake)) == 30
-    assert lake.standing.floor == 0
+    assert lake.state.floor == 0
     assert done.text.startswith("nothing to remove")
 
 
@@ -204,7 +204,7 @@ def test_a_reader_that_registers_meanwhile_is_not_passed(kept: Make) -> None:
         retain(lake.work(now=soon(), **ALL))
     assert tried[0] > 0
     assert len(keys(lake)) == 3
-    assert lake.standing.floor == 0
+    assert lake.state.floor == 0
 
 
 def test_lost_races_end_with_the_turn(kept: Make) -> None:
@@ -215,7 +215,7 @@ def test_lost_races_end_with_the_turn(kept: Make) -> None:
 
     def commit(*args: Any, **kwargs: Any) -> Any:
         if len(lost) < 3:
-            lost.append(lake.standing.turn() is not None)
+            lost.append(lake.state.turn() is not None)
             raise LostRace("someone")
         return original(*args, **kwargs)
 
@@ -224,7 +224,7 @@ def test_lost_races_end_with_the_turn(kept: Make) -> None:
         retain(lake.work(now=soon(), **ALL))
     assert lost == [False, False, True]
     assert keys(lake) == []
-    assert lake.standing.turn() is None
+    assert lake.state.turn() is None
 
 
 def test_a_keyed_table_has_no_retention(kept: Make) -> None:
@@ -249,7 +249,7 @@ def test_times_are_noted_once(kept: Make) -> None:
     lake = kept()
     lake.land(1)
     _record_head(lake.work())
-    noted = lake.standing.properties[head_times.HEAD_TIMES]
-    assert [head for _, head in json.loads(noted)] == [lake.standing.head]
+    noted = lake.state.properties[head_times.HEAD_TIMES]
+    assert [head for _, head in json.loads(noted)] == [lake.state.head]
     _record_head(lake.work(now=soon()))
-    assert lake.standing.properties[head_times.HEAD_TIMES] == noted
+    assert lake.state.properties[head_times.HEAD_TIMES] == noted

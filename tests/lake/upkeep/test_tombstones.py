@@ -65,13 +65,13 @@ def test_they_go_with_age_and_the_rest_stays(kept: Make, spark: Any) -> None:
     assert dead(lake) == [3]
     assert {row[1] for row in lake.rows_in()} == {0, 3, 4, 5}
     assert [row for row in lake.rows_in() if row[1] != 3] == [row for row in rows if row[1] in (0, 4, 5)]
-    standing = lake.standing
-    assert standing.main is not None
-    assert standing.main.kind == "purge"
-    assert standing.orderly
-    assert standing.turn() is None
-    assert set(standing.branches) == {"main"}
-    assert standing.floor == max(row[3] for row in rows if row[1] in (1, 2)), "the last tombstone that is gone"
+    state = lake.state
+    assert state.main is not None
+    assert state.main.kind == "purge"
+    assert state.orderly
+    assert state.turn() is None
+    assert set(state.branches) == {"main"}
+    assert state.floor == max(row[3] for row in rows if row[1] in (1, 2)), "the last tombstone that is gone"
     assert lake.land(7).exit_code == 0
     # One that begins anew reads current rows, below purged numbers too, over several slices.
     for _ in range(8):
@@ -89,7 +89,7 @@ def test_the_slowest_reader_holds_them(kept: Make, spark: Any) -> None:
     lake.land(2, version=GONE)
     lake.land(3, version=GONE)
     lake.read("slow", most=1)
-    mark = next(reader.mark for reader in lake.standing.readers())
+    mark = next(reader.mark for reader in lake.state.readers())
     (done,) = purge(lake.work(now=soon(), **NOW))
     assert dead(lake) == [3], "it has read the other two"
     assert f"held back: slow/s has read up to {mark}" in done.text
@@ -117,12 +117,12 @@ def test_no_one_goes_back_below_them(kept: Make, spark: Any) -> None:
     lake = kept(spark=spark, stream=MERGE)
     lake.land(*range(4))
     lake.read("back")
-    before = next(reader.mark for reader in lake.standing.readers())
+    before = next(reader.mark for reader in lake.state.readers())
     lake.land(0, 1, 2, version=GONE)
     lake.read("back")
     purge(lake.work(now=soon(), **NOW))
-    floor = lake.standing.floor
-    assert floor == next(reader.mark for reader in lake.standing.readers()) > before
+    floor = lake.state.floor
+    assert floor == next(reader.mark for reader in lake.state.readers()) > before
 
     assert lake.lead("back", lambda engine: engine.rewind(["s"], str(before))).exit_code == 2
     assert "were purged" in reason(lake)
@@ -163,7 +163,7 @@ def test_one_who_registers_meanwhile_is_not_passed(kept: Make, spark: Any) -> No
     assert probe.began
     assert done.facts["tombstones"] == 0
     assert dead(lake) == [1]
-    assert set(lake.standing.branches) == {"main"}
+    assert set(lake.state.branches) == {"main"}
 
 
 def test_a_landing_meanwhile_waits_and_none_is_lost(kept: Make, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:

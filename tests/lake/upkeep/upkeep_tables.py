@@ -154,7 +154,7 @@ class Kept:
     # ------------------------------------------------------------ the table
 
     @property
-    def standing(self) -> TableState:
+    def state(self) -> TableState:
         found = read_state(self.lake, "s")
         assert found is not None
         return found
@@ -186,7 +186,7 @@ class Kept:
 
     def paths(self) -> list[Path]:
         """Every file in the table's folder."""
-        folder = Path(self.standing.location.removeprefix("file://"))
+        folder = Path(self.state.location.removeprefix("file://"))
         return sorted(path for path in folder.rglob("*") if path.is_file())
 
 

@@ -150,10 +150,10 @@ class LakeWorld:
             made = [file for part in parts for file in _dataframe_to_data_files(table.metadata, part, table.io)]
         assert len(made) == files
         commit_snapshot(
-            table, kind="compaction", head=self.standing(name).head, added=made, removed=list_current_files(table)
+            table, kind="compaction", head=self.state(name).head, added=made, removed=list_current_files(table)
         )
 
-    def standing(self, name: str = "orders") -> TableState:
+    def state(self, name: str = "orders") -> TableState:
         found = read_state(self.lake, name)
         assert found is not None
         return found

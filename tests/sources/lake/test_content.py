@@ -111,7 +111,7 @@ def test_the_catalog_lists_every_table_unless_some_are_named(lake: LakeWorld) ->
 def test_another_name_for_the_table(lake: LakeWorld) -> None:
     reader = lake.reader(stream="sales", table="orders")
     assert reader.ids() == [1, 2, 3, 4, 5]
-    assert lake.standing().reader("out", "sales") is not None
+    assert lake.state().reader("out", "sales") is not None
 
 
 # ---------------------------------------------------------------- filters
@@ -125,14 +125,14 @@ def test_a_filter_may_name_columns_that_are_not_shipped(lake: LakeWorld) -> None
 def test_rows_that_a_filter_leaves_out_are_passed_once_and_for_all(lake: LakeWorld) -> None:
     reader = lake.reader(where="id > 100")
     assert reader.ids() == []
-    assert reader.seq == lake.standing().head
+    assert reader.seq == lake.state().head
     assert reader.run() == []
 
 
 @pytest.mark.parametrize("where", ["colour = 'red'", "id >", "id = 'many'", "_ingest_seq > 3"])
 def test_a_filter_that_does_not_fit_is_refused(lake: LakeWorld, where: str) -> None:
     refused(lake, where=where)
-    assert lake.standing().readers() == [], "nothing is registered before"
+    assert lake.state().readers() == [], "nothing is registered before"
 
 
 def test_a_changed_filter_is_other_content(lake: LakeWorld) -> None:
@@ -192,9 +192,9 @@ def test_every_type_leaves_as_the_content_says(tmp_path: Path) -> None:
 def test_a_type_that_cannot_be_read_is_refused_unless_it_is_left_out(lake: LakeWorld, monkeypatch: Any) -> None:
     """Types of later format versions."""
     source = lake.source()
-    standing = lake.standing()
+    state = lake.state()
     late = {"id": 9, "name": "moment", "type": "timestamp_ns", "required": False}
-    monkeypatch.setattr(type(standing), "columns", [*standing.columns, late])
+    monkeypatch.setattr(type(state), "columns", [*state.columns, late])
     with pytest.raises(StreamRefused) as caught:
         source.content("orders")
     assert caught.value.what == "the column 'moment' has the type timestamp_ns, which the lake source cannot read"

@@ -87,4 +87,4 @@ def test_a_reader_that_has_read_everything_says_so_at_once(tmp_path: Path) -> No
     lake.land(orders(1, 100))
     (tmp_path / "out.yaml").write_text(FILE % "{type: files, directory: out}")
     run(tmp_path)
-    assert [reader.mark for reader in lake.standing().readers()] == [lake.standing().head]
+    assert [reader.mark for reader in lake.state().readers()] == [lake.state().head]

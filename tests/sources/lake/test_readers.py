@@ -20,7 +20,7 @@ def lake(tmp_path: Path) -> LakeWorld:
 
 
 def marks(lake: LakeWorld) -> dict[str, int]:
-    return {reader.pipeline: reader.mark for reader in lake.standing().readers()}
+    return {reader.pipeline: reader.mark for reader in lake.state().readers()}
 
 
 def test_each_has_its_own_mark(lake: LakeWorld) -> None:
@@ -36,14 +36,14 @@ def test_each_has_its_own_mark(lake: LakeWorld) -> None:
 def test_one_pipeline_with_two_streams_on_one_table(lake: LakeWorld) -> None:
     one, two = lake.reader(stream="one", table="orders"), lake.reader(stream="two", table="orders")
     assert one.ids() == two.ids() == list(range(1, 11))
-    assert {reader.stream for reader in lake.standing().readers()} == {"one", "two"}
+    assert {reader.stream for reader in lake.state().readers()} == {"one", "two"}
 
 
 def test_names_with_dots_do_not_run_together(lake: LakeWorld) -> None:
     """a.b/c and a/b.c would have the same property if dots were not encoded."""
     lake.reader("a.b", stream="c", table="orders").run()
     lake.reader("a", stream="b.c", table="orders").intend()
-    found = {(reader.pipeline, reader.stream) for reader in lake.standing().readers()}
+    found = {(reader.pipeline, reader.stream) for reader in lake.state().readers()}
     assert found == {("a.b", "c"), ("a", "b.c")}
 
 
@@ -71,10 +71,10 @@ def test_the_table_learns_how_far_a_reader_is_at_its_next_run(lake: LakeWorld) -
 
 def test_registering_and_going_back_add_a_snapshot(lake: LakeWorld) -> None:
     """So that a purge that is under way fails and looks again."""
-    before = lake.standing().main
+    before = lake.state().main
     reader = lake.reader()
     reader.run()
-    registered = lake.standing().main
+    registered = lake.state().main
     assert before
     assert registered
     assert (registered.parent, registered.kind) == (before.id, "reader")
@@ -86,7 +86,7 @@ def test_registering_and_going_back_add_a_snapshot(lake: LakeWorld) -> None:
 
     back = following(reader.last, pipeline="out", stream="orders", upto=mark, content=content, kind=Kind.REWIND)
     source.prepare("orders", content, back.position)
-    lowered = lake.standing().main
+    lowered = lake.state().main
     assert lowered
     assert (lowered.parent, lowered.kind) == (registered.id, "reader")
     assert marks(lake) == {"out": 4}
@@ -113,9 +113,9 @@ def test_a_late_advance_does_not_raise_the_mark_of_a_reader_that_went_back(lake:
 
 
 def test_registering_takes_no_row_away_and_hands_out_no_number(lake: LakeWorld) -> None:
-    head, rows = lake.standing().head, lake.numbers()
+    head, rows = lake.state().head, lake.numbers()
     lake.reader().intend()
-    assert (lake.standing().head, lake.numbers()) == (head, rows)
+    assert (lake.state().head, lake.numbers()) == (head, rows)
 
 
 def test_the_slowest_holds_back_retention_until_it_is_abandoned(lake: LakeWorld) -> None:
@@ -124,13 +124,13 @@ def test_the_slowest_holds_back_retention_until_it_is_abandoned(lake: LakeWorld)
     fast.run()
     lake.land(orders(11, 12))
     fast.run()
-    slowest = lake.standing().slowest()
+    slowest = lake.state().slowest()
     assert slowest
     assert (slowest.pipeline, slowest.mark) == ("slow", 0)
     assert abandon(lake.lake, "orders", "slow", "orders") == (
         "slow/orders (at 0) no longer holds back the retention of orders"
     )
-    slowest = lake.standing().slowest()
+    slowest = lake.state().slowest()
     assert slowest
     assert (slowest.pipeline, slowest.mark) == ("fast", 10)
     assert abandon(lake.lake, "orders", "slow", "orders") == "slow/orders was already abandoned"
@@ -143,7 +143,7 @@ def test_an_abandoned_reader_that_comes_back_is_registered_again(lake: LakeWorld
     slow.said.clear()
     assert slow.ids() == list(range(1, 11))
     assert slow.said == ["registered as a reader of orders at number 0"]
-    known = lake.standing().reader("slow", "orders")
+    known = lake.state().reader("slow", "orders")
     assert known
     assert not known.abandoned
 

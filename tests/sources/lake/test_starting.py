@@ -30,7 +30,7 @@ def retained(lake: LakeWorld, floor: int, *, lost: dict[str, int] | None = None)
     """As retention leaves the table: rows gone, the floor raised, what readers lost noted, in one commit."""
     table = lake.table()
     properties = {names.FLOOR: str(floor)}
-    for reader in lake.standing().readers():
+    for reader in lake.state().readers():
         if lost and reader.pipeline in lost:
             said = ReaderMark(reader.pipeline, reader.stream, reader.mark, reader.at, False, lost[reader.pipeline])
             properties |= said.properties()
@@ -102,7 +102,7 @@ def test_a_start_below_the_floor_is_refused_as_long_as_nothing_was_read(lake: La
 def test_a_reader_below_the_floor_stops_with_the_count(lake: LakeWorld) -> None:
     reader = lake.reader(start=1)
     reader.last = following(
-        None, pipeline="out", stream="orders", upto=make_mark(lake.standing().uuid, 1), content=Content(())
+        None, pipeline="out", stream="orders", upto=make_mark(lake.state().uuid, 1), content=Content(())
     ).position
     source = reader.source()
     source.prepare("orders", source.content("orders"), reader.last)
@@ -116,7 +116,7 @@ def test_a_reader_below_the_floor_stops_with_the_count(lake: LakeWorld) -> None:
     assert caught.value.next_step == "to go on without them: `penstock rewind FILE --to 4 --stream orders`"
     went(reader, "4")
     assert reader.ids() == [5], "the way out leads out"
-    known = lake.standing().reader("out", "orders")
+    known = lake.state().reader("out", "orders")
     assert known
     assert known.lost is None
 
@@ -266,7 +266,7 @@ def test_a_time_from_before_the_history_is_refused(reader: Reader) -> None:
 def test_a_table_that_was_rolled_back_stops_the_reader_and_a_rewind_leads_out(reader: Reader) -> None:
     lake = reader.lake
     lake.land(orders(6, 9))
-    before = lake.standing().main
+    before = lake.state().main
     lake.land(orders(10, 12))
     reader.run()
     assert before
