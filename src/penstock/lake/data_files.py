@@ -23,8 +23,8 @@ from penstock.errors import StreamFailed
 from penstock.lake import names
 from penstock.lake.projection import Names, find_column
 
-#: what to do where a data file is gone, or cannot be read: a retry is planned anew on the table as it is by then
-RUN_AGAIN = "run again; the slice is planned anew on the table as it is then"
+#: next step for a data file that cannot be read: a retry plans the slice on the table as it is then
+RUN_AGAIN = "run again; the slice is planned again on the table as it is then"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class OpenDataFiles:
             self._open.popitem()[1][1].close()
 
     def file(self, path: str) -> pq.ParquetFile:
-        """A data file, opened now or before; StreamFailed if it is not there any more."""
+        """Open a data file, or return the open one; StreamFailed if it no longer exists."""
         if path not in self._open:
             while len(self._open) >= MAX_OPEN_FILES:
                 self._open.popitem(last=False)[1][1].close()

@@ -263,7 +263,7 @@ class LakeSink:
         table = load_table(self.lake, self.table(stream))
         if table is None:
             raise CommitUnclear(
-                f"the table {self.table(stream)} is not there any more",
+                f"the table {self.table(stream)} no longer exists",
                 next_step="ask the sink which slice it holds",
                 pipeline=self.pipeline,
                 stream=stream,

@@ -137,7 +137,7 @@ def compare_with_table(content: TableContent, fields: Sequence[Mapping[str, Any]
 def _refused(what: str, stream: str) -> StreamRefused:
     return StreamRefused(
         what,
-        next_step="change the table back; or let go of the slice by "
-        f"`penstock state recover FILE --stream {stream}`: the next one is planned anew",
+        next_step="change the table back; or drop the slice with "
+        f"`penstock state recover FILE --stream {stream}`: the next slice is planned again",
         stream=stream,
     )

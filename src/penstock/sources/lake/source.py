@@ -332,9 +332,9 @@ class LakeSource:
         if (intended and lost_rows.has_lost(state, after, began)) or lost_rows.has_lost(
             state, read_number(slice_.upto), began
         ):
-            let_go = f"`penstock state recover FILE --stream {slice_.stream}`"
+            drop = f"`penstock state recover FILE --stream {slice_.stream}`"
             on = f", then `penstock rewind FILE --to {state.floor} --stream {slice_.stream}`" if slice_.after else ""
-            step = f"to go on without them, let go of the open slice with {let_go}{on}"
+            step = f"to go on without them, drop the open slice with {drop}{on}"
             raise self._gone(slice_.stream, state, after, step)
 
     # ------------------------------------------------------------ going back
