@@ -96,9 +96,7 @@ def test_a_landing_drops_a_tag_whose_time_is_over(few: Kept) -> None:
     for key in range(3):
         few.land(key)
     table = few.table
-    commit_snapshot(
-        table, kind="retention", head=few.state.head, removed=[next(iter(table.scan().plan_files())).file]
-    )
+    commit_snapshot(table, kind="retention", head=few.state.head, removed=[next(iter(table.scan().plan_files())).file])
     few.land(*range(3, 8), most=1)
     assert len(few.state.tags) <= 1
     time.sleep(1.1)
