@@ -101,7 +101,7 @@ LIKELY = [
         3,
         SOURCE,
         "required key is missing; ",
-        "known types: lake, postgres, rest",
+        "known types: lake, postgres, rest, stripe",
     ),
     Likely(
         "no sink",
@@ -146,7 +146,7 @@ LIKELY = [
         5,
         f"{SOURCE}.type",
         "unknown source type 'postgresql'; ",
-        "did you mean 'postgres'? Known: lake, postgres, rest",
+        "did you mean 'postgres'? Known: lake, postgres, rest, stripe",
     ),
     Likely(
         "type as others call it",

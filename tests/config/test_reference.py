@@ -23,7 +23,7 @@ PAGE = TOP / generated.PAGE
 URL = "postgresql://ann:hunter2@db/shop"
 #: what the example's variables are
 ENVIRONMENT = {"DATABASE_URL": URL, "REPLICA_URL": URL, "SALT": "a secret of some length"} | dict.fromkeys(
-    ("API_KEY", "API_TOKEN", "CLIENT_ID", "CLIENT_SECRET", "USER_PASSWORD"), "hunter2"
+    ("API_KEY", "API_TOKEN", "CLIENT_ID", "CLIENT_SECRET", "STRIPE_API_KEY", "USER_PASSWORD"), "hunter2"
 )
 
 
@@ -99,7 +99,9 @@ def test_the_example_has_every_key() -> None:
 def test_the_example_changes_nothing_where_it_says_the_defaults(tmp_path: Path) -> None:
     """What is written as a default is the default."""
     path = TOP / generated.EXAMPLE
-    file = config.load(path, environment={"DATABASE_URL": URL}, sources=sources, sinks=sinks)
+    file = config.load(
+        path, environment={"DATABASE_URL": URL, "STRIPE_API_KEY": "hunter2"}, sources=sources, sinks=sinks
+    )
     shop = file.pipelines["postgres_to_lake"]
     source = sources.load("postgres")
     assert shop.source == source.Options(url=URL)

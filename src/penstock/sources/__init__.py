@@ -12,6 +12,7 @@ TYPES: Mapping[str, str] = {
     "lake": "penstock.sources.lake",
     "postgres": "penstock.sources.postgres",
     "rest": "penstock.sources.rest",
+    "stripe": "penstock.sources.stripe",
 }
 
 

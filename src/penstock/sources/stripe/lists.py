@@ -1,0 +1,49 @@
+"""The lists of Stripe's API, by the name of their stream: their path, and whether they filter by `created`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+#: lists that filter by `created`, newest first
+BY_CREATED: Mapping[str, str] = {
+    "accounts": "accounts",
+    "application_fees": "application_fees",
+    "balance_transactions": "balance_transactions",
+    "charges": "charges",
+    "checkout_sessions": "checkout/sessions",
+    "coupons": "coupons",
+    "credit_notes": "credit_notes",
+    "customers": "customers",
+    "disputes": "disputes",
+    "early_fraud_warnings": "radar/early_fraud_warnings",
+    "events": "events",
+    "file_links": "file_links",
+    "files": "files",
+    "invoiceitems": "invoiceitems",
+    "invoices": "invoices",
+    "payment_intents": "payment_intents",
+    "payouts": "payouts",
+    "plans": "plans",
+    "prices": "prices",
+    "products": "products",
+    "promotion_codes": "promotion_codes",
+    "refunds": "refunds",
+    "reviews": "reviews",
+    "setup_intents": "setup_intents",
+    "shipping_rates": "shipping_rates",
+    "subscription_schedules": "subscription_schedules",
+    "subscriptions": "subscriptions",
+    "tax_rates": "tax_rates",
+    "topups": "topups",
+    "transfers": "transfers",
+}
+#: lists without such a filter: read whole in every run
+WHOLE: Mapping[str, str] = {
+    "country_specs": "country_specs",
+    "payment_links": "payment_links",
+    "quotes": "quotes",
+    "webhook_endpoints": "webhook_endpoints",
+}
+LISTS: Mapping[str, str] = {**BY_CREATED, **WHOLE}
+#: parameters without which a list leaves objects out
+EVERYTHING: Mapping[str, Mapping[str, str]] = {"subscriptions": {"status": "all"}}

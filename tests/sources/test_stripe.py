@@ -1,0 +1,56 @@
+"""The stripe preset: its lists against the project's own list API, its headers, its rate limit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.docs.pages import TOP, blocks
+
+from penstock.errors import StreamRefused
+from penstock.sources import stripe
+from penstock.sources.stripe.lists import BY_CREATED, LISTS
+from penstock.sources.stripe.options import Options, StreamOptions
+from penstock.testing.faults import Command
+from penstock.testing.rest_server import RestServer
+
+
+@pytest.mark.parametrize(("key", "rate"), [("sk_live_1", 20), ("rk_live_1", 20), ("sk_test_1", 10)])
+def test_the_rate_limit_is_that_of_the_keys_mode(key: str, rate: float) -> None:
+    assert stripe.account_options(Options(api_key=key)).rate_limit == rate  # type: ignore[arg-type]  # as in a file
+    given = Options(api_key=key, rate_limit=3)  # type: ignore[arg-type]  # as in a file
+    assert stripe.account_options(given).rate_limit == 3
+
+
+def test_the_version_and_the_account_are_sent_and_the_key_is_not_shown() -> None:
+    options = Options(api_key="sk_live_1", account="acct_1")  # type: ignore[arg-type]  # as in a file
+    account = stripe.account_options(options)
+    assert account.headers == {"Stripe-Version": "2024-06-20", "Stripe-Account": "acct_1"}
+    assert "sk_live_1" not in f"{options!r} {account!r}"
+
+
+def test_every_list_is_a_stream_of_a_rest_source() -> None:
+    for name in LISTS:
+        options = stripe.stream_options(name, StreamOptions())
+        assert (options.time is not None) == (name in BY_CREATED)
+    with pytest.raises(StreamRefused, match="did you mean 'charges'"):
+        stripe.stream_options("charge", StreamOptions())
+    assert stripe.stream_options("mine", StreamOptions(list="charges")).path == "charges"
+
+
+def test_the_file_of_the_page(tmp_path: Path) -> None:
+    (block,) = blocks(TOP / "docs" / "sources" / "stripe.md", "yaml")
+    text = block.text.replace('api_key: "', 'base_url: "${API}/v1", api_key: "')
+    (tmp_path / "stripe.yaml").write_text(text)
+    with RestServer({name: {} for name in ("charges", "customers", "payment_links")}, token="sk_test_key") as server:
+        server.change("customers", status=403)
+        server.arrive("charges", 150)
+        server.arrive("payment_links", 3)
+        server.set_clock(server.now + 60)
+        command = Command(tmp_path, "loop", {"API": server.url, "STRIPE_API_KEY": "sk_test_key"})
+        done = command.run("run", "stripe.yaml", "--json")
+        assert done.code == 0, done.err
+        assert done.messages[-1]["request_progress"]["rows"] == 153
+        skipped = {each["stream"]: each["skipped"] for each in done.messages[0]["streams"] if each["skipped"]}
+        assert list(skipped) == ["customers"]
+        assert {each["query"].get("created[lt]") for each in server.requests("payment_links")} == {None}
