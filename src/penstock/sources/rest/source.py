@@ -15,7 +15,7 @@ from penstock.core.documents import Document, canonical
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Part, Slice
 from penstock.core.subdivision import Position as TimePosition
-from penstock.core.subdivision import Span, reconcile, start
+from penstock.core.subdivision import Span, merge_ranges, reconcile, start
 from penstock.errors import ConnectionFailed, InputError, PenstockError, StreamFailed, StreamRefused
 from penstock.links.http.account import Account
 from penstock.links.http.failures import ResourceRefused
@@ -222,7 +222,9 @@ class RestSource:
             return None
         if budget.look and stream not in self._ahead:
             self._planned[stream] = content, after, ceiling
-        return Planned(marks.position_mark(wanted, read.unit))
+        # Where the ranges lead is known; how many slices that takes is known only once they are gathered.
+        spans = [*wanted.covered, *(each.span for each in wanted.remaining)]
+        return Planned(marks.position_mark(TimePosition((), merge_ranges(spans)), read.unit))
 
     def _plan_onward(self, stream: str, after: Mark | None) -> Planned | None:
         at, api = marks.CursorPosition.read(after), self._apis[stream]
@@ -230,8 +232,8 @@ class RestSource:
         if page is None:
             page = self._loop.run(api.fetch(Asked(None, None, at.cursor, api.options.paging.size)))
         fresh = [id_ for _, id_ in page.records if id_ not in at.seen]
-        # The bounds of the answer are not used: gathering tells them.
-        return Planned(at.mark()) if fresh else None
+        # How far it leads is known only once the pages are gathered: this page at least.
+        return Planned(marks.CursorPosition(at.cursor, (*at.seen, *fresh)).mark()) if fresh else None
 
     def _may_have_records(self, stream: str, content: ListContent, wanted: TimePosition) -> bool:
         """Whether one of the ranges may have records, by the newest one where the API lists it first."""
