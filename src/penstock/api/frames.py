@@ -19,8 +19,9 @@ from penstock.core.content import Content
 from penstock.core.marks import Mark, Position
 from penstock.core.names import suggest
 from penstock.core.slices import Kind, Slice, following
+from penstock.engine.look import Look
 from penstock.errors import UNTOUCHED, PenstockError, StreamRefused
-from penstock.ports import Budget, Context, Mover, NoProbe, Reading, Source
+from penstock.ports import Budget, Context, Mover, NoProbe, Reading, Source, StreamInfo, StreamState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,35 +70,30 @@ class _Stream:
         context = Context(self._pipeline, self._file.folder, NoProbe(), mover=_refuse_rewriting)
         with closing(wiring.build_source(self._file, self._pipeline, context)) as source:
             source.connect()
-            self._require_stream(source)
-            content = source.content(self._stream)
-            if after is not None:
-                source.accept(self._stream, Position(0, "", after, content.text), content)
-            slices = list(self._slices(source, content, after))
+            look = Look(self._pipeline, self._find_stream(source), source, None, uuid.uuid4().hex)
+            content = look.content = source.content(self._stream)
+            last = Position(0, "", after, content.text) if after is not None else None
+            look.validate(StreamState(last))
+            slices = list(self._slices(look, content, last))
             if any(slice_.kind is Kind.REFRESH for slice_ in slices):
                 return self._spool(source, content, slices, spool)
             frame = self._frame_of(content, [self._reading(source, slice_) for slice_ in slices])
             return self._copy(frame, spool) if spool is not None else frame
 
-    def _require_stream(self, source: Source) -> None:
-        known = [info.name for info in source.catalog()]
+    def _find_stream(self, source: Source) -> StreamInfo:
+        known = {info.name: info for info in source.catalog()}
         if self._stream not in known:
             raise StreamRefused(
-                f"there is no stream '{self._stream}'; {suggest(self._stream, known, 'streams')}",
+                f"there is no stream '{self._stream}'; {suggest(self._stream, list(known), 'streams')}",
                 safe=UNTOUCHED,
                 next_step="use one of these streams, or add the stream to the pipeline file",
             )
+        return known[self._stream]
 
-    def _slices(self, source: Source, content: Content, after: Mark | None) -> Iterator[Slice]:
+    def _slices(self, look: Look, content: Content, last: Position | None) -> Iterator[Slice]:
         """All rows up to now, in the slices of a run."""
-        ceiling = source.ceiling(self._stream, content, uuid.uuid4().hex, after)
         budget = Budget(self._file.pipelines[self._pipeline].slice_bytes, workers=self._workers())
-        last = Position(0, "", after, content.text) if after is not None else None
-        while ceiling is not None:
-            mark = last.mark if last else None
-            planned = source.plan(self._stream, content, mark, ceiling, budget)
-            if planned is None:
-                return
+        while planned := look.plan(last.mark if last else None, budget):
             slice_ = following(
                 last,
                 pipeline=self._pipeline,
@@ -117,13 +113,10 @@ class _Stream:
             return Reading(reading.reader, list(reading.parts))
 
     def _frame_of(self, content: Content, readings: list[Reading]) -> DataFrame:
-        import pyarrow as pa
-
-        from penstock.links.arrow_types import arrow_type
+        from penstock.links.arrow_types import arrow_schema
         from penstock.links.spark.frame import frame, frame_schema, job
 
-        schema = pa.schema([pa.field(column.name, arrow_type(column.type)) for column in content.columns])
-        wanted = frame_schema(schema, changes=self._changes)
+        wanted = frame_schema(arrow_schema(content.columns), changes=self._changes)
         return frame(self._spark, job(readings, wanted, changes=self._changes))
 
     def _spool(

@@ -6,18 +6,17 @@ Every line between two probe points may be the last one this process executes; t
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
-from penstock.core.content import Content
-from penstock.core.documents import Document
-from penstock.core.drift import EVOLVE
 from penstock.core.marks import Position
 from penstock.core.messages import Log, Message, StateChanged, StepDone
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, Receipt, Seal, Slice, Verdict, faults_of, verdict
 from penstock.engine import drifting, sealing
 from penstock.engine.disagreement import disagreement, open_slice_disagreement
+from penstock.engine.look import Look
 from penstock.errors import CommitUnclear, SliceRefused, StreamFailed, StreamStopped
 from penstock.ports import (
     Clock,
@@ -32,9 +31,7 @@ from penstock.ports import (
     Source,
     Spools,
     Store,
-    StreamInfo,
     StreamState,
-    Withdrawing,
     capability,
     has_capability,
 )
@@ -49,10 +46,7 @@ DROP_LIMIT = 0.5
 class Delivery:
     """One stream of one run: what it works on, and how it delivers a slice."""
 
-    pipeline: str
-    info: StreamInfo
-    run: str
-    source: Source
+    look: Look
     sink: Sink
     store: Store
     spools: Spools
@@ -65,9 +59,6 @@ class Delivery:
     workers: Callable[[], int]
     #: rows the run may still move; asked again for every slice
     rows_left: Callable[[], int | None]
-    #: the highest place this run reads to; frozen at the first plan
-    ceiling: Document | None = None
-    content: Content | None = None
     #: Arrow bytes per row of the last slice
     row_bytes: float | None = None
     #: whether the source has put in order what this run needs
@@ -80,25 +71,30 @@ class Delivery:
     finished_refresh: str | None = None
     #: whether this run has warned of someone who keeps rows from being read
     has_warned: bool = False
-    #: what happens when its columns change: evolve, freeze or quarantine
-    drift: str = EVOLVE
-    #: what the sink held when this run looked; None: nothing, or nobody has asked
-    sink_position: Position | None = None
-    #: columns that were dropped at the source, as the user says, although a new one looks like a rename
-    dropped_columns: Collection[str] = ()
+
+    @property
+    def pipeline(self) -> str:
+        return self.look.pipeline
 
     @property
     def stream(self) -> str:
-        return self.info.name
+        return self.look.stream
 
     @property
-    def whole(self) -> bool:
-        """Whether each slice takes the place of all before it."""
-        return self.info.kind is Kind.REFRESH
+    def run(self) -> str:
+        return self.look.run
 
-    def deliver(self, state: StreamState, slice_: Slice) -> bool:
-        """Take a slice through; whether its rows were read by this run, and not found in the sink."""
-        held = self.find_in_sink(state, slice_)
+    @property
+    def source(self) -> Source:
+        return self.look.source
+
+    def deliver(self, state: StreamState, slice_: Slice, *, was_open: bool = False) -> bool:
+        """Take a slice through; whether its rows were read by this run, and not found in the sink.
+
+        A slice that was open may be in the sink already. One that this turn has planned is not: the sink was compared
+        before the plan, and `commit` refuses it if the sink has taken another one since.
+        """
+        held = self.find_in_sink(state, slice_) if was_open else None
         self.probe.at("gate.asked", number=slice_.number)
         if held is None:
             attempt, receipts = self.stage(state, slice_)
@@ -160,12 +156,16 @@ class Delivery:
 
     def find_in_sink(self, state: StreamState, slice_: Slice) -> Held | None:
         """The slice as the sink holds it; None: it holds the predecessor. Anything else stops the stream."""
-        held = self._ask_sink(state)
+        try:
+            held = self.sink.held(self.stream)
+        except StreamStopped as reason:
+            self.stop(reason)
+            raise
         position = held.position if held else None
         answer = verdict(position, slice_)
         if answer is Verdict.OTHER:
             self.stop(disagreement(self.pipeline, self.stream, state.last, position, at_hand=slice_.number))
-        if answer is Verdict.NEXT and (opened := self._open_slice()) not in (None, slice_.id):
+        if answer is Verdict.NEXT and (opened := self.look.find_open_slice()) not in (None, slice_.id):
             self.stop(open_slice_disagreement(self.pipeline, self.stream, opened or "", slice_))
         return held if answer is Verdict.IN else None
 
@@ -178,7 +178,7 @@ class Delivery:
             # It is read in one snapshot, under a lock on its table: neither is held while Spark starts.
             self.mover().warm()
         with self.source.reading(slice_) as reading:
-            self.emit_all(drifting.describe_missing(slice_, reading.changed, self.drift))
+            self.emit_all(drifting.describe_missing(slice_, reading.changed, self.look.drift))
             # A slice that only takes note of something has no parts, and needs nobody to move them.
             if not reading.parts and slice_.kind is Kind.ROWS:
                 return ()
@@ -201,7 +201,7 @@ class Delivery:
         return receipts
 
     def _check_drop(self, state: StreamState, rows: int) -> None:
-        if self.info.accept_drop or rows >= state.last_rows * DROP_LIMIT:
+        if self.look.info.accept_drop or rows >= state.last_rows * DROP_LIMIT:
             return
         raise StreamFailed(
             f"the full refresh read {rows} rows where the one before had {state.last_rows}",
@@ -253,20 +253,7 @@ class Delivery:
             )
         )
 
-    # ------------------------------------------------------------ what the sink holds, and stops
-
-    def _open_slice(self) -> str | None:
-        withdrawing = capability(self.sink, Withdrawing)
-        return withdrawing.open_slice(self.stream) if withdrawing else None
-
-    def _ask_sink(self, state: StreamState) -> Held | None:
-        try:
-            return self.sink.held(self.stream)
-        except StreamStopped as reason:
-            self.stop(reason)
-            raise
-
-    def stop(self, reason: StreamStopped) -> None:
+    def stop(self, reason: StreamStopped) -> NoReturn:
         """Stop the stream. Only the holder of the lease may: a process that was replaced ends quietly (LeaseLost)."""
         self.store.stop(self.lease, self.stream, reason.what, now=self.clock.now())
         raise reason

@@ -10,7 +10,6 @@ from penstock.core.drift import ASIDE, FREEZE, Change, ChangeKind, list_changes
 from penstock.core.messages import Log
 from penstock.core.slices import Slice
 from penstock.errors import StreamRefused
-from penstock.ports import StreamState
 
 _STAYS = {
     ChangeKind.ADDED: "the sink gets it",
@@ -32,11 +31,6 @@ _COPIED = {
     ChangeKind.DROPPED: "the new copy is without its values",
     **dict.fromkeys((ChangeKind.WIDENED, ChangeKind.NARROWED, ChangeKind.RETYPED), "so is the new copy"),
 }
-
-
-def last_content(state: StreamState) -> Content | None:
-    """What the last slice was made of."""
-    return Content.parse(state.last.content) if state.last else None
 
 
 def lines(

@@ -26,6 +26,7 @@ from penstock.core.names import did_you_mean
 from penstock.engine import order
 from penstock.engine.gate import Gate, Turn
 from penstock.engine.lease import Heartbeat
+from penstock.engine.look import Look
 from penstock.engine.reporter import Ending, RunReporter
 from penstock.engine.reporting import report_of
 from penstock.errors import (
@@ -238,10 +239,15 @@ class Execution:
 
     def _gate(self, info: StreamInfo, limits: Limits, lease: Lease | None) -> Gate:
         return Gate(
-            pipeline=self.pipeline,
-            info=info,
-            run=self._run,
-            source=self.source,
+            look=Look(
+                self.pipeline,
+                info,
+                self.source,
+                self.sink,
+                self._run,
+                drift=self.settings.drift.get(info.name, EVOLVE),
+                dropped_columns=self.settings.dropped_columns.get(info.name, ()),
+            ),
             sink=self.sink,
             store=self.store,
             spools=self.spools,
@@ -253,8 +259,6 @@ class Execution:
             slice_bytes=self.settings.slice_bytes,
             workers=self.settings.workers,
             rows_left=lambda: limits.rows_left(self._reporter.request.rows),
-            drift=self.settings.drift.get(info.name, EVOLVE),
-            dropped_columns=self.settings.dropped_columns.get(info.name, ()),
         )
 
     def mover(self) -> Mover:

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 from penstock.core.content import Content
 from penstock.core.documents import Document
-from penstock.core.drift import follow_drift, keep_columns
+from penstock.core.drift import keep_columns
 from penstock.core.marks import Mark, Position
 from penstock.core.messages import Log, RowsRemaining, StepDone
 from penstock.core.slices import Kind, Slice, following
 from penstock.engine import drifting, undoing
 from penstock.engine.delivery import Delivery, new_attempt
-from penstock.engine.disagreement import disagreement, open_slice_disagreement
+from penstock.engine.look import content_before
+from penstock.errors import StreamStopped
 from penstock.ports import (
     Budget,
     Gathering,
@@ -59,7 +60,7 @@ class Gate(Delivery):
         else:
             self.emit(StepDone(stream=self.stream, step="intend", number=slice_.number, resumed=True))
         was_open = state.intent is not None
-        has_read = self.deliver(state, slice_)
+        has_read = self.deliver(state, slice_, was_open=was_open)
         if was_open and has_read and slice_.kind is Kind.REFRESH:
             self.finished_refresh = slice_.id
         self.has_moved = True
@@ -72,7 +73,7 @@ class Gate(Delivery):
         self.compare_with_sink(state)
         if state.last is None or state.last.mark is None:
             return self.report_unchanged("is at its beginning already")
-        content = keep_columns(drifting.last_content(state), self.source.content(self.stream))
+        content = keep_columns(content_before(state), self.source.content(self.stream))
         mark = find_mark(self.source, self.stream, content, state.last, to)
         if mark == state.last.mark:
             return self.report_unchanged("is at that place already")
@@ -83,13 +84,13 @@ class Gate(Delivery):
         state = self.store.state(self.pipeline, self.stream)
         self.probe.at("gate.started")
         self.compare_with_sink(state)
-        if self.info.kind is Kind.REFRESH:
+        if self.look.replaces_all:
             raise undoing.refuse_refresh(self.stream)
         changes = undoing.changes_to(self.store, self.pipeline, self.stream, version, state)
         to = undoing.find_position(changes, version, self.stream)
         if state.last and to.mark == state.last.mark:
             return self.report_unchanged("is at that place already")
-        content = keep_columns(drifting.last_content(state), self.source.content(self.stream))
+        content = keep_columns(content_before(state), self.source.content(self.stream))
         self.source.accept(self.stream, to, content)
         # A source that hears of a place ahead may let go of what lies before it: only once the mark is there.
         ahead = undoing.find_route(changes, to).back is False
@@ -122,16 +123,19 @@ class Gate(Delivery):
     # ------------------------------------------------------------ before a slice
 
     def compare_with_sink(self, state: StreamState) -> None:
-        """Ask the sink which slice it holds, even when nothing is new; stop if the store says another."""
-        held = self._ask_sink(state)
-        if (held.position.id if held else None) != (state.last.id if state.last else None):
-            self.stop(disagreement(self.pipeline, self.stream, state.last, held.position if held else None))
-        if (opened := self._open_slice()) is not None:
-            self.stop(open_slice_disagreement(self.pipeline, self.stream, opened, None))
-        if state.stopped:
-            self.store.stop(self.lease, self.stream, None, now=self.clock.now())
-        if held:
-            self.sweep(held.position)
+        """Ask the sink which slice it holds, even when nothing is new; stop if the store says another.
+
+        Once in a run: after a slice that this run has committed, the sink's own answer to the commit counts.
+        """
+        if self.last_delivered is None or self.last_delivered != state.last:
+            try:
+                held = self.look.compare(state.last)
+            except StreamStopped as reason:
+                self.stop(reason)
+            if state.stopped:
+                self.store.stop(self.lease, self.stream, None, now=self.clock.now())
+            if held:
+                self.sweep(held.position)
         self.probe.at("gate.compared")
 
     def next_slice(self, state: StreamState) -> Slice | None:
@@ -146,18 +150,19 @@ class Gate(Delivery):
             )
             return self.intend(slice_, rows=0)
         if not self.is_prepared:
-            self.prepare(self.validate(state), state.last)
+            self.prepare(self.look.validate(state), state.last)
         budget = Budget(self.slice_bytes, self.rows_left(), self.row_bytes, self.workers())
         planned = self.plan(state, budget)
         if planned is not None and self.has_moved and self.content_has_changed(state):
             planned = self.plan(state, budget)
         self.probe.at("gate.planned")
-        if planned is None or self.content is None or self.ceiling is None:
+        content = self.look.content
+        if planned is None or content is None:
             return None
         self.report_remaining(state)
         spool = ""
         if planned.kind.moves and (gathering := capability(self.source, Gathering)):
-            planned, spool = self.gather(gathering, state, budget)
+            planned, spool = self.gather(gathering, state, content, budget)
             if planned is None:
                 return None
         slice_ = following(
@@ -165,7 +170,7 @@ class Gate(Delivery):
             pipeline=self.pipeline,
             stream=self.stream,
             upto=planned.upto,
-            content=self.content,
+            content=content,
             kind=planned.kind,
             plan=planned.plan,
             spool=spool,
@@ -173,20 +178,26 @@ class Gate(Delivery):
         self.intend(slice_, rows=planned.rows)
         self.emit_all(
             drifting.describe_changes(
-                self.stream, drifting.last_content(state), self.content, whole=self.whole, dropped=self.dropped_columns
+                self.stream,
+                content_before(state),
+                content,
+                whole=self.look.replaces_all,
+                dropped=self.look.dropped_columns,
             )
         )
         if not self.has_moved:
-            self.emit_all(drifting.remind(self.stream, self.content))
+            self.emit_all(drifting.remind(self.stream, content))
         return slice_
 
-    def gather(self, gathering: Gathering, state: StreamState, budget: Budget) -> tuple[Planned | None, str]:
+    def gather(
+        self, gathering: Gathering, state: StreamState, content: Content, budget: Budget
+    ) -> tuple[Planned | None, str]:
         """Let the source read ahead into a spool; the slice that it plans from it, and the spool's digest."""
-        if self.content is None or self.ceiling is None:
+        if self.look.ceiling is None:
             return None, ""
         number, after = (state.last.number + 1, state.last.mark) if state.last else (1, None)
         with self.spools.gather(self.stream, number, new_attempt()) as spool:
-            planned = gathering.gather(self.stream, self.content, after, self.ceiling, budget, spool)
+            planned = gathering.gather(self.stream, content, after, self.look.ceiling, budget, spool)
             self.probe.at("gate.gathered", number=number)
             digest = self.spools.close_gathered(spool) if planned is not None else ""
         self.probe.at("gate.spooled", number=number)
@@ -204,58 +215,41 @@ class Gate(Delivery):
         self.probe.at("gate.prepared")
         self.is_prepared = True
         # What was seen before, in the look without the lease too, may have changed by it.
-        self.content = self.ceiling = None
+        self.look.forget()
 
     def fix_ceiling(self) -> Turn:
         """Fix how far this run reads, where what other streams read has to reach at least as far."""
         state = self.store.state(self.pipeline, self.stream)
         if state.intent is None and not state.reset_wanted:
             if not self.is_prepared:
-                self.prepare(self.validate(state), state.last)
+                self.prepare(self.look.validate(state), state.last)
             self.plan(state, Budget(self.slice_bytes, rows=1, look=True))
         return Turn.NOTHING
 
-    def validate(self, state: StreamState) -> Content:
-        """What would be read now, once source and sink have agreed to it."""
-        content = self.content if self.content is not None else self.source.content(self.stream)
-        if state.last and state.last.mark:
-            self.source.accept(self.stream, state.last, content)
-        if self.content is None:
-            content = follow_drift(
-                drifting.last_content(state), content, self.drift, whole=self.whole, dropped=self.dropped_columns
-            )
-            self.sink.check(self.info, content)
-            self.content = content
-        return content
-
     def content_has_changed(self, state: StreamState) -> bool:
         """Whether what would be read has changed since the slice before: a run may take hours."""
-        before, self.content = self.content, None
-        return self.validate(state) != before
+        before, self.look.content = self.look.content, None
+        return self.look.validate(state) != before
 
     def plan(self, state: StreamState, budget: Budget) -> Planned | None:
         """Ask the source for the next slice; validates the stream the first time."""
         if self.finished_refresh is not None and state.last and state.last.id == self.finished_refresh:
             return None
-        content = self.validate(state)
-        after = state.last.mark if state.last else None
-        if self.ceiling is None:
-            self.ceiling = self.source.ceiling(self.stream, content, self.run, after)
-            if self.ceiling is None:
-                return None
-        return self.source.plan(self.stream, content, after, self.ceiling, budget)
+        self.look.validate(state)
+        return self.look.plan(state.last.mark if state.last else None, budget)
 
     @property
     def has_rows_held_back(self) -> bool:
         """Whether someone keeps rows above the ceiling from being read: that is told even if nothing moves."""
-        return bool(self.ceiling and self.ceiling.get("held"))
+        return bool(self.look.ceiling and self.look.ceiling.get("held"))
 
     def report_remaining(self, state: StreamState) -> None:
         """Say what the stream has before it, and who keeps it from going further."""
-        if self.content is None or self.ceiling is None:
+        content, ceiling = self.look.content, self.look.ceiling
+        if content is None or ceiling is None:
             return
         after = state.last.mark if state.last else None
-        remaining = estimate(self.source, self.stream, self.content, after, self.ceiling)
+        remaining = estimate(self.source, self.stream, content, after, ceiling)
         self.emit(
             RowsRemaining(
                 stream=self.stream,

@@ -21,7 +21,6 @@ from penstock.ports import (
     Budget,
     Gathering,
     Sweeping,
-    Withdrawing,
     capability,
     has_capability,
 )
@@ -40,7 +39,7 @@ class Engine(MarkCommands):
         gates = [self._gate(info, limits, None) for info in streams]
         if self._has_nothing_new(gates):
             if (sweeping := capability(self.sink, Sweeping)) is not None:
-                sweeping.sweep_all({gate.stream: gate.sink_position for gate in gates if gate.sink_position})
+                sweeping.sweep_all({gate.stream: held.position for gate in gates if (held := gate.look.held)})
             for gate in gates:
                 self._reporter.report(StreamStatus(stream=gate.stream, status=Status.COMPLETE))
             return Ending("complete", 0)
@@ -107,18 +106,12 @@ class Engine(MarkCommands):
         state = self.store.state(self.pipeline, gate.stream)
         if state.reset_wanted or state.stopped:
             return True
-        held = self.sink.held(gate.stream)
         if state.intent:
+            held = self.sink.held(gate.stream)
             if state.intent.kind.moves and (held is None or held.position.id != state.intent.id):
                 self.mover().begin()
             return True
-        if (held.position.id if held else None) != (state.last.id if state.last else None):
-            return True
-        withdrawing = capability(self.sink, Withdrawing)
-        if withdrawing is not None and withdrawing.open_slice(gate.stream) is not None:
-            return True
-        gate.sink_position = held.position if held else None
-        planned = gate.plan(state, Budget(self.settings.slice_bytes, rows=1, look=True))
+        planned = gate.look.look(state, Budget(self.settings.slice_bytes, rows=1, look=True))
         if planned is not None and planned.kind.moves and planned.rows != 0:
             # It starts beside all that comes before the first row moves: the other looks, the lease, the plan.
             self.mover().begin()

@@ -8,7 +8,6 @@ from typing import Any
 
 from penstock import wiring
 from penstock.cli.shared.inspection import (
-    DRY_RUN_ID,
     PROBE_BUDGET,
     PipelineInspection,
     StreamInspection,
@@ -116,13 +115,10 @@ def _plan_slices(
     """Add the next slices after the mark, or after the open slice or requested reset."""
     name, state = seen.info.name, seen.state
     start = after = None if state.reset_wanted else state.intent.upto if state.intent else _mark(seen)
-    ceiling = at.source.ceiling(name, content, DRY_RUN_ID, after)
-    if ceiling is None:
-        return
     number = (state.last.number if state.last else 0) + bool(state.intent) + state.reset_wanted
     budget = Budget(at.file.pipelines[at.pipeline].slice_bytes, workers=wiring.runtime_for(at.file).workers)
     while len(found["slices"]) < most:
-        next_ = at.source.plan(name, content, after, ceiling, budget)
+        next_ = seen.look.plan(after, budget)
         if next_ is None:
             break
         number += 1
@@ -133,7 +129,10 @@ def _plan_slices(
         if isinstance(row_bytes, int):
             budget = Budget(budget.bytes, None, float(row_bytes), budget.workers)
     else:
-        found["more"] = at.source.plan(name, content, after, ceiling, PROBE_BUDGET) is not None
+        found["more"] = seen.look.plan(after, PROBE_BUDGET) is not None
+    ceiling = seen.look.ceiling
+    if ceiling is None:
+        return
     if found["slices"] or ceiling.get("held"):
         left = estimate(at.source, name, content, start, ceiling)
         found["left"] = {
@@ -152,7 +151,7 @@ def _plan_slices(
                 "exact": left.exact and not found["whole"],
                 "bytes": _bytes(seen, left.rows, next_plan),
             }
-    elif at.source.plan(name, content, start, ceiling, PROBE_BUDGET) is not None:
+    elif seen.look.plan(start, PROBE_BUDGET) is not None:
         found["note"] = "the run prepares the source first, and then knows which rows are new; see `penstock check`"
 
 

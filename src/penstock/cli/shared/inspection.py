@@ -16,12 +16,12 @@ from penstock.cli.shared.engine_run import mark_describer
 from penstock.cli.shared.status_document import pipeline_document
 from penstock.config import File
 from penstock.core.content import Content
-from penstock.core.drift import EVOLVE, follow_drift
+from penstock.core.drift import EVOLVE
 from penstock.core.names import suggest
 from penstock.core.slices import Kind
 from penstock.engine import drifting
-from penstock.engine.disagreement import disagreement
-from penstock.errors import ConnectionFailed, InputError, PenstockError, StoreRefused, StreamRefused, filled
+from penstock.engine.look import Look, content_before
+from penstock.errors import ConnectionFailed, InputError, PenstockError, StoreRefused, filled
 from penstock.links.processes import has_ended
 from penstock.ports import Budget, Sink, Source, Store, StreamInfo, StreamState
 
@@ -64,14 +64,21 @@ def open_existing_store(file: File) -> Iterator[StoreAccess]:
 class StreamInspection:
     """One stream as the next run would find it."""
 
-    info: StreamInfo
+    look: Look
     state: StreamState
-    #: the content that would be read now; None if the stream is skipped or refused
-    content: Content | None = None
     #: every problem for which a run would refuse or stop the stream
     problems: list[PenstockError] = field(default_factory=list)
     #: how its columns have changed since the last slice, and what happens to them
     drift: list[str] = field(default_factory=list)
+
+    @property
+    def info(self) -> StreamInfo:
+        return self.look.info
+
+    @property
+    def content(self) -> Content | None:
+        """The content that would be read now; None if the stream is skipped or has a problem."""
+        return None if self.problems else self.look.content
 
     @property
     def problem(self) -> PenstockError | None:
@@ -113,64 +120,17 @@ class PipelineInspection:
 
     def _inspect_stream(self, info: StreamInfo) -> StreamInspection:
         state = self.store.state(self.pipeline, info.name) if self.store else StreamState()
-        stream = StreamInspection(info, state)
+        keys = self.file.pipelines[self.pipeline].streams.get(info.name)
+        drift, dropped = (keys.drift, keys.dropped) if keys else (EVOLVE, ())
+        look = Look(self.pipeline, info, self.source, self.sink, DRY_RUN_ID, drift=drift, dropped_columns=dropped)
+        stream = StreamInspection(look, state)
         if info.skipped is None:
-            with self._collect_problems(stream):
-                self._compare_with_sink(stream)
-            with self._collect_problems(stream):
-                content = self._validate(stream)
-                stream.content = None if stream.problems else content
+            look.look(state, PROBE_BUDGET, stream.problems)
+            if look.content is not None:
+                before, whole = content_before(state), look.replaces_all
+                lines = drifting.lines(before, look.content, whole=whole, dropped=dropped)
+                stream.drift = [line for _, line in lines]
         return stream
-
-    @contextmanager
-    def _collect_problems(self, stream: StreamInspection) -> Iterator[None]:
-        """Add an error to the stream's problems instead of raising it."""
-        try:
-            yield
-        except ConnectionFailed:
-            raise
-        except PenstockError as error:
-            others = error.others if isinstance(error, StreamRefused) else ()
-            stream.problems += [each.at(pipeline=self.pipeline, stream=stream.info.name) for each in (error, *others)]
-
-    def _compare_with_sink(self, stream: StreamInspection) -> None:
-        """Check that sink and store hold the same slice; not while a slice is open, which a run finishes first."""
-        if stream.state.intent is not None:
-            return
-        held, last = self.sink.held(stream.info.name), stream.state.last
-        if (held.position.id if held else None) != (last.id if last else None):
-            raise disagreement(self.pipeline, stream.info.name, last, held.position if held else None)
-
-    def _validate(self, stream: StreamInspection) -> Content:
-        name, state = stream.info.name, stream.state
-        content = self.source.content(name)
-        # With an open slice or a pending reset, the next slice does not start at the current mark.
-        starts_at_mark = not (state.intent or state.reset_wanted)
-        if starts_at_mark and state.last and state.last.mark:
-            with self._collect_problems(stream):
-                self.source.accept(name, state.last, content)
-        content = self._follow_drift(stream, content)
-        with self._collect_problems(stream):
-            self.sink.check(stream.info, content)
-        if not starts_at_mark or stream.problems:
-            return content
-        after = state.last.mark if state.last else None
-        ceiling = self.source.ceiling(name, content, DRY_RUN_ID, after)
-        if ceiling is not None:
-            # Planning finds further problems: a cursor of `infinity`, rows removed by retention.
-            self.source.plan(name, content, after, ceiling, PROBE_BUDGET)
-        return content
-
-    def _follow_drift(self, stream: StreamInspection, content: Content) -> Content:
-        """The content of the next slice under the stream's drift policy."""
-        intent = stream.state.intent
-        last = Content.parse(intent.content) if intent else drifting.last_content(stream.state)
-        keys = self.file.pipelines[self.pipeline].streams.get(stream.info.name)
-        whole = stream.info.kind is Kind.REFRESH
-        dropped = keys.dropped if keys else ()
-        content = follow_drift(last, content, keys.drift if keys else EVOLVE, whole=whole, dropped=dropped)
-        stream.drift = [line for _, line in drifting.lines(last, content, whole=whole, dropped=dropped)]
-        return content
 
     def status(self) -> Mapping[str, Any] | None:
         """The pipeline's status document, as `penstock status` prints it; None if there is no store."""

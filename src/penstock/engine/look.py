@@ -1,0 +1,141 @@
+"""Looks at a stream: compares the sink with the store, validates the stream, fixes the ceiling, plans a slice.
+
+`run`, `check`, `plan` and `penstock.read` look at a stream by this. It writes nothing, and needs no lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from penstock.core.content import Content
+from penstock.core.documents import Document
+from penstock.core.drift import EVOLVE, follow_drift
+from penstock.core.marks import Mark, Position
+from penstock.core.slices import Kind
+from penstock.engine.disagreement import disagreement, open_slice_disagreement
+from penstock.errors import ConnectionFailed, PenstockError, StreamRefused
+from penstock.ports import Budget, Held, Planned, Sink, Source, StreamInfo, StreamState, Withdrawing, capability
+
+Problems = list[PenstockError]
+
+
+@dataclass
+class Look:
+    """One stream as its next slice would find it."""
+
+    pipeline: str
+    info: StreamInfo
+    source: Source
+    #: None: the stream is read for a DataFrame, and goes into no sink
+    sink: Sink | None
+    #: the run's id; a full refresh is identified by it
+    run: str
+    #: what happens when its columns change: evolve, freeze or quarantine
+    drift: str = EVOLVE
+    #: columns that were dropped at the source, as the user says, although a new one looks like a rename
+    dropped_columns: Collection[str] = ()
+    #: what the sink held; None: nothing, or it was not asked yet
+    held: Held | None = None
+    #: the content of the next slice; None: not validated yet
+    content: Content | None = None
+    #: the highest place to read to, fixed by the first plan; None: not fixed yet, or there is nothing to read
+    ceiling: Document | None = None
+
+    @property
+    def stream(self) -> str:
+        return self.info.name
+
+    @property
+    def replaces_all(self) -> bool:
+        """Whether each slice takes the place of all before it."""
+        return self.info.kind is Kind.REFRESH
+
+    def look(self, state: StreamState, budget: Budget, problems: Problems | None = None) -> Planned | None:
+        """Compare, validate, fix the ceiling and plan the next slice; None: there is nothing new.
+
+        The first error is raised, or every error is added to `problems` where a list is given. While a slice is open
+        or a reset is wanted, the stream is only validated: its next slice does not start at its mark.
+        """
+        problems_before = len(problems or ())
+        with self._collect(problems):
+            if state.intent is None:
+                self.compare(state.last)
+        with self._collect(problems):
+            self.validate(state, problems)
+            if _starts_at_mark(state) and len(problems or ()) == problems_before:
+                # Planning finds further problems: a cursor of `infinity`, rows removed by retention.
+                return self.plan(state.last.mark if state.last else None, budget)
+        return None
+
+    def compare(self, last: Position | None) -> Held | None:
+        """Ask the sink which slice it holds. StreamStopped if the store has another one, or has none of it open."""
+        if self.sink is None:
+            return None
+        held = self.sink.held(self.stream)
+        position = held.position if held else None
+        if (position.id if position else None) != (last.id if last else None):
+            raise disagreement(self.pipeline, self.stream, last, position)
+        if (opened := self.find_open_slice()) is not None:
+            raise open_slice_disagreement(self.pipeline, self.stream, opened, None)
+        self.held = held
+        return held
+
+    def find_open_slice(self) -> str | None:
+        """The id of the slice that the sink has received in part, where it can tell."""
+        withdrawing = capability(self.sink, Withdrawing)
+        return withdrawing.open_slice(self.stream) if withdrawing else None
+
+    def validate(self, state: StreamState, problems: Problems | None = None) -> Content:
+        """Return the content of the next slice, once source and sink have agreed to it."""
+        content = self.content if self.content is not None else self.source.content(self.stream)
+        if _starts_at_mark(state) and state.last and state.last.mark:
+            with self._collect(problems):
+                self.source.accept(self.stream, state.last, content)
+        if self.content is None:
+            content = follow_drift(
+                content_before(state), content, self.drift, whole=self.replaces_all, dropped=self.dropped_columns
+            )
+            if self.sink is not None:
+                with self._collect(problems):
+                    self.sink.check(self.info, content)
+            self.content = content
+        return content
+
+    def plan(self, after: Mark | None, budget: Budget) -> Planned | None:
+        """Ask the source for the next slice after a mark. The first call fixes the ceiling."""
+        if self.content is None:
+            raise RuntimeError("a stream is validated before it is planned")
+        if self.ceiling is None:
+            self.ceiling = self.source.ceiling(self.stream, self.content, self.run, after)
+        if self.ceiling is None:
+            return None
+        return self.source.plan(self.stream, self.content, after, self.ceiling, budget)
+
+    def forget(self) -> None:
+        """Forget content and ceiling: the source has changed something."""
+        self.content = self.ceiling = None
+
+    @contextmanager
+    def _collect(self, problems: Problems | None) -> Iterator[None]:
+        """Add an error to the problems instead of raising it. A failed connection is always raised."""
+        try:
+            yield
+        except ConnectionFailed:
+            raise
+        except PenstockError as error:
+            if problems is None:
+                raise
+            others = error.others if isinstance(error, StreamRefused) else ()
+            problems += [each.at(pipeline=self.pipeline, stream=self.stream) for each in (error, *others)]
+
+
+def content_before(state: StreamState) -> Content | None:
+    """The content of the open slice, or else of the last one."""
+    before = state.intent or state.last
+    return Content.parse(before.content) if before else None
+
+
+def _starts_at_mark(state: StreamState) -> bool:
+    return not (state.intent or state.reset_wanted)
