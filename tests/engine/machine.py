@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from penstock.testing.memory_store import Contents
 from penstock.testing.processes import Process
 from tests.engine.files_world import FilesWorld
+from tests.engine.gathered_world import GatheredWorld
 from tests.engine.sealed_world import SealedWorld
 from tests.engine.world import World, Wrong
 
@@ -288,7 +289,7 @@ class FilesMachine(GateMachine):
     """Beside a folder of files."""
 
     world: FilesWorld
-    points = (*GATE_POINTS, "files.manifest_written", "files.manifest_linked")
+    points: tuple[str, ...] = (*GATE_POINTS, "files.manifest_written", "files.manifest_linked")
     between = ("gate.asked", "gate.moved", "files.manifest_written")
     landed = ("files.manifest_linked", "files.all_visible")
 
@@ -301,6 +302,21 @@ class FilesMachine(GateMachine):
         if sure == 0 and self.fault():
             files = sorted(self.world.visible_files())
             self.world.delete(files[-1] if newest else files[0])
+
+
+class GatheredMachine(FilesMachine):
+    """Beside a source that gathers, and a folder of files."""
+
+    world: GatheredWorld
+    points = (*FilesMachine.points, "gate.gathered", "gate.spooled")
+
+    def made_world(self) -> GatheredWorld:
+        return GatheredWorld(self.folder)
+
+    @rule(sure=st.integers(0, 3))
+    def spools_are_lost(self, sure: int) -> None:
+        if sure == 0 and self.fault():
+            self.world.lose_spools()
 
 
 class SealedMachine(GateMachine):

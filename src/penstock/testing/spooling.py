@@ -47,11 +47,13 @@ class GatheringSource(MemorySource):
         if planned is None:
             return None
         at = after.document["place"] if after else 0
-        rows = self.streams[stream].between(at, planned.upto.document["place"])
-        for number, row in enumerate(rows):
-            with open(os.path.join(spool.path, f"page-{number:04}.json"), "w", encoding="utf-8") as page:
-                json.dump([row], page)
+        self.write_pages(spool.path, self.streams[stream].between(at, planned.upto.document["place"]))
         return planned
+
+    def write_pages(self, folder: str, rows: Sequence[tuple[int, int, int]]) -> None:
+        for number, row in enumerate(rows):
+            with open(os.path.join(folder, f"page-{number:04}.json"), "w", encoding="utf-8") as page:
+                json.dump([row], page)
 
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:
@@ -60,11 +62,13 @@ class GatheringSource(MemorySource):
             raise StreamFailed("the spool is gone", next_step="run again", stream=slice_.stream)
         pages = [os.path.join(path, name) for name in sorted(os.listdir(path)) if name.startswith("page-")]
         parts = [Part(index, canonical({"page": page})) for index, page in enumerate(pages)]
-        yield Reading(_PageReader(), parts)
+        yield Reading(PageReader(), parts)
 
 
 @dataclass(frozen=True)
-class _PageReader:
+class PageReader:
+    """Reads one page, which is one part."""
+
     def open(self, part: Part) -> pa.RecordBatchReader:
         import pyarrow as pa
 
