@@ -1,17 +1,27 @@
 """Every Source keeps the contract; a new one joins here."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.sources.lake.lakes import Foreign, Origin
 from tests.sources.rest.lists import List
 from tests.sources.tables import STAMP, Table, execute
 
+from penstock.links.spools import FolderSpools
 from penstock.ports import ExplainingSource, Gathering, Releasing, Source
-from penstock.testing.contracts.source import IncrementalContract, SourceContract, drain
+from penstock.testing.contracts.source import (
+    ChangesContract,
+    GatheringContract,
+    IncrementalContract,
+    SourceContract,
+    drain,
+)
+from penstock.testing.doubles import MemorySource, Rows
 from penstock.testing.rest_server import RestServer
+from penstock.testing.spooling import GatheringSource
 
 
 class TestPostgresKeyset(IncrementalContract):
@@ -109,3 +119,117 @@ class TestRestWhole(SourceContract):
     def origin(self, tmp_path: Path) -> Iterator[List]:
         with RestServer({"charges": {}}) as server:
             yield List(server, tmp_path)
+
+
+class Changes(Origin):
+    """A log of changes: several versions of a row, deletes, and parts that must stay in order."""
+
+    def prepare(self) -> None:
+        self.notes: dict[Hashable, Hashable] = {}
+        self.land()
+
+    def land(self, *parts: Sequence[tuple[int, str, str]]) -> None:
+        """Land one slice of (id, note, change); each sequence is one part."""
+        tables = [
+            pa.table(
+                {
+                    "id": pa.array([id_ for id_, _, _ in rows], pa.int64()),
+                    "note": pa.array([note for _, note, _ in rows], pa.string()),
+                    "_change": pa.array([change for _, _, change in rows], pa.string()),
+                }
+            )
+            for rows in parts or ((),)
+        ]
+        self.lake.land(*tables, changes=True)
+        for id_, note, change in (row for part in parts for row in part):
+            self.notes.pop(id_, None)
+            if change == "upsert":
+                self.notes[id_] = note
+
+    def arrive(self, count: int) -> None:
+        if count:
+            self.land([(self.count + n, f"note {n}", "upsert") for n in range(1, count + 1)])
+            self.count += count
+
+    def change(self) -> None:
+        self.land(
+            [(1, "second", "upsert"), (2, "", "delete"), (3, "", "delete"), (3, "again", "upsert")],
+            [(1, "third", "upsert"), (2, "again", "upsert"), (4, "last", "upsert"), (4, "", "delete")],
+            [(2, "", "delete"), (3, "newest", "upsert")],
+        )
+        self.land([(5, "", "delete"), (1, "fourth", "upsert")])
+
+    def current(self) -> Mapping[Hashable, Hashable]:
+        return self.notes
+
+    def tell_changes(self, batch: pa.RecordBatch) -> Sequence[tuple[Hashable, Hashable, str]]:
+        columns = (batch.column(name).to_pylist() for name in ("id", "note", "_change"))
+        return list(zip(*columns, strict=True))
+
+
+class TestLakeOfChanges(LakeContract, ChangesContract):
+    @pytest.fixture
+    def origin(self, tmp_path: Path) -> Changes:
+        return Changes(tmp_path)
+
+
+class Memory:
+    """Rows in memory."""
+
+    stream = "orders"
+
+    def __init__(self) -> None:
+        self.log = Rows()
+
+    def open(self) -> Source:
+        return self.open_with(self.stream, {})
+
+    def open_with(self, stream: str, options: Mapping[str, Any]) -> Source:
+        return MemorySource({stream: self.log}, most=1000)
+
+    def arrive(self, count: int) -> None:
+        for _ in range(count):
+            self.log.arrive(self.log.arrived)
+
+    def rows(self) -> Sequence[Hashable]:
+        return [(place, *row) for place, row in self.log.places.items()]
+
+    def tell(self, batch: pa.RecordBatch) -> Sequence[Hashable]:
+        return list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+
+    def traces(self) -> Hashable:
+        return tuple(self.rows())
+
+
+class TestMemory(IncrementalContract):
+    CAPABILITIES = IncrementalContract.CAPABILITIES | {Releasing}
+
+    @pytest.fixture
+    def origin(self) -> Memory:
+        return Memory()
+
+
+class Pages(Memory):
+    """Rows in memory that are gathered into spools."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.spools = FolderSpools(str(folder), "contract")
+
+    def open_with(self, stream: str, options: Mapping[str, Any]) -> Source:
+        return GatheringSource({stream: self.log}, self.spools, most=1000, page_rows=100)
+
+    def traces(self) -> Hashable:
+        return (*self.rows(), *sorted(map(str, self.folder.rglob("*"))))
+
+    def vanish(self) -> None:
+        self.log.places.clear()
+
+
+class TestPages(GatheringContract):
+    CAPABILITIES = IncrementalContract.CAPABILITIES | {Gathering, Releasing}
+
+    @pytest.fixture
+    def origin(self, tmp_path: Path) -> Pages:
+        return Pages(tmp_path)

@@ -125,13 +125,19 @@ class MemorySource:
 
     def discover(self) -> Sequence[DiscoveredStream]:
         columns = tuple((name, "int64") for name in ("place", "key", "version"))
-        return [DiscoveredStream(name, "list", columns, ("key",), rows.arrived) for name, rows in self.streams.items()]
+        reasons = ("rows are numbered in the order in which they arrive",)
+        return [
+            DiscoveredStream(name, "list", columns, ("key",), rows.arrived, reasons=reasons)
+            for name, rows in self.streams.items()
+        ]
 
     def content(self, stream: str) -> Content:
         columns = tuple(Column(name, Plain.INT64) for name in ("place", "key", "version"))
         return Content(columns, identity={"source": self.identity})
 
     def accept(self, stream: str, last: Position, content: Content) -> None:
+        if last.mark is not None and list(last.mark.document) != ["place"]:
+            raise StreamRefused("another mark", next_step="use the source that made the mark", stream=stream)
         if Content.parse(last.content).identity != content.identity:
             raise StreamRefused("another source", next_step="use the source the mark was made from", stream=stream)
 
@@ -150,7 +156,8 @@ class MemorySource:
     ) -> Planned | None:
         at, top = _place(after), ceiling["place"]
         assert isinstance(top, int)
-        upto = min(top, at + self.most, at + (budget.rows if budget.rows is not None else self.most))
+        fitting = int(budget.bytes / budget.row_bytes) or 1 if budget.row_bytes else self.most
+        upto = min(top, at + self.most, at + fitting, at + (budget.rows if budget.rows is not None else self.most))
         return Planned(Mark.of({"place": upto}), rows=upto - at, exact=True) if upto > at else None
 
     def remaining(self, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:

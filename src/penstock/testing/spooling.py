@@ -36,9 +36,11 @@ _COLUMNS = ("place", "key", "version")
 class GatheringSource(MemorySource):
     """The rows of a MemorySource, which are known only once they have been read: pages of an API."""
 
-    def __init__(self, streams: dict[str, Rows], spools: Spools, most: int = 2, identity: str = "here") -> None:
+    def __init__(
+        self, streams: dict[str, Rows], spools: Spools, most: int = 2, identity: str = "here", page_rows: int = 1
+    ) -> None:
         super().__init__(streams, most, identity)
-        self.spools = spools
+        self.spools, self.page_rows = spools, page_rows
 
     def gather(
         self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget, spool: Spool
@@ -51,9 +53,9 @@ class GatheringSource(MemorySource):
         return planned
 
     def write_pages(self, folder: str, rows: Sequence[tuple[int, int, int]]) -> None:
-        for number, row in enumerate(rows):
-            with open(os.path.join(folder, f"page-{number:04}.json"), "w", encoding="utf-8") as page:
-                json.dump([row], page)
+        for first in range(0, len(rows), self.page_rows):
+            with open(os.path.join(folder, f"page-{first:04}.json"), "w", encoding="utf-8") as page:
+                json.dump(rows[first : first + self.page_rows], page)
 
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:

@@ -1,11 +1,14 @@
 """What every Source must keep, as tests. Join by subclassing and giving the fixture `origin`.
 
-`SourceContract` holds for every stream, `IncrementalContract` for those that are read onward from a mark.
+`SourceContract` holds for every stream, `IncrementalContract` for those that are read onward from a mark. Two more are
+for what some sources do: `ChangesContract` for rows of one key that follow each other, and for deletes;
+`GatheringContract` for a source that reads ahead into a spool. Class attributes say what the source under test can do.
 """
 
 from __future__ import annotations
 
 import pickle
+import uuid
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +21,7 @@ from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Slice, following
-from penstock.errors import StreamRefused
+from penstock.errors import StreamFailed, StreamRefused
 from penstock.ports import (
     Budget,
     Discovering,
@@ -47,7 +50,7 @@ SMALL = Budget(bytes=8 * 1024, workers=2)
 
 
 class Origin(Protocol):
-    """Where the rows of a source under test come from, and a hand to change them with."""
+    """Where the rows of a source under test come from, and how a test changes them."""
 
     #: the stream under test
     stream: str
@@ -84,6 +87,35 @@ class GatheringOrigin(Protocol):
     @property
     def spools(self) -> Spools:
         """Where its sources look for their spools."""
+        ...
+
+
+class ChangingOrigin(Origin, Protocol):
+    """An origin in which rows of one key follow each other, and where rows are deleted."""
+
+    def change(self) -> None:
+        """Update and delete rows several times, some of them within one slice; delete one and bring it back."""
+        ...
+
+    def current(self) -> Mapping[Hashable, Hashable]:
+        """By key, the rows that are there after all changes; those that were deleted are absent."""
+        ...
+
+    def tell_changes(self, batch: pa.RecordBatch) -> Sequence[tuple[Hashable, Hashable, str]]:
+        """The key, the row and the change (`upsert` or `delete`) of each row of a batch."""
+        ...
+
+
+class VanishingOrigin(Origin, Protocol):
+    """An origin whose rows a source gathers."""
+
+    @property
+    def spools(self) -> Spools:
+        """Where its sources look for their spools."""
+        ...
+
+    def vanish(self) -> None:
+        """Remove every row: an API that no longer has them."""
         ...
 
 
@@ -483,3 +515,81 @@ class IncrementalContract(SourceContract):
         rest = drain(other, origin, stored)
         other.close()
         assert each_once([row for one in (moved[0], *rest) for row in one.rows], origin.rows())
+
+
+class ChangesContract(IncrementalContract):
+    """Parts apply in their order, rows in the order of their part, and a delete is a row like any other."""
+
+    def test_the_last_row_of_a_key_wins(self, source: Source, origin: ChangingOrigin) -> None:
+        origin.arrive(20)
+        origin.change()
+        last: Position | None = None
+        current: dict[Hashable, Hashable] = {}
+        seen: list[str] = []
+        content, ceiling = begin(source, origin, None, "run")
+        assert content.changes
+        assert ceiling is not None
+        while slice_ := next_slice(source, origin, last, content=content, ceiling=ceiling):
+            with source.reading(slice_) as reading:
+                for part in reading.parts:
+                    with reading.reader.open(part) as batches:
+                        for key, row, change in (each for batch in batches for each in origin.tell_changes(batch)):
+                            current.pop(key, None)
+                            seen.append(change)
+                            if change == "upsert":
+                                current[key] = row
+            last = slice_.position
+        assert set(seen) == {"upsert", "delete"}
+        assert current == origin.current()
+
+    def test_parts_that_are_read_again_have_their_order_again(self, source: Source, origin: ChangingOrigin) -> None:
+        origin.arrive(20)
+        origin.change()
+        for moved in drain(source, origin):
+            assert read(origin.open(), origin, moved.slice).parts == moved.parts
+
+
+class GatheringContract(IncrementalContract):
+    """A source that reads ahead into a spool."""
+
+    @pytest.fixture
+    def gathered(self, source: Source, origin: VanishingOrigin) -> Moved:
+        """A slice of some rows, which is gathered and not delivered yet."""
+        origin.arrive(10)
+        content, ceiling = begin(source, origin, None, "run")
+        assert ceiling is not None
+        slice_ = next_slice(source, origin, None, content=content, ceiling=ceiling)
+        assert slice_ is not None
+        assert slice_.spool, "the slice names its spool"
+        return read(source, origin, slice_)
+
+    def test_a_replay_reads_the_spool_and_never_the_origin(self, origin: VanishingOrigin, gathered: Moved) -> None:
+        origin.vanish()
+        again = read(origin.open(), origin, gathered.slice)
+        assert again.rows
+        assert again.parts == gathered.parts
+
+    def test_a_spool_that_is_gone_is_never_an_empty_slice(self, origin: VanishingOrigin, gathered: Moved) -> None:
+        origin.spools.sweep(origin.stream, gathered.slice.number)
+        with pytest.raises((StreamFailed, StreamRefused)) as refused:
+            read(origin.open(), origin, gathered.slice)
+        assert refused.value.next_step
+
+    def test_a_plan_leaves_no_spool(self, source: Source, origin: VanishingOrigin) -> None:
+        origin.arrive(10)
+        content, ceiling = begin(source, origin, None, "run")
+        assert ceiling is not None
+        before = origin.traces()
+        assert source.plan(origin.stream, content, None, ceiling, SMALL) is not None
+        assert origin.traces() == before
+
+    def test_a_gather_that_finds_nothing_makes_no_slice(self, source: Source, origin: VanishingOrigin) -> None:
+        origin.arrive(10)
+        last = drain(source, origin)[-1].slice.position
+        content, ceiling = begin(source, origin, last, "another run")
+        gathering = capability(source, Gathering)
+        assert gathering is not None
+        if ceiling is None:
+            return
+        with origin.spools.gather(origin.stream, last.number + 1, "nothing") as spool:
+            assert gathering.gather(origin.stream, content, last.mark, ceiling, SMALL, spool) is None
