@@ -1,0 +1,125 @@
+"""The forms that penstock stores outside of its process, each as text, from samples that never change.
+
+`python -m tests.house.stored_forms` writes the frozen copy anew; test_stored_forms.py says when that is right.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Column as SqlColumn
+
+from penstock.core import content as contents
+from penstock.core.content import Column, Content, Drift
+from penstock.core.marks import Mark, Position
+from penstock.core.slices import Kind, Receipt, Seal, Slice, slice_document
+from penstock.core.types import Decimal, Fixed, List, Map, Plain, Struct
+from penstock.lake import names
+from penstock.lake.table_state import Link
+from penstock.links.spools import FolderSpools
+from penstock.sinks.files.manifest import Manifest, Named
+from penstock.store import schema
+
+FROZEN = Path(__file__).with_name("stored_forms.json")
+
+COLUMNS = (
+    *(Column(type_.value, type_) for type_ in Plain),
+    Column("decimal", Decimal(12, 2), "numeric(12,2)"),
+    Column("fixed", Fixed(16)),
+    Column("nested", List(Map(Plain.STRING, Struct((("a", Plain.INT64), ("odd name", Plain.JSON)))))),
+    Column("state", Plain.STRING, "order_state", "text"),
+)
+CONTENT = Content(
+    COLUMNS,
+    changes=True,
+    key=("int64",),
+    filter="state = 'paid'",
+    identity={"database": "shop", "table": "orders"},
+    private={"mode": "keyset"},
+)
+DRIFTED = Content(COLUMNS[:2], shape={"rename": {"a": "b"}}, drift=Drift(COLUMNS[:3], quarantined=(COLUMNS[2].name,)))
+SLICE = Slice(
+    pipeline="shop",
+    stream="orders",
+    number=7,
+    after=Mark.of({"key": ["6"]}),
+    upto=Mark.of({"key": ["7", "é"]}),
+    content=CONTENT.text,
+    previous="p" * 64,
+    kind=Kind.ROWS,
+    plan='{"rows":3}',
+    spool="s" * 64,
+)
+RECEIPT = Receipt(0, "a1", 3, 3, 96, "f" * 64, '{"name":"x"}', nulled=1, absent=("gone",))
+
+
+def stored_forms() -> dict[str, object]:
+    """Every stored form by its name."""
+    return {
+        "store: revision": schema.HEAD,
+        "store: tables": {table.name: list(map(_column, table.c)) for table in schema.metadata.sorted_tables},
+        "content: format": contents.FORMAT,
+        "content: text": CONTENT.text,
+        "content: text after drift": DRIFTED.text,
+        "content: fingerprint": CONTENT.fingerprint,
+        "slice: ids by kind": {kind.value: replace(SLICE, kind=kind).id for kind in Kind},
+        "slice: document": slice_document(SLICE),
+        "seal: text": Seal(SLICE.id, "a1", (RECEIPT,)).text,
+        "spool: name of a gathered one": _gathered(),
+        "files: manifest": _manifest().splitlines(),
+        "lake: chain": _link().document(),
+        "lake: names": {
+            "chain": names.chain_property("shop", "orders.items"),
+            "content": names.content_property(CONTENT.text),
+            "reader": names.reader_property("shop", "orders.items"),
+            "head": names.HEAD,
+            "floor": names.FLOOR,
+            "mode": names.MODE,
+            "key": names.KEY,
+            "columns": list(names.INTERNAL),
+        },
+        "postgres: ledger": _sql("ledger"),
+    }
+
+
+def _column(column: SqlColumn[Any]) -> str:
+    return f"{column.name} {column.type!r} {'NULL' if column.nullable else 'NOT NULL'}"
+
+
+def _manifest() -> str:
+    named = Named(name="orders/7.parquet", staged="staged/7", rows=3, bytes=50, sha256="0" * 64)
+    return Manifest(SLICE, "a1", rows=3, arrow_bytes=96, schema="id: int64", files=(named,)).text()
+
+
+def _link() -> Link:
+    position = Position(SLICE.number, SLICE.id, SLICE.upto, SLICE.content)
+    return Link(position, "rows", rows=3, bytes=96, uuid="u", snapshot=1, sequence=2)
+
+
+def _gathered() -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        spools = FolderSpools(folder, "shop.eu")
+        with spools.gather("orders/items", 7, "a1") as spool:
+            Path(spool.path, "page-0000.json").write_text("[1]")
+            spools.close_gathered(spool)
+        (path,) = Path(folder).glob("*/*/*")
+        return str(path.relative_to(folder))
+
+
+def _sql(name: str) -> list[str]:
+    """The statements without comments and layout."""
+    text = (files("penstock.sinks.postgres") / "sql" / f"{name}.sql").read_text()
+    text = re.sub(r"--[^\n]*", "", text)
+    statements = (" ".join(each.split()) for each in text.split(";"))
+    return [each for each in statements if each.startswith("CREATE")]
+
+
+if __name__ == "__main__":
+    FROZEN.write_text(json.dumps(stored_forms(), indent=1, ensure_ascii=True, sort_keys=True) + "\n")
+    print(f"wrote {FROZEN}")
