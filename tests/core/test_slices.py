@@ -203,8 +203,8 @@ def test_nothing_to_move_has_no_fault() -> None:
         ([receipt(0), receipt(1), receipt(1)], "receipts name parts [0, 1, 1], the slice has parts [0, 1, 2]"),
         ([receipt(0), receipt(1), receipt(3)], "receipts name parts [0, 1, 3], the slice has parts [0, 1, 2]"),
         ([], "receipts name parts [], the slice has parts [0, 1, 2]"),
-        ([receipt(0), receipt(1, read=4), receipt(2)], "part 1 read 4 rows and put aside 3"),
-        ([receipt(0), receipt(1), receipt(2, rows=4)], "part 2 read 3 rows and put aside 4"),
+        ([receipt(0), receipt(1, read=4), receipt(2)], "part 1 read 4 rows and staged 3"),
+        ([receipt(0), receipt(1), receipt(2, rows=4)], "part 2 read 3 rows and staged 4"),
         ([receipt(0), receipt(1, schema="t"), receipt(2)], "parts were written with 2 different schemas"),
     ],
 )

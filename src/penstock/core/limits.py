@@ -19,7 +19,7 @@ class Limits:
         return None if self.max_rows is None else max(0, self.max_rows - moved)
 
     def reached(self, *, moved: int, elapsed: float) -> str | None:
-        """The limit that has been reached, in words, or None."""
+        """Describe the limit that has been reached; None: none has."""
         if self.max_rows is not None and moved >= self.max_rows:
             return f"max_rows {self.max_rows}"
         if self.time_limit is not None and elapsed >= self.time_limit:

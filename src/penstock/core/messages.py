@@ -36,7 +36,7 @@ class Message:
     """What happened, and when."""
 
     type: ClassVar[str] = ""
-    #: when it happened, in UTC; set once, by whoever emits it
+    #: when it happened, in UTC; set once, by the emitter
     ts: datetime | None = None
 
     def stamped(self, now: datetime) -> Self:
@@ -128,15 +128,15 @@ class RowsRemaining(Message):
 
     type: ClassVar[str] = "remaining"
     stream: str
-    #: rows up to the run's ceiling; None: nobody knows
+    #: rows up to the run's ceiling; None: unknown
     rows: int | None
     #: counted, not estimated
     exact: bool = False
     #: rows above the ceiling that may not be read yet
     held_back: int | None = None
-    #: who keeps them from being read, in words
+    #: what keeps them from being read
     blocker: str | None = None
-    #: how far it is safe to read and what that rests on, in words; None: the source has no such thing
+    #: how far it is safe to read, and why; None: the source has no horizon
     horizon: str | None = None
     #: that nothing below can still appear: proven, or assumed
     proven: bool | None = None
@@ -148,7 +148,7 @@ class WorkProgress(Message):
 
     type: ClassVar[str] = "work"
     stream: str
-    #: what it does, in words
+    #: what it does
     doing: str
     #: how much of it is done, in whatever it counts; None: not counted
     done: int | None = None

@@ -21,7 +21,7 @@ class Outcome:
     equal: int = 0
     #: another's row: its guard differs
     refused: int = 0
-    #: put aside with the reason why the sink would not take it
+    #: in quarantine, with the reason why the sink did not take it
     quarantined: int = 0
     #: another row of the same slice has the same key and is newer
     folded: int = 0
@@ -38,7 +38,7 @@ class Outcome:
         return Outcome(*map(sum, zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)))
 
     def warnings(self) -> list[str]:
-        """What someone should look at, in words."""
+        """Return warnings for the operator."""
         lines = []
         if self.refused:
             lines.append(f"{_rows(self.refused)} refused: a guard column differs from what the table has")

@@ -53,7 +53,7 @@ class StreamProgress:
     #: rows above the ceiling that may not be read yet, and who keeps them from being read
     held_back: int | None = None
     blocker: str | None = None
-    #: how far it is safe to read, in words, and whether that is proven or assumed
+    #: how far it is safe to read, and whether that is proven or assumed
     horizon: str | None = None
     proven: bool | None = None
     #: what the source or sink is doing that takes long, and how much of how much is done; None: nothing was reported
@@ -81,7 +81,7 @@ class Progress:
     started: datetime | None = None
     updated: datetime | None = None
     streams: Mapping[str, StreamProgress] = field(default_factory=dict)
-    #: the connection that failed, in words
+    #: the connection that failed
     disconnected: str | None = None
     #: the program that is being started to move rows, and since when; None: none is
     starting: str | None = None
@@ -152,7 +152,7 @@ class Progress:
 
     @classmethod
     def continued(cls, document: Mapping[str, Any]) -> Progress:
-        """The start of an execution that continues a run: its counts go on, everything else begins anew."""
+        """The start of an execution that continues a run: its counts go on, everything else starts again."""
         started = document.get("started")
         streams = {
             s["stream"]: StreamProgress(

@@ -62,7 +62,7 @@ class Slice:
     def reason(self) -> str:
         """Why the mark moves, in the word of messages and of the history."""
         if self.kind is Kind.REWIND and self.after is None:
-            return "begin"  # nobody has rewound it: the stream begins at a place that is not the beginning
+            return "begin"  # not a rewind by a user: the stream starts at another place than the beginning
         return "advance" if self.kind is Kind.ROWS else self.kind.value
 
     @cached_property
@@ -133,7 +133,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a worker says it has put aside for one part."""
+    """What a worker has staged for one part."""
 
     #: the part's index
     part: int
@@ -141,7 +141,7 @@ class Receipt:
     attempt: str
     #: rows that came out of the source
     read: int
-    #: rows that were put aside
+    #: rows that were staged
     rows: int
     #: their size as Arrow, in bytes
     bytes: int
@@ -214,7 +214,7 @@ def faults_of(parts: Sequence[Part], receipts: Sequence[Receipt]) -> str | None:
         return f"receipts name parts {named}, the slice has parts {sorted(wanted)}"
     for receipt in receipts:
         if receipt.read != receipt.rows:
-            return f"part {receipt.part} read {receipt.read} rows and put aside {receipt.rows}"
+            return f"part {receipt.part} read {receipt.read} rows and staged {receipt.rows}"
     schemas = {receipt.schema for receipt in receipts}
     if len(schemas) > 1:
         return f"parts were written with {len(schemas)} different schemas"

@@ -36,9 +36,9 @@ from penstock.ports import (
     has_capability,
 )
 
-#: how often a commit is tried again after the sink has said that it holds the predecessor
+#: tries of a commit while the sink holds the predecessor
 COMMIT_TRIES = 5
-#: a refresh with fewer rows than this share of the one before needs the user's word
+#: a refresh with fewer rows than this share of the one before needs `accept_drop`
 DROP_LIMIT = 0.5
 
 
@@ -179,7 +179,7 @@ class Delivery:
             self.mover().warm()
         with self.source.reading(slice_) as reading:
             self.emit_all(drifting.describe_missing(slice_, reading.changed, self.look.drift))
-            # A slice that only takes note of something has no parts, and needs nobody to move them.
+            # A slice that only moves the mark has no parts, and needs no mover.
             if not reading.parts and slice_.kind is Kind.ROWS:
                 return ()
             writer = self.sink.writer(slice_, attempt)

@@ -67,7 +67,7 @@ class Gate(Delivery):
         return Turn.MOVED
 
     def rewind(self, to: str) -> Turn:
-        """Take the mark to a place that the user names, by a slice without rows. Nothing may be open."""
+        """Move the mark to a place that the user names, by a slice without rows. No slice may be open."""
         state = self.store.state(self.pipeline, self.stream)
         self.probe.at("gate.started")
         self.compare_with_sink(state)
@@ -80,7 +80,7 @@ class Gate(Delivery):
         return self.move_mark(state, mark, content, Kind.REWIND)
 
     def undo(self, version: int) -> Turn:
-        """Take the mark to where it was at a version of its history, by a slice without rows. Nothing may be open."""
+        """Move the mark back to a version of its history, by a slice without rows. No slice may be open."""
         state = self.store.state(self.pipeline, self.stream)
         self.probe.at("gate.started")
         self.compare_with_sink(state)
@@ -92,7 +92,7 @@ class Gate(Delivery):
             return self.report_unchanged("is at that place already")
         content = keep_columns(content_before(state), self.source.content(self.stream))
         self.source.accept(self.stream, to, content)
-        # A source that hears of a place ahead may let go of what lies before it: only once the mark is there.
+        # A source that prepares for a place ahead may release what lies before it: only once the mark is there.
         ahead = undoing.find_route(changes, to).back is False
         return self.move_mark(state, to.mark, content, Kind.UNDO, {"version": version}, prepare=not ahead)
 
@@ -206,7 +206,7 @@ class Gate(Delivery):
         return planned, digest
 
     def prepare(self, content: Content, at: Position | None) -> None:
-        """Let the source put in order what reading on from `at` needs. Only under the lease: it may write."""
+        """Let the source prepare to read on from `at`. Only under the lease: it may write."""
         preparing, noticing = capability(self.source, Preparing), capability(self.sink, Noticing)
         for line in preparing.prepare(self.stream, content, at) if preparing else ():
             self.emit(Log(level="info", stream=self.stream, text=line))
@@ -218,7 +218,7 @@ class Gate(Delivery):
         self.look.forget()
 
     def fix_ceiling(self) -> Turn:
-        """Fix how far this run reads, where what other streams read has to reach at least as far."""
+        """Fix how far this run reads, before the streams that must reach at least as far."""
         state = self.store.state(self.pipeline, self.stream)
         if state.intent is None and not state.reset_wanted:
             if not self.is_prepared:
@@ -240,11 +240,11 @@ class Gate(Delivery):
 
     @property
     def has_rows_held_back(self) -> bool:
-        """Whether someone keeps rows above the ceiling from being read: that is told even if nothing moves."""
+        """Whether rows above the ceiling are held back: reported even if nothing moves."""
         return bool(self.look.ceiling and self.look.ceiling.get("held"))
 
     def report_remaining(self, state: StreamState) -> None:
-        """Say what the stream has before it, and who keeps it from going further."""
+        """Report the rows left, and why rows are held back."""
         content, ceiling = self.look.content, self.look.ceiling
         if content is None or ceiling is None:
             return

@@ -1,4 +1,4 @@
-"""Holding the lease while a run works: a heartbeat beside it, and word when someone took over or nobody answers."""
+"""Renews the lease while a run works, and reports when another process took over or the store does not answer."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Heartbeat:
                 return
             except PenstockError as error:
                 self.trouble = error.what
-            except Exception as error:  # noqa: BLE001 (said when the run ends by it; a thread that ends says nothing)
+            except Exception as error:  # noqa: BLE001 (reported when it ends the run; a thread that dies reports nothing)
                 self.trouble = f"{type(error).__name__}: {error}"
             else:
                 self._renewed = begun

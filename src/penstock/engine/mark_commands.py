@@ -52,7 +52,7 @@ class MarkCommands(Execution):
     def recover(self, streams: Sequence[str] | None = None, *, drop_sealed: bool = False) -> Eof:
         """Set the store to what the sink holds; withdraws from the sink what cannot be made whole.
 
-        `drop_sealed` is the operator's word that a sealed slice may be dropped although pieces of it may be delivered.
+        `drop_sealed`: the operator confirms that a sealed slice may be dropped, although pieces of it may be delivered.
         """
         return self._report_errors("recover", lambda: self._recover_all(streams, drop_sealed))
 

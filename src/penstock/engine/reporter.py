@@ -44,7 +44,7 @@ class RunReporter:
         self._state = State()
         #: the run over all its continuations, and this execution alone
         self.run = self.request = Progress(pipeline=pipeline)
-        #: what was said before the run was recorded; None: it is
+        #: messages from before the run was recorded; None: it is recorded
         self._early: list[Message] | None = []
 
     def report(self, message: Message) -> None:
@@ -101,7 +101,7 @@ class RunReporter:
             safe=ending.safe,
             next_step=ending.next_step,
         ).stamped(self._clock.now())
-        # Its own status is in the progress that it carries: nobody runs any more.
+        # Its own status is in the progress that it carries: no stream runs any more.
         run, request = (progress_fold.apply(progress, eof) for progress in (self.run, self.request))
         eof = replace(
             eof,

@@ -32,7 +32,7 @@ def report_of(
         problems[WHOLE_RUN] = _problem(error)
     succeeded = [stream for stream in looked or () if stream not in problems and error is None]
     if is_run:
-        # At a limit, or when the run was ended, there are streams that had no turn: nobody knows how they fare.
+        # At a limit, or when the run was ended, some streams had no turn: their state is unknown.
         good = (Status.COMPLETE, Status.RANGE_COMPLETE)
         succeeded = [name for name, stream in progress.streams.items() if stream.status in good]
     if looked is not None and WHOLE_RUN not in problems:

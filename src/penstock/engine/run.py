@@ -113,7 +113,7 @@ class Engine(MarkCommands):
             return True
         planned = gate.look.look(state, Budget(self.settings.slice_bytes, rows=1, look=True))
         if planned is not None and planned.kind.moves and planned.rows != 0:
-            # It starts beside all that comes before the first row moves: the other looks, the lease, the plan.
+            # It starts in the background, beside the other looks, the lease and the plan.
             self.mover().begin()
-        # Rows that someone keeps from being read are told, and so that the run's record has them.
+        # Rows that are held back are reported, and the run's record has them.
         return planned is not None or gate.has_rows_held_back

@@ -34,7 +34,7 @@ def read_all(spools: Spools, stream: str) -> list[tuple[Slice, Seal]]:
 
 
 def gathered_is_gone(slice_: Slice) -> StreamStopped:
-    """The stop for an intent whose gathered spool nobody can read any more."""
+    """The stop for an intent whose gathered spool cannot be read any more."""
     return StreamStopped(
         f"slice {slice_.number} is open, and its gathered spool ({slice_.spool[:12]}) is gone or damaged",
         next_step="put the spool back; or `penstock state recover FILE` drops the slice if the sink does not hold it, "

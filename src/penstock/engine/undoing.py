@@ -24,7 +24,7 @@ SIGHT = 500
 class Route:
     """What lies between where a stream stands and where an undo leads."""
 
-    #: True: it leads back; False: to a place ahead, up to which everything was delivered; None: nobody knows
+    #: True: it leads back; False: to a place ahead, up to which everything was delivered; None: unknown
     back: bool | None
     #: rows that were delivered between the two; None: not known
     rows: int | None = None

@@ -1,7 +1,7 @@
-"""The seams: Source, Sink, Store, Mover, Clock, Probe, and what each must keep.
+"""The interfaces Source, Sink, Store, Mover, Clock and Probe, with their obligations.
 
-The engine knows these and `core`, nothing else. A suite in `penstock.testing` checks each obligation against every
-implementation. Methods raise the errors of `penstock.errors`; anything else is a defect.
+The engine imports these and `core`, nothing else. The suites in `penstock.testing.contracts` test every implementation.
+Methods raise the errors of `penstock.errors`; any other exception is a defect.
 """
 
 from penstock.ports.capabilities import (

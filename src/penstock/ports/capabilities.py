@@ -1,4 +1,4 @@
-"""How a source or sink is asked what it can do besides its port, and what is done where it cannot."""
+"""Asks a source or sink for a capability, and says what happens where it has none."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ class Wrapping(Protocol):
     """A source around another one. It has the methods of every capability, so isinstance cannot be asked of it."""
 
     def has_capability(self, wanted: type[Any]) -> bool:
-        """Whether the source inside has it, or the wrapper adds it."""
+        """Return whether the source inside has it, or the wrapper adds it."""
         ...
 
 
 def has_capability(part: object, wanted: type[Any]) -> bool:
-    """Whether a source or sink has a capability, also where it is wrapped."""
+    """Return whether a source or sink has a capability, also where it is wrapped."""
     return part.has_capability(wanted) if isinstance(part, Wrapping) else isinstance(part, wanted)
 
 
 def capability(part: object, wanted: type[Capability]) -> Capability | None:
-    """The source or sink as something with this capability; None: it does not have it."""
+    """Return the source or sink as an object with this capability; None: it does not have it."""
     return part if has_capability(part, wanted) else None  # type: ignore[return-value]  # just checked
 
 
 def discover(source: Source) -> Sequence[DiscoveredStream]:
-    """Everything the source could give; InputError if it cannot tell."""
+    """List every stream that the source could give; InputError if it cannot list them."""
     discovering = capability(source, Discovering)
     if discovering is None:
         raise InputError(
@@ -57,13 +57,13 @@ def discover(source: Source) -> Sequence[DiscoveredStream]:
 
 
 def estimate(source: Source, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
-    """The rows that a run still has before it; unknown where the source cannot tell."""
+    """Estimate the rows left in a run; unknown where the source cannot."""
     estimating = capability(source, Estimating)
     return estimating.remaining(stream, content, after, ceiling) if estimating else Remaining(None)
 
 
 def find_mark(source: Source, stream: str, content: Content, last: Position | None, to: str) -> Mark | None:
-    """The mark for a place that a user names; StreamRefused if the source knows no such places."""
+    """Return the mark for a place that a user names; StreamRefused if the source has no such places."""
     rewinding = capability(source, Rewinding)
     if rewinding is None:
         raise StreamRefused(
@@ -75,18 +75,18 @@ def find_mark(source: Source, stream: str, content: Content, last: Position | No
 
 
 def explain_source(source: Source, stream: str, content: Content) -> Sequence[Remark]:
-    """What the source has to say about a stream."""
+    """Return the remarks of the source on a stream."""
     explaining = capability(source, ExplainingSource)
     return explaining.explain(stream, content) if explaining else ()
 
 
 def explain_sink(sink: Sink, stream: StreamInfo, content: Content) -> Sequence[Remark]:
-    """What the sink has to say about a stream."""
+    """Return the remarks of the sink on a stream."""
     explaining = capability(sink, ExplainingSink)
     return explaining.explain(stream, content) if explaining else ()
 
 
 def recover_sink(sink: Sink, stream: str) -> Sequence[str]:
-    """Make the sink whole; what was withdrawn, in words."""
+    """Make the sink whole; return a line for each thing that was withdrawn."""
     recovering = capability(sink, Recovering)
     return recovering.recover(stream) if recovering else ()

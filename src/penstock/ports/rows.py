@@ -1,4 +1,4 @@
-"""Rows on their way: how a worker opens a part of a slice, and how it stages one."""
+"""Readers and writers: a worker opens a part of a slice with one and stages it with the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Reader(Protocol):
-    """A slice's rows, from inside a worker. Small and picklable; opens its own connections."""
+    """Reads a slice's rows inside a worker. Small and picklable; opens its own connections."""
 
     def open(self, part: Part) -> pa.RecordBatchReader:
         """Return the part's rows, batch by batch, each batch bounded in bytes.
@@ -24,12 +24,12 @@ class Reader(Protocol):
 
 
 class Writer(Protocol):
-    """Stages a slice's rows, from inside a worker. Small and picklable."""
+    """Stages a slice's rows inside a worker. Small and picklable."""
 
     def write(self, batches: pa.RecordBatchReader, part: Part) -> Receipt:
-        """Stage the part durably under a name of this attempt alone; nothing becomes visible.
+        """Stage the part durably under a name that only this attempt has. Nothing becomes visible.
 
-        Two attempts at one part, even at the same time, must not disturb each other. A column `_change` is applied:
-        a sink that cannot render a delete refuses the stream in `check`, before anything is read.
+        Two attempts at one part, even at the same time, must not disturb each other. Apply a column `_change`. A sink
+        that cannot apply deletes refuses the stream in `check`, before anything is read.
         """
         ...

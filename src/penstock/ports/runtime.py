@@ -18,11 +18,11 @@ class Spark(Protocol):
     """The one Spark session of a process, for relational work; the Mover moves its parts on the same one."""
 
     def require(self, settings: Mapping[str, str], packages: Sequence[str] = ()) -> None:
-        """Settings and Maven packages that the session must start with; said before anyone starts it."""
+        """Add settings and Maven packages that the session must start with. Called before the session is started."""
         ...
 
     def session(self) -> Any:
-        """The session, started at the first call; InputError with what to install if it cannot be."""
+        """Return the session, started by the first call. InputError names what to install if it cannot start."""
         ...
 
     def wait(self, work: Callable[[], Made], failed: str = "Spark failed") -> Made:
@@ -34,7 +34,7 @@ class Spark(Protocol):
 
 
 class NoSpark:
-    """Where there is no Spark: a part of the engine's own tests."""
+    """Stands in where there is no Spark: in some of the engine's tests."""
 
     def require(self, settings: Mapping[str, str], packages: Sequence[str] = ()) -> None:
         return None
@@ -47,7 +47,7 @@ class NoSpark:
 
 
 def say_nothing(stream: str, text: str) -> None:
-    """Where nobody listens."""
+    """Print nothing."""
 
 
 class Report(Protocol):
@@ -57,16 +57,16 @@ class Report(Protocol):
 
 
 def report_nothing(stream: str, doing: str, *, done: int | None = None, total: int | None = None) -> None:
-    """Where nobody listens."""
+    """Report nothing."""
 
 
 def is_never_cancelled() -> bool:
-    """Where nobody can ask for an end."""
+    """Return False: this work cannot be cancelled."""
     return False
 
 
 def no_mover() -> Mover:
-    """Where nothing is moved by the source or sink itself."""
+    """Fail: this source or sink moves no rows itself."""
     raise RuntimeError("there is no mover here")
 
 
@@ -86,7 +86,7 @@ class Context:
     probe: Probe
     #: for relational work: a keyed merge, upkeep
     spark: Spark = field(default_factory=NoSpark)
-    #: for rows that a source or sink must rewrite itself: a lake's rows without a place in the order
+    #: moves rows that a source or sink must rewrite itself: rows of a lake without a number
     mover: Callable[[], Mover] = no_mover
     #: print a line about a stream at once: for work that takes long
     say: Callable[[str, str], None] = say_nothing
@@ -103,18 +103,18 @@ class Mover(Protocol):
 
     @property
     def workers(self) -> int:
-        """How many parts move at the same time. A cluster may say so only after the first move."""
+        """The number of parts that move at the same time. A cluster may know it only after the first move."""
         ...
 
     def begin(self) -> None:
-        """Begin to start what takes long, beside the caller: there is something to move. Returns at once. Idempotent.
+        """Start in the background what takes long, because there is something to move. Returns at once. Idempotent.
 
         `close` ends it, also if nothing was moved after all.
         """
         ...
 
     def warm(self) -> None:
-        """Start what takes long, before something is held for `move`: a snapshot, a lock. Idempotent."""
+        """Start what takes long and wait for it, before the caller holds a snapshot or a lock. Idempotent."""
         ...
 
     def move(self, reader: Reader, writer: Writer, parts: Sequence[Part]) -> Sequence[Receipt]:
@@ -127,7 +127,7 @@ class Mover(Protocol):
     def cancel(self) -> None:
         """Ask a running `move` to end soon, from a signal handler or another thread; returns at once.
 
-        What was put aside stays unseen. A `move` that gives up raises StreamFailed.
+        Staged rows stay invisible. A `move` that gives up raises StreamFailed.
         """
         ...
 
@@ -142,12 +142,12 @@ class Clock(Protocol):
         ...
 
     def elapsed(self) -> float:
-        """Seconds since some fixed moment; never goes back."""
+        """Seconds since a fixed time; never goes back."""
         ...
 
 
 class Probe(Protocol):
-    """Named points at which a test may stop, kill or freeze the process. Does nothing outside tests."""
+    """Named points at which a test stops, kills or freezes the process. Does nothing outside tests."""
 
     def at(self, point: str, **about: Any) -> None: ...
 

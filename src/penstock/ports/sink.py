@@ -1,4 +1,4 @@
-"""The sink seam: what every sink does, and what some sinks can do besides."""
+"""The interface of a sink, and the capabilities that some sinks have."""
 
 from __future__ import annotations
 
@@ -31,51 +31,50 @@ class Sink(Protocol):
 
     Obligations that the contract suite tests:
 
-    - Receipts are applied in the order of their parts, rows in the order of their part: of two rows with one key the
-      last one wins, whether it is an upsert or a delete.
-    - A position is given back verbatim: the mark and the content that `held` returns are those of the slice, byte for
-      byte. A sink never reads a mark.
+    - Apply receipts in the order of their parts, and rows in the order of their part. Of two rows with one key the
+      last one wins, upsert or delete.
+    - Return positions verbatim: `held` returns the mark and the content of the slice, byte for byte. Never read a mark.
+    - Keep the digest of a gathered slice (`Slice.spool`) if you compute a slice's id again: it is part of the id.
     """
 
     def connect(self) -> None:
-        """Reach the sink and see that it can be written; writes nothing that stays."""
+        """Connect, and check that the sink is writable. Leaves nothing behind."""
         ...
 
     def begin_run(self, streams: Sequence[StreamInfo]) -> Mapping[str, Collection[str]]:
-        """The streams of this run, as the source's catalog has them; said once, before anything else is asked.
+        """Learn the streams of this run, as the source's catalog has them. Called once, before the other methods.
 
-        InputError if they cannot be taken together (two into one table). Returns, for a stream, those that are to
-        have nothing left before it begins (its table refers to theirs).
+        Returns, for a stream, the streams that must be caught up before it begins (its table refers to theirs).
+        InputError if the sink cannot take the streams together (two into one table).
         """
         ...
 
     def check(self, stream: StreamInfo, content: Content) -> None:
-        """StreamRefused if this sink cannot take the stream as configured (a partition column that is missing)."""
+        """Raise StreamRefused if the sink cannot take the stream as configured (a partition column is missing)."""
         ...
 
     def held(self, stream: str) -> Held | None:
-        """The last slice this sink holds for the stream, whole; None: it never held one.
+        """Return the last slice that the sink holds for the stream; None: it has never held one.
 
-        Finishes what a committed slice still lacks. StreamStopped if it cannot be made whole.
+        First finishes a slice that was committed and is not complete yet. StreamStopped if that is impossible.
         """
         ...
 
     def writer(self, slice_: Slice, attempt: str) -> Writer:
-        """Where to put a slice aside; `attempt` is unique to this try of this process."""
+        """Return a writer that stages a slice. No other attempt of any process has the name `attempt`."""
         ...
 
     def commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> Outcome | None:
-        """Make the slice visible at once, only after the one before it, and remember it in the chain.
+        """Make the slice visible in one step and record it in the chain, only if the sink holds its predecessor.
 
-        Returns what became of each row, where the sink looks at them one by one.
-
-        Commits what the receipts name and nothing else. CommitUnclear if another slice with this number came
-        first or the answer was lost: nothing may be deleted then. Crash at any point: `held` tells the truth.
+        Commit what the receipts name, and nothing else. Return the outcome of each row if the sink compares rows.
+        Raise CommitUnclear if the sink holds another slice than the predecessor, or if an answer was lost; delete
+        nothing then. After a crash at any point, `held` returns what is true.
         """
         ...
 
     def sweep(self, stream: str, held: Position) -> None:
-        """Remove what attempts at slices up to `held` left behind; never what a committed slice names."""
+        """Remove leftovers of attempts at slices up to `held`. Never remove what a committed slice names."""
         ...
 
     def close(self) -> None: ...
@@ -83,35 +82,35 @@ class Sink(Protocol):
 
 @runtime_checkable
 class ExplainingSink(Protocol):
-    """A sink that can say where a stream lands and what holds there."""
+    """A sink that explains where a stream lands and what it guarantees there."""
 
     def explain(self, stream: StreamInfo, content: Content) -> Sequence[Remark]:
-        """Where the stream lands and what holds there, what does not, and what would be better."""
+        """Return where the stream lands, what is guaranteed there, what is not, and what would be better."""
         ...
 
 
 @runtime_checkable
 class Recovering(Protocol):
-    """A sink that can make itself whole on the operator's word."""
+    """A sink that can repair itself when the operator asks for it."""
 
     def recover(self, stream: str) -> Sequence[str]:
-        """On the operator's word: make the sink whole, withdrawing, last first, slices that cannot be.
+        """Complete the last slices; withdraw those that cannot be completed, the last one first.
 
-        Returns what was withdrawn, in words. Afterwards `held` succeeds.
+        Returns a line for each slice that was withdrawn. Afterwards `held` succeeds.
         """
         ...
 
 
 @runtime_checkable
 class Sealing(Protocol):
-    """A sink that delivers piece by piece: what it has staged is sealed before the first piece leaves."""
+    """A sink that delivers piece by piece. penstock seals what it has staged before it sends the first piece."""
 
     def is_staged(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> bool:
-        """Whether everything that the receipts name is still there and unchanged."""
+        """Return whether everything that the receipts name is still there, unchanged."""
         ...
 
     def describe_pieces(self, slice_: Slice, receipts: Sequence[Receipt]) -> Sequence[str]:
-        """The pieces that may have been delivered already, one per line, for an operator who has to decide."""
+        """Return one line for each piece that may have been delivered, for the operator who has to decide."""
         ...
 
 
@@ -120,17 +119,17 @@ class Withdrawing(Protocol):
     """A sink whose receiver knows which slice is open, and can withdraw it."""
 
     def open_slice(self, stream: str) -> str | None:
-        """The id of the slice of which some pieces have been delivered and not all; None: there is none."""
+        """Return the id of the slice that was delivered in part; None: there is none."""
         ...
 
     def withdraw(self, stream: str, slice_id: str) -> Sequence[str]:
-        """Remove what was delivered of an open slice; what was done, in words. Idempotent."""
+        """Remove what was delivered of an open slice; return a line for each thing that was done. Idempotent."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """A row that a sink did not take and has put aside."""
+    """A row that a sink did not take and keeps in quarantine."""
 
     id: int
     stream: str
@@ -146,7 +145,7 @@ class Quarantined:
 
 @runtime_checkable
 class Sweeping(Protocol):
-    """A sink that sees at little cost what is left behind, so that a run sweeps even if it finds nothing new."""
+    """A sink that finds leftovers cheaply, so that a run sweeps even if it finds nothing new."""
 
     def sweep_all(self, held: Mapping[str, Position]) -> None:
         """As `Sink.sweep`, for several streams at once. Without the lease: only what no attempt can commit any more."""
@@ -155,10 +154,10 @@ class Sweeping(Protocol):
 
 @runtime_checkable
 class Keyed(Protocol):
-    """A sink that may keep one row for each key, so that a row which comes again takes the place of the one before."""
+    """A sink that can keep one row for each key: a later row replaces the earlier one."""
 
     def keeps_one_row(self, stream: StreamInfo) -> bool:
-        """Whether it does so for the stream as it is configured. Asks nobody: the sink need not be connected."""
+        """Return whether it does so for the stream as configured. Works without a connection."""
         ...
 
 
@@ -173,36 +172,36 @@ class Proposing(Protocol):
 
 @runtime_checkable
 class Quarantining(Protocol):
-    """A sink that can put rows aside which it does not take. Needs no lease: no mark is moved."""
+    """A sink that can put rows into quarantine that it does not take. Needs no lease: no mark moves."""
 
     def quarantined(self, streams: Sequence[str], *, limit: int) -> tuple[Mapping[str, int], Sequence[Quarantined]]:
-        """How many rows of each stream are aside, and the oldest so many; of all streams if none is named."""
+        """Return the number of quarantined rows by stream, and the oldest `limit` rows. No names: all streams."""
         ...
 
     def replay(self, stream: str, ids: Sequence[int], *, overwrite: bool) -> Outcome:
-        """Try rows again, as they came; all of the stream if none is named. Those that stay are quarantined still.
+        """Try rows again, as they came. No ids: all rows of the stream. Rows that fail again stay in quarantine.
 
-        Unless `overwrite`, a row stays aside if the sink has its key and nothing says which of the two is newer.
+        Unless `overwrite`, a row stays there if the sink has its key and it is unknown which of the two is newer.
         """
         ...
 
     def drop(self, streams: Sequence[str], ids: Sequence[int]) -> int:
-        """Forget rows; how many there were."""
+        """Delete rows from quarantine; return their number."""
         ...
 
 
 @runtime_checkable
 class Noticing(Protocol):
-    """A sink that can tell what becomes of its rows after they have landed."""
+    """A sink that knows what happens to its rows after they have landed."""
 
     def notices(self, stream: str) -> Sequence[str]:
-        """What the operator of a pipeline that writes should know; empty: nothing. Asked once a run, so it is cheap."""
+        """Return warnings for the operator. Called once in every run, so it is cheap."""
         ...
 
 
 @runtime_checkable
 class Archiving(Protocol):
-    """A sink that can move what it holds for a stream out of the way, so that the stream can begin again."""
+    """A sink that can archive what it holds for a stream, so that the stream can begin again."""
 
     def archive(self, stream: str, label: str) -> Sequence[str]:
         """Move the stream's rows and its chain, whole, to a place of their own; nothing is deleted.

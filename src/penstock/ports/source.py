@@ -1,4 +1,4 @@
-"""The source seam: what every source does, and what some sources can do besides.
+"""The interface of a source, and the capabilities that some sources have.
 
 `Source` has only the methods that the guarantee rests on. Everything else is a capability: a small protocol that the
 engine and the command line ask for with `capability`.
@@ -33,7 +33,7 @@ class StreamInfo:
     order: tuple[str, ...] = ()
     #: why it is listed but not synced; None: it is
     skipped: str | None = None
-    #: the user's word that a full refresh with far fewer rows than before is meant
+    #: the user confirms that a full refresh may have far fewer rows than the one before
     accept_drop: bool = False
     #: rows arrive in the order of `order`, across parts and slices
     in_order: bool = False
@@ -86,8 +86,7 @@ class Reading:
 
     reader: Reader
     parts: Sequence[Part]
-    #: what the source has no longer as the slice says, and gives otherwise without losing a value (a column that is
-    #: gone as NULL), in words
+    #: one line for each difference between slice and source that loses no value (a column that is gone is NULL)
     changed: Sequence[str] = ()
 
 
@@ -104,19 +103,19 @@ class Remark:
 class Remaining:
     """Rows left in this run, and rows held back above its ceiling."""
 
-    #: rows; None: nobody knows without counting
+    #: rows; None: unknown without counting them
     rows: int | None
     #: counted, not estimated
     exact: bool = False
     #: rows that are there but may not be read yet; None: not known
     held_back: int | None = None
-    #: who keeps them from being read, in words
+    #: what keeps them from being read
     blocker: str | None = None
-    #: what an operator should look at, in words: someone has kept them from being read for long
+    #: a warning for the operator: rows have been held back for long
     warning: str | None = None
-    #: how far it is safe to read now and what that rests on, in words; None: nobody asked
+    #: how far it is safe to read now, and why; None: not examined
     horizon: str | None = None
-    #: that nothing below can still appear: proven, or assumed; None: nobody asked
+    #: whether it is proven, not assumed, that no row appears below; None: not examined
     proven: bool | None = None
 
 
@@ -136,7 +135,7 @@ class DiscoveredStream:
     bytes: int | None = None
     #: the stream's options that are proposed, as a pipeline file has them
     options: Mapping[str, Any] = field(default_factory=dict)
-    #: why these, and what would be better, in words
+    #: reasons for these options, and what would be better
     reasons: tuple[str, ...] = ()
     #: why it cannot be read, with what to do about it; None: it can
     refused: str | None = None
@@ -149,31 +148,30 @@ class Source(Protocol):
 
     Obligations that the contract suite tests:
 
-    - Marks are given back verbatim: a source gets the very mark that it made, never one that was parsed and written
-      again. Only the source may read or compare its marks.
-    - A slice read again gives the same rows, or those of them that are still there; never a row beyond its bounds.
-    - Parts are numbered in the order in which their rows apply. Of two rows with one key, the one in the later part
-      wins, and within a part the later row. A source that cannot order its parts puts each key into one part only.
-    - A delete is a row with `_change` 'delete' and its key; it obeys the same order.
+    - Marks come back verbatim: a source gets the very mark that it made. Only the source reads or compares its marks.
+    - A slice that is read again gives the same rows, or those that are still there. It never gives a row beyond its
+      bounds.
+    - Number the parts in the order in which their rows apply. Of two rows with one key, the one in the later part wins,
+      and within a part the later row. A source that cannot order its parts puts each key into one part only.
+    - A delete is a row with `_change` 'delete' and its key. It follows the same order.
     """
 
     def connect(self) -> None:
-        """Reach the source; ConnectionFailed if it cannot be reached."""
+        """Connect; ConnectionFailed if that is impossible."""
         ...
 
     def catalog(self) -> Sequence[StreamInfo]:
-        """The streams to sync, by configuration or discovery; a configured one is listed even if broken.
+        """List the streams to sync, by configuration or discovery; a configured one even if it is broken.
 
         InputError if the configuration names a place that is not there (a schema).
         """
         ...
 
     def content(self, stream: str) -> Content:
-        """Validate the stream and say what would be read now: schema, columns, filter, key, identity.
+        """Validate the stream and return what would be read now: columns, filter, key, identity.
 
         StreamRefused, with the reason and the next step, before anything is read. The same configuration
-        and the same table give the same content in every process. `shape` and `drift` are not the source's to
-        set.
+        and the same table give the same content in every process. A source does not set `shape` and `drift`.
         """
         ...
 
@@ -185,18 +183,17 @@ class Source(Protocol):
         ...
 
     def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
-        """The highest place this run will read to, frozen for the run; None: there is nothing to read.
+        """Return the highest place that this run reads to; None: there is nothing to read.
 
-        `after` is where the stream is: its mark may hold what was known when it was made. A ceiling whose `held` is
-        true says that someone keeps rows above it from being read: `remaining` says who, and a run reports it even if
-        it has nothing to move.
+        No row may appear at or below it later. `after` is the mark of the stream. A ceiling whose `held` is true means
+        that rows above it are held back: `remaining` explains why, and a run reports it even if it moves nothing.
         """
         ...
 
     def plan(
         self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
-        """The next slice after a mark, within ceiling and budget; None: nothing new. Writes nothing."""
+        """Return the next slice after a mark, within ceiling and budget; None: nothing new. Writes nothing."""
         ...
 
     def reading(self, slice_: Slice) -> AbstractContextManager[Reading]:
@@ -209,7 +206,7 @@ class Source(Protocol):
         ...
 
     def describe(self, mark: Mark | None) -> str:
-        """A mark in words, for people."""
+        """Describe a mark for people."""
         ...
 
     def close(self) -> None: ...
@@ -217,10 +214,10 @@ class Source(Protocol):
 
 @runtime_checkable
 class Discovering(Protocol):
-    """A source that can list everything it could give."""
+    """A source that can list every stream it could give."""
 
     def discover(self) -> Sequence[DiscoveredStream]:
-        """Everything the source could give, configured or not, with a proposal for each. Reads no rows, writes nothing.
+        """List every possible stream, configured or not, with a proposal. Reads no rows, writes nothing.
 
         Each proposal, written into a pipeline file as it is, is accepted by `content`.
         """
@@ -229,19 +226,19 @@ class Discovering(Protocol):
 
 @runtime_checkable
 class ExplainingSource(Protocol):
-    """A source that can say what holds for a stream and what does not."""
+    """A source that explains what a stream guarantees and what it does not."""
 
     def explain(self, stream: str, content: Content) -> Sequence[Remark]:
-        """What holds for this stream as it is configured, what does not, and what would be better."""
+        """Return what holds for the stream as configured, what does not, and what would be better."""
         ...
 
 
 @runtime_checkable
 class Estimating(Protocol):
-    """A source that can say how many rows a run still has before it."""
+    """A source that can estimate the rows left in a run."""
 
     def remaining(self, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
-        """What a run still has before it after a mark. Cheap: estimated where counting would read rows."""
+        """Return the rows left after a mark. Cheap: an estimate where counting would read rows."""
         ...
 
 
@@ -250,7 +247,7 @@ class Rewinding(Protocol):
     """A source that can go back to a place that a user names."""
 
     def mark_at(self, stream: str, content: Content, last: Position | None, to: str) -> Mark | None:
-        """The mark for a place that a user names (a number, a time); None: the beginning.
+        """Return the mark for a place that a user names (a number, a time); None: the beginning.
 
         Also where `accept` would refuse `last`: going elsewhere may be the way out (rows that are gone by retention).
         StreamRefused if this source has no such place, or not any more, or cannot go back at all.
@@ -260,20 +257,20 @@ class Rewinding(Protocol):
 
 @runtime_checkable
 class Preparing(Protocol):
-    """A source that has something to put in order before it is read."""
+    """A source that has something to prepare before it is read."""
 
     def prepare(self, stream: str, content: Content, last: Position | None) -> Sequence[str]:
-        """Put in order what reading needs, once in a run, under the lease and before its first plan.
+        """Prepare what reading needs, once in a run, under the lease and before its first plan.
 
         A lake's reader registers itself and has rows without a place in the order stamped. Returns what was done
-        that a user should know, in words. Idempotent: it may be killed anywhere and is asked again.
+        that a user should know, one line each. Idempotent: it may be killed anywhere and is called again.
         """
         ...
 
 
 @runtime_checkable
 class Releasing(Protocol):
-    """A source that keeps what a stream may still need, and releases what lies below its mark."""
+    """A source that keeps rows for a stream, and releases those below its mark."""
 
     def advanced(self, stream: str, position: Position) -> None:
         """The stream's mark is at `position`: the source may release everything below it.

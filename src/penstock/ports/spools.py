@@ -1,4 +1,4 @@
-"""The place for spools: what a source gathers and a sink stages on disk, until the sink holds the slice."""
+"""Spools: files that a source gathers or a sink stages, kept until the sink holds the slice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Spools(Protocol):
     """
 
     def gather(self, stream: str, number: int, attempt: str) -> AbstractContextManager[Spool]:
-        """A new spool for a slice with this number; removed again if the block fails."""
+        """Open a new spool for a slice with this number; it is removed if the block fails."""
         ...
 
     def close_gathered(self, spool: Spool) -> str:
@@ -31,23 +31,23 @@ class Spools(Protocol):
         ...
 
     def find_gathered(self, stream: str, digest: str) -> str | None:
-        """The folder of a gathered spool; None: it is gone, or its files are not those that were gathered."""
+        """Return the folder of a gathered spool; None: it is gone, or its files have changed."""
         ...
 
     def stage(self, stream: str, number: int, attempt: str) -> str:
-        """A folder for what a sink stages in one attempt; made if it is not there."""
+        """Return the folder in which a sink stages one attempt; created if missing."""
         ...
 
     def write_seal(self, stream: str, number: int, slice_id: str, text: str) -> str:
-        """Keep a seal beside its spool. Returns the text that counts: one that is there already stays."""
+        """Write a seal beside its spool. Returns the text that counts: an existing one stays."""
         ...
 
     def read_seals(self, stream: str) -> Sequence[str]:
-        """The seals that are kept for a stream, lowest number first."""
+        """Return the seals of a stream, lowest number first."""
         ...
 
     def remove_seal(self, stream: str, number: int, slice_id: str) -> None:
-        """Forget a seal whose slice was withdrawn or dropped; quiet if there is none."""
+        """Remove a seal whose slice was withdrawn or dropped; no error if there is none."""
         ...
 
     def sweep(self, stream: str, number: int) -> None:
@@ -56,7 +56,7 @@ class Spools(Protocol):
 
 
 class NoSpools:
-    """Where nobody gathers or seals."""
+    """Stands in where nothing is gathered or sealed."""
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError("there is no place for spools here")

@@ -1,4 +1,4 @@
-"""The store seam: where leases, intents, marks and runs live."""
+"""The interface of a store, which keeps leases, intents, marks and runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Owner:
     #: for people: host name and process id
     host: str
     pid: int
-    #: machine boot, process namespace and start time: together they tell whether the process is gone
+    #: machine boot, process namespace and start time: together they show whether the process has ended
     boot: str = ""
     started: str = ""
 
@@ -102,7 +102,7 @@ class RunRecord:
     #: running, complete, limited, failed, interrupted, lost
     status: str
     has_more: bool
-    #: the run this one continues; None: it began anew
+    #: the run that this one continues; None: it continues none
     continues: str | None
     #: what it has done over all continuations, as a JSON text: Progress.totals
     totals: str
@@ -131,11 +131,11 @@ class Store(Protocol):
         ...
 
     def heartbeat(self, lease: Lease, *, now: datetime, ttl: float) -> None:
-        """Say that we live; LeaseLost if someone took over."""
+        """Renew the lease; LeaseLost if another process took over."""
         ...
 
     def release(self, lease: Lease) -> None:
-        """Give the pipeline back; quiet if it is not ours any more."""
+        """Release the pipeline; no error if another process has taken over."""
         ...
 
     def holder(self, pipeline: str) -> Holder | None: ...
@@ -231,9 +231,9 @@ class Store(Protocol):
         totals: str,
         streams: Mapping[str, str | None],
     ) -> None:
-        """Close a run; quiet if the lease is lost: a run that was replaced says nothing.
+        """Close a run; does nothing if the lease is lost: a run that was replaced reports nothing.
 
-        `streams` as in `save_progress`; None: there is nothing to report of it, and what an earlier run had is over.
+        `streams` as in `save_progress`; None: the stream has nothing to report, and an earlier report is removed.
         """
         ...
 
