@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 PIPELINE = "contract"
 #: small enough that the rows of a test do not fit into one slice
 SMALL = Budget(bytes=8 * 1024, workers=2)
+#: one slice of many parts, each of few rows, because rows count as large
+MANY_PARTS = Budget(bytes=8 << 30, row_bytes=float(1 << 20), workers=4)
 
 
 class Origin(Protocol):
@@ -497,9 +499,7 @@ class IncrementalContract(SourceContract):
 
     def test_a_slice_in_many_parts_is_covered_by_them(self, source: Source, origin: Origin) -> None:
         origin.arrive(5000)
-        # Rows said to be large make parts of few rows.
-        wide = Budget(bytes=8 << 30, row_bytes=float(1 << 20), workers=4)
-        moved = drain(source, origin, budget=wide)
+        moved = drain(source, origin, budget=MANY_PARTS)
         assert each_once([row for one in moved for row in one.rows], origin.rows())
         assert (max(len(one.parts) for one in moved) > 1) == self.PARALLEL_PARTS
 
@@ -520,7 +520,8 @@ class IncrementalContract(SourceContract):
 class ChangesContract(IncrementalContract):
     """Parts apply in their order, rows in the order of their part, and a delete is a row like any other."""
 
-    def test_the_last_row_of_a_key_wins(self, source: Source, origin: ChangingOrigin) -> None:
+    @pytest.mark.parametrize("budget", [SMALL, MANY_PARTS], ids=["few parts", "many parts"])
+    def test_the_last_row_of_a_key_wins(self, source: Source, origin: ChangingOrigin, budget: Budget) -> None:
         origin.arrive(20)
         origin.change()
         last: Position | None = None
@@ -529,8 +530,10 @@ class ChangesContract(IncrementalContract):
         content, ceiling = begin(source, origin, None, "run")
         assert content.changes
         assert ceiling is not None
-        while slice_ := next_slice(source, origin, last, content=content, ceiling=ceiling):
+        most_parts = 0
+        while slice_ := next_slice(source, origin, last, content=content, ceiling=ceiling, budget=budget):
             with source.reading(slice_) as reading:
+                most_parts = max(most_parts, len(reading.parts))
                 for part in reading.parts:
                     with reading.reader.open(part) as batches:
                         for key, row, change in (each for batch in batches for each in origin.tell_changes(batch)):
@@ -540,12 +543,13 @@ class ChangesContract(IncrementalContract):
                                 current[key] = row
             last = slice_.position
         assert set(seen) == {"upsert", "delete"}
+        assert budget is SMALL or (most_parts > 1) == self.PARALLEL_PARTS
         assert current == origin.current()
 
     def test_parts_that_are_read_again_have_their_order_again(self, source: Source, origin: ChangingOrigin) -> None:
         origin.arrive(20)
         origin.change()
-        for moved in drain(source, origin):
+        for moved in drain(source, origin, budget=MANY_PARTS):
             assert read(origin.open(), origin, moved.slice).parts == moved.parts
 
 
