@@ -15,21 +15,17 @@ import pytest
 from pyiceberg.table import Table
 
 from penstock.core.slices import Kind
-from penstock.errors import StreamRefused
 from penstock.lake import tables
 from penstock.lake.lake import Lake
 from penstock.lake.names import DELETED, SEQ, parse_file_name
 from penstock.lake.options import LakeOptions
 from penstock.links.spark import SparkSessionProvider
-from penstock.ports import Context, NoProbe, NoSpark, Probe, Sink, Spark, StreamInfo
+from penstock.ports import Context, NoProbe, NoSpark, Probe, Spark
 from penstock.sinks import lake
 from penstock.sinks.files import FilesSink, Options, build
 from penstock.sinks.files.layout import safe
 from penstock.testing.contracts.delivery import (
-    CONTENT,
     PIPELINE,
-    STREAM,
-    Destination,
     table,
 )
 from penstock.testing.contracts.sink import SinkContract
@@ -175,6 +171,7 @@ class TestLakeLog(SinkContract):
 
     REFUSED_BESIDE_OTHERS: ClassVar[frozenset[Kind]] = frozenset({Kind.ROWS, Kind.REFRESH})
     COMMITS_AT_ONCE: ClassVar[bool] = True
+    ORDERED: ClassVar[bool] = True
     AFTER_A_DELETE: ClassVar[list[int] | None] = [1, 2]
 
     @pytest.fixture
@@ -195,22 +192,9 @@ class TestLakeKeyed(TestLakeLog):
     """A keyed table shows each id once, and takes no refresh."""
 
     KEYED: ClassVar[bool] = True
+    REFRESHES: ClassVar[bool] = False
     AFTER_A_DELETE: ClassVar[list[int] | None] = [2]
 
     @pytest.fixture
     def destination(self, folder: Path, spark_provider: SparkSessionProvider) -> LakeWorld:
         return LakeWorld(folder, f"n{next(NAMESPACES)}", spark_provider)
-
-    def test_it_takes_a_stream_of_plain_columns(self, sink: Sink) -> None:
-        sink.check(StreamInfo(STREAM, Kind.ROWS), CONTENT)
-        with pytest.raises(StreamRefused, match="a full refresh cannot be merged"):
-            sink.check(StreamInfo(STREAM, Kind.REFRESH), CONTENT)
-
-    @pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.REFRESH])
-    def test_after_a_crash_anywhere_in_a_commit_held_tells_the_truth(
-        self, destination: Destination, kind: Kind
-    ) -> None:
-        super().test_after_a_crash_anywhere_in_a_commit_held_tells_the_truth(destination, kind)
-
-    test_a_refresh_takes_the_place_of_all_before_it = None  # type: ignore[assignment]
-    test_a_late_refresh_does_not_come_back = None  # type: ignore[assignment]

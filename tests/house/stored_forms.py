@@ -23,7 +23,7 @@ from penstock.core.types import Decimal, Fixed, List, Map, Plain, Struct
 from penstock.lake import names
 from penstock.lake.table_state import Link
 from penstock.links.spools import FolderSpools
-from penstock.sinks.files.manifest import Manifest, Named
+from penstock.sinks.files.manifest import Manifest, SliceFile
 from penstock.store import schema
 
 FROZEN = Path(__file__).with_name("stored_forms.json")
@@ -84,7 +84,7 @@ def stored_forms() -> dict[str, object]:
             "key": names.KEY,
             "columns": list(names.INTERNAL),
         },
-        "postgres: ledger": _sql("ledger"),
+        "postgres: ledger": _sql("create_tables"),
     }
 
 
@@ -93,7 +93,7 @@ def _column(column: SqlColumn[Any]) -> str:
 
 
 def _manifest() -> str:
-    named = Named(name="orders/7.parquet", staged="staged/7", rows=3, bytes=50, sha256="0" * 64)
+    named = SliceFile(name="orders/7.parquet", staged="staged/7", rows=3, bytes=50, sha256="0" * 64)
     return Manifest(SLICE, "a1", rows=3, arrow_bytes=96, schema="id: int64", files=(named,)).text()
 
 

@@ -10,7 +10,7 @@ import pytest
 from penstock.core.slices import Receipt, Slice
 from penstock.errors import CommitUnclear, StreamStopped
 from penstock.ports import NoProbe, Probe, Sealing, Sink, Withdrawing, capability, has_capability
-from penstock.testing.contracts.delivery import STREAM, Crash, Crashing, after, position, put_aside
+from penstock.testing.contracts.delivery import STREAM, Crash, Crashing, after, position, stage_parts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +62,7 @@ class SealingContract:
     @pytest.fixture
     def receipts(self, sink: Sink, destination: SealedDestination, slice_: Slice) -> list[Receipt]:
         """A slice of three pieces, staged."""
-        return put_aside(sink, slice_, destination.table(1, 2), destination.table(3), destination.table(4, 5))
+        return stage_parts(sink, slice_, destination.table(1, 2), destination.table(3), destination.table(4, 5))
 
     def deliver_first_piece(
         self, destination: SealedDestination, slice_: Slice, receipts: Sequence[Receipt], attempt: str = "a1"
@@ -114,7 +114,7 @@ class SealingContract:
     def test_other_pieces_of_an_open_slice_are_refused(
         self, sink: Sink, destination: SealedDestination, slice_: Slice, receipts: list[Receipt]
     ) -> None:
-        others = put_aside(sink, slice_, destination.table(1), destination.table(3, 4), attempt="b1")
+        others = stage_parts(sink, slice_, destination.table(1), destination.table(3, 4), attempt="b1")
         self.deliver_first_piece(destination, slice_, receipts)
         with pytest.raises((StreamStopped, CommitUnclear)):
             sink.commit(slice_, "b1", others)
@@ -125,7 +125,7 @@ class SealingContract:
         self, sink: Sink, destination: SealedDestination, slice_: Slice, receipts: list[Receipt]
     ) -> None:
         other = after(None, spool="another")
-        theirs = put_aside(sink, other, destination.table(8), destination.table(9), attempt="b1")
+        theirs = stage_parts(sink, other, destination.table(8), destination.table(9), attempt="b1")
         self.deliver_first_piece(destination, slice_, receipts)
         with pytest.raises((StreamStopped, CommitUnclear)):
             sink.commit(other, "b1", theirs)
@@ -139,7 +139,7 @@ class SealingContract:
             return
         sink.commit(slice_, "a1", receipts)
         second = after(slice_.position)
-        staged = put_aside(sink, second, destination.table(6), destination.table(7))
+        staged = stage_parts(sink, second, destination.table(6), destination.table(7))
         self.deliver_first_piece(destination, second, staged)
         assert withdrawing.open_slice(STREAM) == second.id
         assert withdrawing.withdraw(STREAM, second.id)
@@ -147,7 +147,7 @@ class SealingContract:
         assert withdrawing.open_slice(STREAM) is None
         assert position(sink) == slice_.position
         other = after(slice_.position, spool="another")
-        sink.commit(other, "b1", put_aside(sink, other, destination.table(8), attempt="b1"))
+        sink.commit(other, "b1", stage_parts(sink, other, destination.table(8), attempt="b1"))
         assert destination.rows() == [1, 2, 3, 4, 5, 8]
 
     def seals(self, sink: Sink) -> Sealing:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
+from penstock.core.documents import Document
 from penstock.core.marks import Mark
 from penstock.core.slices import Kind, Part, Receipt, Slice
 from penstock.errors import CommitUnclear, SliceRefused, StreamRefused, StreamStopped
@@ -37,10 +38,16 @@ if TYPE_CHECKING:
 
 
 class SinkContract:
+    """Every sink. The flags say what the sink under test can do; no test is overridden."""
+
     #: whether the sink under test keeps one row for each id
     KEYED: ClassVar[bool] = False
     #: a commit is one transaction, after which nothing is left to be done
     COMMITS_AT_ONCE: ClassVar[bool] = False
+    #: whether it takes a full refresh
+    REFRESHES: ClassVar[bool] = True
+    #: whether readers see the rows of a slice in the order of their parts, and of the rows inside a part
+    ORDERED: ClassVar[bool] = False
     #: what is refused where there are rows of others
     REFUSED_BESIDE_OTHERS: ClassVar[frozenset[Kind]] = frozenset({Kind.REFRESH})
     #: the ids that readers see after 1 and 2 came and 1 was deleted; None: such a stream is refused
@@ -78,8 +85,13 @@ class SinkContract:
         assert destination.rows(STREAM) == [1]
 
     def test_it_takes_a_stream_of_plain_columns(self, sink: Sink) -> None:
-        for kind in (Kind.ROWS, Kind.REFRESH):
-            sink.check(StreamInfo(STREAM, kind), CONTENT)
+        sink.check(StreamInfo(STREAM, Kind.ROWS), CONTENT)
+        if self.REFRESHES:
+            sink.check(StreamInfo(STREAM, Kind.REFRESH), CONTENT)
+            return
+        with pytest.raises(StreamRefused) as refused:
+            sink.check(StreamInfo(STREAM, Kind.REFRESH), CONTENT)
+        assert refused.value.next_step
 
     def test_it_says_where_a_stream_lands_and_what_holds_there(self, sink: Sink, destination: Destination) -> None:
         for kind in (Kind.ROWS, Kind.REFRESH):
@@ -318,6 +330,8 @@ class SinkContract:
         assert sorted(destination.rows(STREAM)) == ([1, 2] if self.KEYED else [1, 2, 2])
 
     def test_a_refresh_takes_the_place_of_all_before_it(self, sink: Sink, destination: Destination) -> None:
+        if not self.REFRESHES:
+            return
         last = None
         for rows in ([1, 2, 3], [2, 3], [], [4]):
             slice_ = after(last, kind=Kind.REFRESH)
@@ -333,6 +347,8 @@ class SinkContract:
             assert sorted(destination.rows(STREAM)) == rows
 
     def test_a_late_refresh_does_not_come_back(self, sink: Sink, destination: Destination) -> None:
+        if not self.REFRESHES:
+            return
         first = after(None, kind=Kind.REFRESH)
         late = stage_parts(sink, first, table(1), attempt="b1")
         last = deliver(sink, after(deliver(sink, first, table(1)), kind=Kind.REFRESH), table(2))
@@ -395,6 +411,9 @@ class SinkContract:
     def test_after_a_crash_anywhere_in_a_commit_held_tells_the_truth(
         self, destination: Destination, kind: Kind
     ) -> None:
+        if kind is Kind.REFRESH and not self.REFRESHES:
+            return
+
         def begin(stream: str) -> tuple[Slice, list[Receipt]]:
             sink = destination.open(NoProbe())
             first = deliver(sink, after(None, stream=stream, kind=kind if kind.moves else Kind.ROWS), table(1))
@@ -591,6 +610,55 @@ class SinkContract:
         last = deliver(sink, after(first, content=CHANGES), changes((1, "delete")))
         assert sorted(destination.rows(STREAM)) == self.AFTER_A_DELETE
         assert position(sink) == last
+
+    def test_parts_apply_in_their_order_and_so_do_the_rows_inside_a_part(
+        self, sink: Sink, destination: Destination
+    ) -> None:
+        """Of two rows with one key the last one wins, upsert or delete, in whatever order the receipts come."""
+        info = StreamInfo(STREAM, Kind.ROWS, ("id",), ("place",), in_order=True)
+        sink.begin_run([info])
+        if self.AFTER_A_DELETE is None:
+            sink.check(info, CONTENT)
+            slice_ = after(None)
+            receipts = stage_parts(sink, slice_, table(1, 2), table(3), table(4, 5))
+            sink.commit(slice_, "a1", receipts[::-1])
+            rows = destination.rows(STREAM)
+            assert (rows if self.ORDERED else sorted(rows)) == [1, 2, 3, 4, 5]
+            return
+        sink.check(info, CHANGES)
+        first = [(1, "upsert"), (2, "upsert"), (3, "upsert"), (3, "delete"), (5, "delete")]
+        second = [(1, "delete"), (2, "delete"), (2, "upsert"), (4, "delete"), (4, "upsert")]
+        slice_ = after(None, content=CHANGES)
+        receipts = stage_parts(sink, slice_, changes(*first), changes(*second), changes((5, "upsert")))
+        sink.commit(slice_, "a1", receipts[::-1])
+        rows = destination.rows(STREAM)
+        if self.KEYED:
+            assert sorted(rows) == [2, 4, 5]
+        elif self.ORDERED:
+            assert rows == [id_ for id_, change in (*first, *second, (5, "upsert")) if change == "upsert"]
+        else:
+            assert sorted(rows) == [1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 5]
+
+    def test_a_position_is_given_back_verbatim(
+        self, sink: Sink, destination: Destination, reopened: Callable[[], Sink]
+    ) -> None:
+        """Mark and content are the source's: a sink neither reads them nor changes their text."""
+        odd: Document = {
+            "key": ["1.50", "é\u2028\"'\\", str(10**40), None, True],
+            "b": {},
+            "a": [[], {"": 9**20}],
+        }
+        identity = {"database": "größe ' \" \\ {} %s $1", "zone": "+00"}
+        content = replace(CONTENT, filter="name <> 'é%'", identity=identity, private=odd)
+        last = None
+        for number, mark in enumerate((Mark.of(odd), Mark.of({"key": []}), Mark.of({})), 1):
+            slice_ = after(last, upto=mark, content=content)
+            last = deliver(sink, slice_, table(number))
+            held = position(reopened())
+            assert held == slice_.position
+            assert held is not None
+            assert held.mark is not None
+            assert (held.mark.text, held.content) == (mark.text, content.text)
 
     def test_of_rows_that_share_a_key_the_newest_stays(self, sink: Sink, destination: Destination) -> None:
         """Neither the rows of a slice nor the slices of a first load come in the order of the cursor."""

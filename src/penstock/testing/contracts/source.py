@@ -8,7 +8,6 @@ for what some sources do: `ChangesContract` for rows of one key that follow each
 from __future__ import annotations
 
 import pickle
-import uuid
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
