@@ -299,7 +299,7 @@ def test_a_commit_that_never_takes_effect_fails_and_stays_open(one: Pipeline) ->
     [
         (lambda receipts: receipts[:-1], "receipts name parts [0], the slice has parts [0, 1]"),
         (lambda receipts: [*receipts, receipts[0]], "receipts name parts [0, 0, 1], the slice has parts [0, 1]"),
-        (lambda receipts: [replace(receipts[0], read=2), receipts[1]], "part 0 read 2 rows and put aside 1"),
+        (lambda receipts: [replace(receipts[0], read=2), receipts[1]], "part 0 read 2 rows and staged 1"),
         (
             lambda receipts: [replace(receipts[0], schema="x"), receipts[1]],
             "parts were written with 2 different schemas",

@@ -136,7 +136,7 @@ class MemorySource:
         return Content(columns, identity={"source": self.identity})
 
     def accept(self, stream: str, last: Position, content: Content) -> None:
-        if last.mark is not None and list(last.mark.document) != ["place"]:
+        if last.mark is not None and "place" not in last.mark.document:
             raise StreamRefused("another mark", next_step="use the source that made the mark", stream=stream)
         if Content.parse(last.content).identity != content.identity:
             raise StreamRefused("another source", next_step="use the source the mark was made from", stream=stream)
