@@ -69,8 +69,8 @@ EXPECTED = {
     "identical cursor and tiebreaker": (
         2,
         "error: shop.yaml:10: pipelines.shop.streams.orders: `cursor` and `tiebreaker` are the same column, "
-        "updated_at; name a `tiebreaker` that tells rows with an equal cursor apart, or replace it by `unique: true` "
-        f"if updated_at is unique and only grows\n{FILE}",
+        "updated_at; name a `tiebreaker` that distinguishes rows with the same cursor, or replace it by `unique: true` "
+        f"if updated_at is unique and only increases\n{FILE}",
     ),
     "non-unique tiebreaker": (
         2,
@@ -79,7 +79,7 @@ EXPECTED = {
     ),
     "nullable tiebreaker": (
         2,
-        f"error: shop/orders: the tiebreaker note of public.orders may be NULL\n{MARK}\n"
+        f"error: shop/orders: the tiebreaker note of public.orders is nullable\n{MARK}\n"
         "Next: set `tiebreaker: id` (the primary key)",
     ),
     "json cursor": (

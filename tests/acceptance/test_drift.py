@@ -297,7 +297,7 @@ def test_an_open_slice_is_finished_with_what_is_there(ground: Ground) -> None:
     lines = ground.ran().lines
     assert lines[:2] == [
         "slice 2: column amount was integer and is bigint now: it is integer in this slice",
-        "slice 2: column note (text) is gone: it is NULL in this slice",
+        "slice 2: column note (text) was dropped: it is NULL in this slice",
     ]
     assert len(lines) == 5, "and for the slice after it: wider, gone, new"
     found = ground.landed()
@@ -314,7 +314,7 @@ def test_a_column_renamed_under_an_open_slice_loses_no_value(ground: Ground) -> 
     ground.sql("ALTER TABLE orders RENAME COLUMN label TO remark")
     refused = ground.run()
     assert refused.code == 2
-    assert "label of public.orders, which is gone (perhaps it was renamed to remark)" in refused.error["reason"]
+    assert "label of public.orders, which was dropped (perhaps it was renamed to remark)" in refused.error["reason"]
     assert "penstock state recover" in refused.error["next_step"]
     assert ground.command("state recover", "--yes").code == 0
     refused = ground.run()

@@ -313,10 +313,10 @@ def test_a_partition_that_may_not_be_read(numbered: Shop) -> None:
         "CREATE TABLE gap (LIKE orders INCLUDING ALL); INSERT INTO gap VALUES (50, 'old', '2026-01-01Z')",
         "ALTER TABLE orders ATTACH PARTITION gap FOR VALUES FROM (50) TO (60)",
     )
-    said = numbered.refused("the partition public.gap was attached to public.orders with rows from below the mark")
+    said = numbered.refused("the partition public.gap was attached to public.orders with rows below the mark")
     assert f"GRANT SELECT ON public.gap TO {READER};" in said
     numbered.write(None, "hidden_partitions: skip")
-    assert "rows from below the mark are left out (`hidden_partitions: skip`)" in numbered.goes()
+    assert "rows below the mark are left out (`hidden_partitions: skip`)" in numbered.goes()
     assert numbered.delivered() == [*range(1, 11), *range(101, 111)]
     numbered.more.remove("hidden_partitions: skip")
     numbered.write()
@@ -353,7 +353,7 @@ def test_replaced_while_a_slice_is_open(numbered: Shop, monkeypatch: pytest.Monk
     numbered.execute("DROP TABLE orders", TABLE, ORDERS.format("third"))
     code, said = penstock("run", "shop.yaml")
     assert code == 2, said
-    assert "a slice is open that was planned otherwise" in said
+    assert "an open slice was planned differently" in said
     follow(said, "state recover")
     follow(said, "state reset")
     numbered.goes()

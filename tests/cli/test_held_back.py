@@ -53,7 +53,7 @@ def test_whoever_holds_rows_back_is_named_everywhere(database: str, tmp_path: Pa
     assert "held back" not in looking.run("status", "shop.yaml").out
     assert shop.compared().same
     check = looking.run("check", "shop.yaml", "--verbose").out
-    assert "a row that commits late is not lost: its trigger proves how updated_at is kept" in check
+    assert "a row that commits late is not lost: its trigger proves how updated_at is set" in check
 
 
 def test_what_would_prove_it_is_advised(database: str, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_what_would_prove_it_is_advised(database: str, tmp_path: Path) -> None:
         for statement in advice.splitlines()[:2]:
             db.execute(statement.encode())
     check = Looking(tmp_path, database).run("check", "shop.yaml", "--verbose").out
-    assert "its trigger proves how updated_at is kept" in check
+    assert "its trigger proves how updated_at is set" in check
     file = tmp_path / "shop.yaml"
     file.write_text(file.read_text().replace("tiebreaker: id}", "tiebreaker: id, horizon: {method: off}}"))
     check = Looking(tmp_path, database).run("check", "shop.yaml", "--verbose").out

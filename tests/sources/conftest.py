@@ -16,7 +16,7 @@ def _close_sources() -> Iterator[None]:
 @pytest.fixture
 def by_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also small slices are cut by the statistics, and a slice is as large as it says."""
-    monkeypatch.setattr("penstock.sources.postgres.keyset.FAR", 10)
-    monkeypatch.setattr("penstock.sources.postgres.keyset.NEAR", 20)
-    monkeypatch.setattr("penstock.sources.postgres.keyset.STRIDE", 1)
-    monkeypatch.setattr("penstock.sources.postgres.plan.LEAST_PART_ROWS", 10)
+    monkeypatch.setattr("penstock.sources.postgres.keyset.MAX_WALKED_ROWS", 10)
+    monkeypatch.setattr("penstock.sources.postgres.keyset.FIRST_WALK_ROWS", 20)
+    monkeypatch.setattr("penstock.sources.postgres.keyset.LONG_SLICE_FACTOR", 1)
+    monkeypatch.setattr("penstock.sources.postgres.keyset.MIN_PART_ROWS", 10)

@@ -112,8 +112,8 @@ def test_a_column_that_is_gone_is_null(opened: Open) -> None:
     assert (after.column("price").null_count, after.column("note").null_count) == (len(after), len(after))
     assert after.drop_columns(["price", "note"]).equals(before.drop_columns(["price", "note"]))
     assert opened.changed() == [
-        "column price (numeric(12,2)) is gone: it is NULL in this slice",
-        "column note (text) is gone: it is NULL in this slice",
+        "column price (numeric(12,2)) was dropped: it is NULL in this slice",
+        "column note (text) was dropped: it is NULL in this slice",
     ]
 
 
@@ -177,7 +177,7 @@ def test_a_value_that_does_not_fit_fails(keyset: Open, statement: str, example: 
         ),
         (
             "ALTER TABLE t RENAME note TO remark",
-            "it reads note of public.t, which is gone (perhaps it was renamed to remark)",
+            "it reads note of public.t, which was dropped (perhaps it was renamed to remark)",
         ),
         (
             "ALTER TABLE t DROP n; ALTER TABLE t ADD n text",
@@ -191,8 +191,8 @@ def test_what_cannot_be_had_without_loss_is_refused(keyset: Open, statement: str
         assert len(keyset.changed()) == 1, "every integer is a double"
         return
     error = keyset.refused()
-    assert error.what == f"a slice is open that was planned otherwise: {what}"
-    assert "so that the slice can be finished; or let go of it by `penstock state recover FILE --stream t`" in (
+    assert error.what == f"an open slice was planned differently: {what}"
+    assert "so that the slice can be finished; or drop it with `penstock state recover FILE --stream t`" in (
         error.next_step
     )
 
@@ -201,7 +201,7 @@ def test_a_key_must_stay_comparable(keyset: Open) -> None:
     execute(keyset.url, "ALTER TABLE t ALTER id TYPE text")
     assert keyset.refused().what.endswith("id of public.t was integer and is text now")
     execute(keyset.url, "ALTER TABLE t RENAME id TO key")
-    assert "it reads id of public.t, which is gone" in keyset.refused().what
+    assert "it reads id of public.t, which was dropped" in keyset.refused().what
 
 
 def test_a_slice_without_any_of_its_columns_is_refused(database: str) -> None:
@@ -210,7 +210,7 @@ def test_a_slice_without_any_of_its_columns_is_refused(database: str) -> None:
     last = planned(source(database, {"t": options}), None, "one")[-1]
     opened = Open(database, last, options)
     execute(database, "ALTER TABLE t DROP price")
-    assert opened.refused().what.endswith("it reads price of public.t, which is gone")
+    assert opened.refused().what.endswith("it reads price of public.t, which was dropped")
 
 
 # ---------------------------------------------------------------- between two parts

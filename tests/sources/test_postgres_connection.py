@@ -136,12 +136,12 @@ class TestTheSession:
         assert rows(database, ours.format("from_url")) == [(1,)]
         session = origin._session
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-            session._rows(sql.SQL("DELETE FROM public.orders RETURNING id"))
+            session._run(sql.SQL("DELETE FROM public.orders RETURNING id"), alone=False)
 
     def test_a_statement_that_takes_too_long(self, database: str) -> None:
         origin = source(database, statement_timeout=0.5)
         origin.connect()
-        [[value]] = origin._session._rows(sql.SQL("SHOW statement_timeout"))
+        [[value]] = origin._session.rows(sql.SQL("SHOW statement_timeout"))
         assert value == "500ms"
 
     def test_a_question_leaves_nothing_behind(self, database: str) -> None:
@@ -154,9 +154,9 @@ class TestTheSession:
             }
         [[inside]] = session.rows(sql.SQL("SELECT current_setting('search_path') -- and so on"), table="t")
         assert inside == "pg_catalog"
-        assert session.check(sql.SQL("SELECT 'x'::int"))
-        assert session.refuses(sql.SQL("SELECT nonsense"))
-        assert session.told(sql.SQL("SELECT pg_read_file('pg_wal/nonsense')")) is None
+        assert session.find_error(sql.SQL("SELECT 'x'::int"))
+        assert session.find_error(sql.SQL("SELECT nonsense"), user_statement=True)
+        assert session.rows_if_permitted(sql.SQL("SELECT pg_read_file('pg_wal/nonsense')")) is None
         assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
         assert {name: connection.execute(f"SHOW {name}".encode()).fetchone() for name in fresh} == fresh
         session.close()
@@ -164,30 +164,30 @@ class TestTheSession:
     def test_what_a_user_writes_is_one_statement(self, database: str) -> None:
         execute(database, "CREATE TABLE t (id int)")
         session = Session(Target.of(database))
-        assert session.refuses(sql.SQL("SELECT 1")) is None
-        wrong = session.refuses(sql.SQL("SELECT 1; COMMIT; INSERT INTO public.t VALUES (1)"))
+        assert session.find_error(sql.SQL("SELECT 1"), user_statement=True) is None
+        wrong = session.find_error(sql.SQL("SELECT 1; COMMIT; INSERT INTO public.t VALUES (1)"), user_statement=True)
         assert wrong == "cannot insert multiple commands into a prepared statement"
         assert rows(database, "SELECT * FROM t") == []
         session.close()
 
     def test_every_question_says_how_far_the_server_was(self, database: str) -> None:
         session = Session(Target.of(database))
-        assert (session.standby, session.timeline) == (False, 1)
-        before = session.lsn
+        assert (session.server.standby, session.server.timeline) == (False, 1)
+        before = session.server.lsn
         execute(database, "CREATE TABLE t (id int)")
-        assert session.lsn == before
-        assert session.look().lsn == session.lsn != before
+        assert session.server.lsn == before
+        assert session.refresh_server().lsn == session.server.lsn != before
         session.close()
 
     def test_another_database_at_the_same_address_is_noticed(self, database: str) -> None:
         session = Session(Target.of(database))
         server, session.server = session.server, replace(session.server, identity=Identity("1", "2", "other"))
         with pytest.raises(ConnectionFailed, match="another database answers there now"):
-            session.look()
+            session.refresh_server()
         session = Session(Target.of(database))
         session.server = replace(server, timeline=7)
         with pytest.raises(ConnectionFailed, match="gone from timeline 7 to 1"):
-            session.look()
+            session.refresh_server()
 
     @pytest.mark.parametrize(
         ("name", "cut"),

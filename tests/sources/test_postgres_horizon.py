@@ -14,7 +14,7 @@ from tests.sources.tables import execute, rows
 from penstock.core.marks import Mark
 from penstock.errors import StreamFailed
 from penstock.links.postgres.connection import READER_SUFFIX
-from penstock.sources.postgres.horizon import certifying, horizons, watching
+from penstock.sources.postgres.horizon import activity, certify, horizons
 from penstock.testing.postgres import PostgresServer
 
 
@@ -148,15 +148,15 @@ class TestTimes:
     def test_ends_between_two_looks_are_seen(self, stamped: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
         """The look after the margin decides: what has ended by then holds nothing back."""
         insert(stamped.url, 1)
-        waits = certifying.Began.wait
+        waits = certify.RunStart.wait
         with writer(stamped.url) as late:
             tell(late, "BEGIN", "INSERT INTO t VALUES (2)")
 
-            def wait(self: certifying.Began, seconds: float) -> None:
+            def wait(self: certify.RunStart, seconds: float) -> None:
                 tell(late, "COMMIT")
                 waits(self, seconds)
 
-            monkeypatch.setattr(certifying.Began, "wait", wait)
+            monkeypatch.setattr(certify.RunStart, "wait", wait)
             stamped.horizon = {"margin": 0.5}
             insert(stamped.url, 3)
             assert stamped.run().ids == [1, 2, 3]
@@ -165,7 +165,7 @@ class TestTimes:
         self, stamped: Reads, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         waited: list[float] = []
-        monkeypatch.setattr(certifying.Began, "wait", lambda self, seconds: waited.append(seconds))
+        monkeypatch.setattr(certify.RunStart, "wait", lambda self, seconds: waited.append(seconds))
         stamped.horizon = {"margin": 100}
         insert(stamped.url, 1)
         assert stamped.run().ids == [1]
@@ -189,13 +189,13 @@ class TestTimes:
 
     def test_streams_of_a_run_share_its_beginning(self, stamped: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
         waited: list[float] = []
-        waits = certifying.Began.wait
+        waits = certify.RunStart.wait
 
-        def wait(self: certifying.Began, seconds: float) -> None:
+        def wait(self: certify.RunStart, seconds: float) -> None:
             waited.append(seconds)
             waits(self, seconds)
 
-        monkeypatch.setattr(certifying.Began, "wait", wait)
+        monkeypatch.setattr(certify.RunStart, "wait", wait)
         stamped.horizon = {"margin": 0.5}
         insert(stamped.url, 1)
         with writer(stamped.url) as other:
@@ -231,7 +231,7 @@ class TestTimes:
             if not run.ids:
                 assert run.left
                 assert run.left.blocker is None
-                assert "few digits below the second" in str(run.left.horizon)
+                assert "less than microsecond precision" in str(run.left.horizon)
             time.sleep(0.2)
         assert sorted(reads.delivered) == [1, 2]
 
@@ -441,7 +441,7 @@ class TestNumbers:
                 if len(sleeps) == 3:
                     tell(late, "COMMIT")
 
-            monkeypatch.setattr(certifying, "time", Clock(sleep))
+            monkeypatch.setattr(certify, "time", Clock(sleep))
             add(numbered.url)
             run = numbered.run()
         assert (run.ids, run.slices, len(sleeps)) == ([1, 2], 1, 3)
@@ -608,7 +608,7 @@ class TestOldBlockers:
         assert run.left
         assert run.ids == [1]
         assert run.left.warning == (
-            f"rows are held back by {run.left.blocker}; end that transaction, by force with "
+            f"rows are held back by {run.left.blocker}; end that transaction, for example with "
             f"`SELECT pg_terminate_backend({str(run.left.blocker).split()[1]})`, if it has been forgotten"
         )
 
@@ -659,7 +659,7 @@ class TestNothingNew:
         def never(*arguments: Any, **options: Any) -> Any:
             raise AssertionError("asked although nothing is new")
 
-        for module, name in ((horizons, "prove"), (watching, "scan"), (certifying, "locks")):
+        for module, name in ((horizons, "prove"), (certify, "scan_activity"), (certify, "list_locks")):
             monkeypatch.setattr(module, name, never)
         with writer(reads.url) as late:
             tell(late, "BEGIN", row)
@@ -690,7 +690,7 @@ class TestWords:
         ],
     )
     def test_a_query(self, query: str, shown: str) -> None:
-        assert watching.one_line(query) == shown
+        assert activity.shorten_query(query) == shown
         assert len(shown) <= 120
 
     @pytest.mark.parametrize(
@@ -698,20 +698,21 @@ class TestWords:
         [(0.9, "0 s"), (119, "119 s"), (720, "12 min"), (3600 * 3 + 420, "3 h 7 min"), (86400 * 2 + 7200, "2 d 2 h")],
     )
     def test_an_age(self, seconds: float, words: str) -> None:
-        assert watching.span(seconds) == words
+        assert activity.format_duration(seconds) == words
 
     def test_what_is_hidden_is_left_out(self) -> None:
-        nobody = watching.Blocker(None, None, None, None, None, None, None)
-        assert nobody.words() == "a transaction that has just ended"
-        assert watching.Blocker(7, None, "", "active", "", None, 5).words() == "process 7, in a transaction for 5 s"
+        nobody = activity.Blocker(None, None, None, None, None, None, None)
+        assert nobody.describe() == "a transaction that has just ended"
+        assert activity.Blocker(7, None, "", "active", "", None, 5).describe() == "process 7, in a transaction for 5 s"
         assert (
-            watching.Blocker(7, "u", "", "active", None, None, None).words() == "process 7 (user u), in a transaction"
+            activity.Blocker(7, "u", "", "active", None, None, None).describe()
+            == "process 7 (user u), in a transaction"
         )
-        hidden = watching.Blocker(7, "u", "", None, None, None, 0.4, at_least=True)
-        assert hidden.words() == "process 7 (user u), in a transaction that the server does not show"
-        assert replace(hidden, seconds=720).words() == f"{hidden.words()}, open for at least 12 min"
-        idle = watching.Blocker(7, "u", "a", "idle in transaction (aborted)", "", None, 3)
-        assert idle.words() == "process 7 (user u, a), idle in a transaction for 3 s"
+        hidden = activity.Blocker(7, "u", "", None, None, None, 0.4, at_least=True)
+        assert hidden.describe() == "process 7 (user u), in a transaction that the server does not show"
+        assert replace(hidden, seconds=720).describe() == f"{hidden.describe()}, open for at least 12 min"
+        idle = activity.Blocker(7, "u", "a", "idle in transaction (aborted)", "", None, 3)
+        assert idle.describe() == "process 7 (user u, a), idle in a transaction for 3 s"
 
 
 class Clock:

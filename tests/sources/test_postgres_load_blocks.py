@@ -35,7 +35,7 @@ def numbers(url: str) -> list[int]:
 
 @pytest.mark.parametrize("rows_each", [40, 300, 10**6])
 def test_every_row_once(table: str, rows_each: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sources.postgres.plan.LEAST_PART_ROWS", 50)
+    monkeypatch.setattr("penstock.sources.postgres.keyset.MIN_PART_ROWS", 50)
     execute(table, "DELETE FROM t WHERE n % 3 = 0", "ANALYZE t")
     load = by_blocks(table, rows_each).run()
     assert sorted(load.rows) == numbers(table)
@@ -97,8 +97,8 @@ def test_marks_and_what_is_left_are_told(table: str) -> None:
 
 class TestRewrite:
     WHAT = (
-        "public.t was rewritten (VACUUM FULL, CLUSTER, TRUNCATE or an ALTER TABLE) in the middle of its first load by "
-        "blocks: its rows lie elsewhere now, and which of them were delivered cannot be told any more"
+        "public.t was rewritten (VACUUM FULL, CLUSTER, TRUNCATE or an ALTER TABLE) during its first load by blocks: "
+        "its rows were moved, and it is unknown which of them were delivered"
     )
 
     @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ class TestRewrite:
             load.plan()
         assert failed.value.what == self.WHAT
         assert failed.value.next_step == (
-            "let go of an open slice with `penstock state recover FILE --stream t`, then load the table anew with "
-            "`penstock state reset FILE --stream t`; with `first_load: keys` a rewrite does no harm"
+            "drop an open slice with `penstock state recover FILE --stream t`, then load the table again with "
+            "`penstock state reset FILE --stream t`; `first_load: keys` is not affected by a rewrite"
         )
 
     def test_under_an_open_slice(self, table: str) -> None:
@@ -170,7 +170,7 @@ class TestRefused:
     def test_updates_that_leave_the_cursor_as_it_is(self, table: str, change: str) -> None:
         execute(table, change)
         assert self.refusal(table) == (
-            "no trigger of public.t sets c with every update, and an update that leaves it as it is could move a row "
+            "no trigger of public.t sets c with every update, and an update that leaves it unchanged could move a row "
             "out of sight (a trigger with a WHEN clause, or a function with a condition, lets updates pass)",
             "set `first_load: keys`, or create a trigger BEFORE UPDATE FOR EACH ROW that always sets c to now()",
         )
@@ -181,7 +181,7 @@ class TestRefused:
         """Sessions in several time zones would stamp out of order."""
         execute(table, "ALTER TABLE t ALTER c TYPE timestamp")
         assert self.refusal(table) == (
-            "c is timestamp without time zone; only of a timestamptz it can be proven that every update raises it",
+            "c is timestamp without time zone; only for a timestamptz it can be proven that every update raises it",
             "set `first_load: keys`",
         )
 
@@ -201,7 +201,7 @@ class TestRefused:
         load.options["first_load"] = "auto"
         with pytest.raises(StreamRefused) as refused:
             load.plan()
-        assert refused.value.what.startswith("the first load by blocks cannot go on: no trigger of public.t sets c")
+        assert refused.value.what.startswith("the first load by blocks cannot continue: no trigger of public.t sets c")
 
     def test_a_partitioned_table(self, database: str) -> None:
         execute(
@@ -210,12 +210,12 @@ class TestRefused:
             "CREATE INDEX ON t (c, n); CREATE TABLE t1 PARTITION OF t DEFAULT",
         )
         assert self.refusal(database) == (
-            "public.t is a partitioned table; only a plain table is read by blocks",
+            "public.t is a partitioned table; only an ordinary table is read by blocks",
             "set `first_load: keys`",
         )
 
     def test_a_server_that_cannot(self, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("penstock.sources.postgres.load.ways.TID_RANGES", 99)
+        monkeypatch.setattr("penstock.sources.postgres.load.method.TID_RANGE_VERSION", 99)
         what, step = self.refusal(table)
         assert what.endswith("cannot look up a range of blocks; 99 and later can")
         assert step == "set `first_load: keys`"

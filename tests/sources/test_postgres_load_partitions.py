@@ -37,7 +37,7 @@ def table(database: str) -> str:
 @pytest.fixture
 def large_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     """No leaf is so small that it is read whole."""
-    monkeypatch.setattr("penstock.sources.postgres.load.key_ranges.LEAST_PART_BYTES", 0)
+    monkeypatch.setattr("penstock.sources.postgres.load.key_ranges.MIN_PART_BYTES", 0)
 
 
 def grow(url: str, numbers: str, region: str, at: str = "'2024-01-01Z'::timestamptz + g * interval '1 s'") -> None:
@@ -77,8 +77,8 @@ def attach(url: str, name: str, region: int) -> None:
 @pytest.mark.parametrize("analyzed", [True, False])
 @pytest.mark.parametrize("rows_each", [70, 250, 10**6])
 def test_every_leaf_is_read_once(table: str, analyzed: bool, rows_each: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sources.postgres.keyset.FAR", 10)
-    monkeypatch.setattr("penstock.sources.postgres.keyset.STRIDE", 1)
+    monkeypatch.setattr("penstock.sources.postgres.keyset.MAX_WALKED_ROWS", 10)
+    monkeypatch.setattr("penstock.sources.postgres.keyset.LONG_SLICE_FACTOR", 1)
     if analyzed:
         execute(table, "ANALYZE t")
     load = by_leaf(table, rows_each).run()
@@ -238,8 +238,7 @@ class TestPermissions:
             by_leaf(reader, 250).begin()
         name = table.rpartition("/")[2]
         assert refused.value.what == (
-            f"`first_load: keys`: user {name} may not read public.t1 by its own name, and partitions are loaded one by "
-            "one"
+            f"`first_load: keys`: user {name} may not read public.t1 directly, and partitions are loaded one by one"
         )
         assert refused.value.next_step == f"GRANT SELECT ON public.t1 TO {name}; or set `first_load: cursor`"
         load = by_leaf(reader, 10**6, first_load="auto").run()
@@ -260,8 +259,8 @@ class TestPermissions:
             load.begin().plan()
         name = table.rpartition("/")[2]
         assert refused.value.what == (
-            f"the partition public.t7 was attached to public.t with rows from below the mark, and user {name} may not "
-            "read it by its own name, which loading them needs"
+            f"the partition public.t7 was attached to public.t with rows below the mark, and loading them "
+            f"requires that user {name} may read it directly"
         )
         grant = f"GRANT SELECT ON public.t7 TO {name};"
         step = f"{grant} or set `hidden_partitions: skip` on the stream to leave these rows out"
@@ -279,8 +278,8 @@ class TestPermissions:
         assert load.ceiling
         left = load.open().remaining("t", load.content, load.last.mark, load.ceiling)
         assert left.warning == (
-            f"rows from below the mark are left out (`hidden_partitions: skip`): user {name} may not read public.t7, "
-            "attached since, by its own name"
+            f"rows below the mark are left out (`hidden_partitions: skip`): user {name} may not read public.t7 "
+            "directly, which was attached since"
         )
         assert load.ceiling["held"], "a run says it although nothing moves"
         grow(table, "3001, 3100", region="7", at="now()")
@@ -293,14 +292,14 @@ class TestPermissions:
 
         name = table.rpartition("/")[2]
         assert said() == [
-            f"user {name} may not read partitions by their own names (public.t1, public.t2_low, public.t2_high and 2 "
-            "more): one that is attached with rows from below the mark stops the stream, or its rows are left out with "
-            "`hidden_partitions: skip`. Grant SELECT on each, and by ALTER DEFAULT PRIVILEGES on those to come"
+            f"user {name} may not read partitions directly (public.t1, public.t2_low, public.t2_high and 2 "
+            "more): one that is attached with rows below the mark stops the stream, or its rows are left out with "
+            "`hidden_partitions: skip`. Grant SELECT on each, and on future ones by ALTER DEFAULT PRIVILEGES"
         ]
         execute(table, f"REVOKE SELECT ON t FROM {name}; GRANT SELECT (n, id, region, c) ON t TO {name}")
         assert said() == [
-            "a partition that is attached with rows from below the mark is not noticed: user "
-            f"{name} may read columns alone on public.t"
+            "a partition that is attached with rows below the mark is not noticed: user "
+            f"{name} may read only columns on public.t"
         ]
 
     def test_columns_alone_do_not_tell_leaves_apart(self, table: str, reader: str) -> None:

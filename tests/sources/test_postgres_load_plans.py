@@ -8,7 +8,7 @@ from tests.sources.tables import execute, rows
 
 from penstock.links.postgres.connection import Session
 from penstock.sources.postgres.content import TableContent
-from penstock.sources.postgres.statements import condition, select
+from penstock.sources.postgres.reader import part_condition, select_statement
 
 
 class TestPlansTouchNoRows:
@@ -71,7 +71,7 @@ class TestStatements:
         with load.open().reading(slice_) as reading:
             content = TableContent.parse(slice_.content)
             for part in reading.parts:
-                statement = select(content, condition(content, part)).as_string(None)
+                statement = select_statement(content, part_condition(content, part)).as_string(None)
                 [[[said]]] = rows(database, f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}")
                 node = said["Plan"]
                 assert scan in f"{node['Node Type']} using {node.get('Index Name')}"

@@ -162,7 +162,7 @@ class TestEveryRowOnce:
     ) -> None:
         """Slices and parts of any size cover the table, each row in one, however wrong the statistics are."""
         dice = random.Random(seed)
-        monkeypatch.setattr("penstock.sources.postgres.keyset.FAR", dice.choice([10, 150]))
+        monkeypatch.setattr("penstock.sources.postgres.keyset.MAX_WALKED_ROWS", dice.choice([10, 150]))
         type_, value = dice.choice(
             [
                 ("bigint", "(random() * 1e15)::bigint - 5e14::bigint"),
@@ -254,11 +254,11 @@ class TestBetweenSlices:
         execute(database, "ALTER TABLE t ALTER id TYPE text")
         with pytest.raises(StreamRefused) as refused:
             load.begin().plan()
-        assert refused.value.what == "the first load goes by id of public.t, which was integer and is text now"
+        assert refused.value.what == "the first load reads by id of public.t, which was integer and is text now"
         execute(database, "ALTER TABLE t DROP id")
         with pytest.raises(StreamRefused) as refused:
             load.begin().plan()
-        assert refused.value.what == "the first load goes by id of public.t, which was integer and is gone"
+        assert refused.value.what == "the first load reads by id of public.t, which was integer and is gone"
 
     def test_the_option_takes_effect_at_the_beginning_alone(self, database: str) -> None:
         made(database)
@@ -275,7 +275,7 @@ class TestBetweenSlices:
 class TestAuto:
     @pytest.fixture(autouse=True)
     def _large(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("penstock.sources.postgres.load.ways.LARGE", 16384)
+        monkeypatch.setattr("penstock.sources.postgres.load.method.MIN_PARALLEL_BYTES", 16384)
 
     def way(self, url: str, **options: Any) -> bool:
         load = loader(url, of(10**6), **{"first_load": "auto", **options}).run()
@@ -332,7 +332,7 @@ class TestBudgets:
     def test_a_slice_of_many_rows_is_larger_than_the_budget_if_it_is_cut_by_statistics(
         self, database: str, by_statistics: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("penstock.sources.postgres.keyset.STRIDE", 4)
+        monkeypatch.setattr("penstock.sources.postgres.keyset.LONG_SLICE_FACTOR", 4)
         made(database, "ANALYZE t", count=2000)
         assert [plan["rows"] for plan in loader(database, of(250)).run().plans] == pytest.approx([1000, 1000], abs=5)
 

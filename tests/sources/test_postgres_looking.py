@@ -8,8 +8,7 @@ from tests.sources.tables import ORDERS, execute, rows, source
 from penstock.core.documents import Document
 from penstock.core.marks import Mark
 from penstock.ports import Budget, Remaining
-from penstock.sources.postgres import PostgresSource
-from penstock.sources.postgres.offer import proposals
+from penstock.sources.postgres import PostgresSource, proposals
 
 KEYSET = {"cursor": "updated_at", "tiebreaker": "id"}
 MANY = 30_000
@@ -99,7 +98,7 @@ class TestWhatIsLeft:
     ) -> None:
         execute(database, ORDERS, FILL, "ANALYZE orders")
         for far, exact in ((100_000, True), (10_000, False)):
-            monkeypatch.setattr("penstock.sources.postgres.keyset.FAR", far)
+            monkeypatch.setattr("penstock.sources.postgres.keyset.MAX_WALKED_ROWS", far)
             origin = source(database, {"orders": {"cursor": "id", "unique": True}})
             content = origin.content("orders")
             ceiling = origin.ceiling("orders", content, "run")
@@ -112,7 +111,7 @@ class TestWhatIsLeft:
             assert planned.rows <= MANY, "no more than the table has"
 
     def test_numbers_that_a_double_cannot_hold(self, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("penstock.sources.postgres.remaining.COUNTED", 10)
+        monkeypatch.setattr("penstock.sources.postgres.remaining.MAX_COUNTED_ROWS", 10)
         execute(
             database,
             "CREATE TABLE orders (id numeric PRIMARY KEY)",
@@ -141,7 +140,7 @@ class TestGuarantees:
 
     def test_updates_are_promised_only_with_a_trigger(self, database: str) -> None:
         execute(database, ORDERS)
-        assert ("gap", "an update that leaves the cursor as it is is not seen") in self.said(database, **KEYSET)
+        assert ("gap", "an update that does not change the cursor is not seen") in self.said(database, **KEYSET)
         execute(database, *self.TRIGGERED)
         promised = ("guarantee", "updates are seen: the trigger touched sets updated_at with each")
         assert promised in self.said(database, **KEYSET)
@@ -163,7 +162,7 @@ class TestGuarantees:
         execute(database, ORDERS.replace("CREATE INDEX ON orders (updated_at, id);", "").replace("tz,", "tz(3),"))
         said = self.said(database, **KEYSET, nulls="skip", index="optional")
         assert ("gap", "rows whose updated_at is NULL are not delivered (`nulls: skip`)") in said
-        assert any(kind == "gap" and "only 3 digits below the second" in text for kind, text in said)
+        assert any(kind == "gap" and "only 3 fractional digits" in text for kind, text in said)
         assert any(
             kind == "advice" and "CREATE INDEX CONCURRENTLY ON public.orders (updated_at, id);" in text
             for kind, text in said
@@ -171,6 +170,6 @@ class TestGuarantees:
 
     def test_a_large_refresh_is_advised_against(self, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
         execute(database, ORDERS)
-        monkeypatch.setattr("penstock.sources.postgres.offer.explain.SMALL", -1)
-        assert proposals.SMALL > 0
+        monkeypatch.setattr("penstock.sources.postgres.explain.SMALL_TABLE_BYTES", -1)
+        assert proposals.SMALL_TABLE_BYTES > 0
         assert self.said(database)[-1][0] == "advice"

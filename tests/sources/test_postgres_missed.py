@@ -89,7 +89,7 @@ def test_a_filter_counts(database: str) -> None:
 
 
 def test_too_many_ties_are_not_counted(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sources.postgres.missed.MOST_TIES", 8)
+    monkeypatch.setattr("penstock.sources.postgres.table_checks.MAX_COUNTED_TIES", 8)
     reads = daily(database)
     assert "ties" not in reads.mark
 
@@ -116,9 +116,9 @@ class TestEmptied:
         reads = daily(database)
         execute(database, "TRUNCATE t", f"INSERT INTO t SELECT g, '{DAY}' FROM generate_series(1, 3) g")
         assert warning(reads) == (
-            f"public.t was emptied or rewritten since the mark was made, and its highest c, {DAY}, lies below the mark "
-            f"(c {DAY}): rows that were put in below it are not read; `penstock state reset FILE --stream t` reads the "
-            "table from the beginning"
+            f"public.t was truncated or rewritten since the mark was made, and its highest c, {DAY}, lies below the "
+            f"mark (c {DAY}): rows inserted below the mark are not read; `penstock state reset FILE --stream t` reads "
+            "the table from the beginning"
         )
 
     def test_nothing_in_it_is_nothing_to_say(self, database: str) -> None:

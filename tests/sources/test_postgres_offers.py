@@ -10,7 +10,7 @@ from tests.sources.tables import execute, rows, source
 
 from penstock.errors import InputError
 from penstock.ports import DiscoveredStream
-from penstock.sources.postgres.offer import proposals
+from penstock.sources.postgres import proposals
 from penstock.testing.postgres import PostgresServer
 
 TOUCH = """
@@ -39,7 +39,7 @@ def why(url: str, name: str = "t") -> str:
 
 @pytest.fixture
 def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proposals, "SMALL", -1)
+    monkeypatch.setattr(proposals, "SMALL_TABLE_BYTES", -1)
 
 
 class TestByATimeOfChange:
@@ -116,7 +116,7 @@ class TestByATimeOfChange:
 
     def test_a_coarse_time_is_told(self, database: str) -> None:
         execute(database, STAMPED.replace("timestamptz", "timestamptz(0)"), INDEXED)
-        assert "only 0 digits below the second" in why(database)
+        assert "only 0 fractional digits" in why(database)
 
     def test_without_a_primary_key_it_is_read_whole(self, database: str) -> None:
         execute(database, "CREATE TABLE t (updated_at timestamptz NOT NULL)", "CREATE INDEX ON t (updated_at)")
@@ -130,7 +130,7 @@ class TestNulls:
     def test_none_now_is_enough_and_is_told(self, database: str) -> None:
         execute(database, self.NULLABLE, INDEXED, "INSERT INTO t (x) VALUES ('a')")
         assert options(database) == BY_TIME
-        assert "may be NULL, and is in no row now" in why(database)
+        assert "is nullable (no NULLs at present)" in why(database)
 
     def test_some_now_are_not_skipped_silently(self, database: str) -> None:
         execute(database, self.NULLABLE, INDEXED, "INSERT INTO t (updated_at) VALUES (now()), (NULL)")
@@ -156,7 +156,7 @@ class TestOnlyAddedTo:
         assert "An update would not be seen" in why(database)
 
     def test_a_small_table_with_an_identity_key_too(self, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(proposals, "SMALL", 16 << 20)
+        monkeypatch.setattr(proposals, "SMALL_TABLE_BYTES", 16 << 20)
         counted(database, "CREATE TABLE t (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, x text)", self.FILL)
         assert options(database) == {"cursor": "id", "unique": True}
         execute(database, "DROP TABLE t")

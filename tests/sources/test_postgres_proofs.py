@@ -6,9 +6,9 @@ import pytest
 from tests.sources.tables import execute, source
 
 from penstock.links.postgres.literals import TableName
+from penstock.links.postgres.triggers import read_assignments
 from penstock.sources.postgres.content import TableContent
-from penstock.sources.postgres.horizon.bodies import assignments
-from penstock.sources.postgres.horizon.proofs import Kept, Leaf, Proof, judged, prove
+from penstock.sources.postgres.horizon.proof import Proof, prove, prove_cursor
 from penstock.testing.postgres import PostgresServer
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, c timestamptz NOT NULL); CREATE INDEX ON t (c, id)"
@@ -24,7 +24,7 @@ def stamped(url: str) -> Proof:
 
 def proof_of(url: str, stream: str, **options: object) -> Proof:
     origin = source(url, {stream: options})
-    return prove(origin._session, stream, TableContent.read(origin.content(stream)))
+    return prove(origin._stream(stream, origin.content(stream)))
 
 
 def trigger(
@@ -77,8 +77,8 @@ class TestStampedByTriggers:
     def test_proven(self, plain: str, made: str) -> None:
         execute(plain, made)
         proof = stamped(plain)
-        assert replace(proof, keeper=None) == Proof("activity", True, (), None)
-        assert proof.keeper
+        assert replace(proof, stamping_trigger=None) == Proof("activity", True, (), None)
+        assert proof.stamping_trigger
 
     @pytest.mark.parametrize(
         ("made", "assumed"),
@@ -144,13 +144,11 @@ class TestStampedByTriggers:
         execute(plain, trigger(body))
         found = stamped(plain)
         assert not found.proven
-        assert found.assumptions == ("the trigger stamp leaves c at or after the beginning of its transaction",)
+        assert found.assumptions == ("the trigger stamp leaves c at or after the start of its transaction",)
 
     def test_one_that_comes_after_and_cannot_be_looked_through(self, plain: str) -> None:
         execute(plain, trigger(), trigger("BEGIN PERFORM 1; RETURN NEW; END", name="z_audit"))
-        assert stamped(plain).assumptions == (
-            "the trigger z_audit leaves c at or after the beginning of its transaction",
-        )
+        assert stamped(plain).assumptions == ("the trigger z_audit leaves c at or after the start of its transaction",)
 
     def test_moddatetime_stamps_updates_and_a_default_is_still_a_default(self, plain: str) -> None:
         execute(
@@ -166,13 +164,13 @@ class TestStampedByTriggers:
 
     def test_what_would_raise_it_does(self, plain: str) -> None:
         execute(plain, trigger("BEGIN NEW.c := 'epoch'; RETURN NEW; END", name="zz_wrong"))
-        statement = stamped(plain).would_raise
+        statement = stamped(plain).remedy
         assert statement
         assert "BEFORE INSERT OR UPDATE ON public.t" in statement
         execute(plain, statement)
         proof = stamped(plain)
-        assert replace(proof, keeper=None) == Proof("activity", True, (), None)
-        assert proof.keeper
+        assert replace(proof, stamping_trigger=None) == Proof("activity", True, (), None)
+        assert proof.stamping_trigger
 
     def test_a_table_that_a_subscription_writes(self, plain: str) -> None:
         execute(plain, trigger())
@@ -185,8 +183,8 @@ class TestStampedByTriggers:
         try:
             found = stamped(plain)
             assert found.assumptions == ("a subscription writes the table, and brings times of another server",)
-            assert found.would_raise
-            execute(plain, found.would_raise)
+            assert found.remedy
+            execute(plain, found.remedy)
             assert stamped(plain).proven
         finally:
             execute(plain, "ALTER SUBSCRIPTION s SET (slot_name = NONE)", "DROP SUBSCRIPTION s")
@@ -197,7 +195,7 @@ class TestStampedByTriggers:
             "CREATE TABLE t (id int, c timestamptz NOT NULL, PRIMARY KEY (id)) PARTITION BY RANGE (id);"
             "CREATE INDEX ON t (c, id)",
         )
-        assert stamped(database).assumptions == ("public.t has no partition yet that would show how c is kept",)
+        assert stamped(database).assumptions == ("public.t has no partition yet that would show how c is set",)
         execute(
             database,
             "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (10);"
@@ -215,7 +213,7 @@ class TestStampedByTriggers:
             execute(plain, "CREATE UNIQUE INDEX ON v (id)")
         origin = source(plain, {"t": {"cursor": "c", "tiebreaker": "id"}})
         content = replace(TableContent.read(origin.content("t")), table=TableName("public", "v"))
-        found = prove(origin._session, "v", content)
+        found = prove(origin._stream("v", content))
         assert found.assumptions == (f"rows come into public.v, a {what.lower()}, in the order of c",)
         assert not found.lockable
 
@@ -259,14 +257,14 @@ class TestNumbers:
     )
     def test_what_would_raise_it_does(self, database: str, column: str) -> None:
         execute(database, f"CREATE TABLE t (n bigint {column} PRIMARY KEY)")
-        statement = proof_of(database, "t", cursor="n", unique=True).would_raise
+        statement = proof_of(database, "t", cursor="n", unique=True).remedy
         assert statement
         execute(database, statement)
         assert proof_of(database, "t", cursor="n", unique=True).proven
 
     def test_a_serial_becomes_an_identity(self, database: str) -> None:
         execute(database, "CREATE TABLE t (n bigserial PRIMARY KEY); INSERT INTO t DEFAULT VALUES")
-        statement = proof_of(database, "t", cursor="n", unique=True).would_raise
+        statement = proof_of(database, "t", cursor="n", unique=True).remedy
         assert statement
         execute(database, statement.partition(";")[0].replace("START WITH n", "START WITH 2"))
         execute(database, "INSERT INTO t DEFAULT VALUES")
@@ -290,25 +288,28 @@ class TestNumbers:
         version = source(database)._session.version
         assert found.proven == (version >= 17)
         if version < 17:
-            assert found.assumptions == ("nobody writes into a partition directly, where n is a column like others",)
+            assert found.assumptions == ("nobody writes into a partition directly, where n is an ordinary column",)
 
 
 class TestStandby:
-    def test_a_standby_proves_nothing(self) -> None:
-        leaf = Leaf("r", "a", False, False, ())
-        kept = Kept("r", False, True, "a", None, {"cache": "1", "increment": "1", "cycle": False}, (leaf,))
-        assert judged(kept, TableName("public", "t"), "id", "bigint").proven
-        found = judged(replace(kept, standby=True), TableName("public", "t"), "id", "bigint")
+    def test_a_standby_proves_nothing(self, database: str) -> None:
+        execute(database, "CREATE TABLE t (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY)")
+        origin = source(database, {"t": {"cursor": "id", "unique": True}})
+        table = origin._stream("t", origin.content("t")).describe(("id",), writers=True)
+        assert table is not None
+        [column] = table.columns
+        assert prove_cursor(table, column).proven
+        found = prove_cursor(table, column, standby=True)
         assert found.assumptions == (
             "this server is a standby, and cannot see what transactions are open on its primary",
         )
-        assert found.would_raise == "read from the primary"
+        assert found.remedy == "read from the primary"
 
 
 class TestBodies:
     def test_the_last_value_of_each_column(self) -> None:
         body = """BEGIN NEW.a := 1; NEW."B c" = E'\\';' || $q$;$q$; NEW.a := f(NEW.b); RETURN NEW; END;"""
-        assert assignments(body) == {
+        assert read_assignments(body) == {
             "a": ("f", "(", "new", ".", "b", ")"),
             "B c": ("E'\\';'", "|", "|", "$q$;$q$"),
         }
@@ -326,4 +327,4 @@ class TestBodies:
         ],
     )
     def test_what_cannot_be_cut_may_do_anything(self, body: str) -> None:
-        assert assignments(body) is None
+        assert read_assignments(body) is None

@@ -198,10 +198,10 @@ class TestValuesThatDoNotFit:
         back = pickle.loads(pickle.dumps(failed.value))
         assert (type(back), str(back)) == (StreamFailed, str(failed.value))
         assert str(back) == (
-            "shop/t: public.t has rows whose bad is infinity, NaN, 24:00, not in years 1 to 9999 or no plain list, "
+            "shop/t: public.t has rows whose bad is infinity, NaN, 24:00, not in years 1 to 9999 or not a plain list, "
             "which Arrow cannot hold (one of them: id 77)\n"
             "Nothing was lost: the mark has not moved.\n"
-            "Next: correct these rows and run again; or set `unfit: null` or `unfit: text` on the stream and let go of "
+            "Next: correct these rows and run again; or set `unfit: null` or `unfit: text` on the stream and drop "
             "the open slice with `penstock state recover FILE --stream t`"
         )
         assert table_of(database, columns=["id", "good", "fine"]).num_rows == 100

@@ -54,15 +54,15 @@ class TestRewinding:
     def test_never_ahead(self, database: str, load: Loader) -> None:
         execute(database, "INSERT INTO t VALUES (0, 0, '2025-01-01Z')")
         assert self.refusal(load, "2026-01-01Z") == (
-            "it cannot be rewound to '2026-01-01Z': its mark, up to c 2024-01-01 00:01:36+00, id 995, is not there "
-            "yet, and rows would be left out",
+            "the stream cannot be rewound to '2026-01-01Z': its mark, up to c 2024-01-01 00:01:36+00, id 995, is not "
+            "there yet, and rows would be left out",
             "name a value of c that lies behind the mark",
         )
 
     def test_no_value_of_the_cursor(self, load: Loader) -> None:
         what, step = self.refusal(load, "noon")
         assert what == (
-            "it cannot be rewound to 'noon': invalid input syntax for type timestamp with time zone: \"noon\""
+            "the stream cannot be rewound to 'noon': invalid input syntax for type timestamp with time zone: \"noon\""
         )
         assert step.startswith("name a value of c, which is timestamp with time zone, as Postgres writes it")
 
@@ -70,11 +70,11 @@ class TestRewinding:
         half = loader(load.url, of(400)).begin()
         assert half.turn()
         assert self.refusal(half, "2024-01-01 00:01:00Z")[0] == (
-            "it cannot be rewound to '2024-01-01 00:01:00Z': its first load is not through yet"
+            "the stream cannot be rewound to '2024-01-01 00:01:00Z': its first load is not finished yet"
         )
 
     def test_a_stream_without_a_cursor(self, load: Loader) -> None:
         load.options = {}
         assert self.refusal(load, "1")[0] == (
-            "it cannot be rewound to '1': it has no cursor and is read whole in every run"
+            "the stream cannot be rewound to '1': it has no cursor and is read whole in every run"
         )

@@ -33,7 +33,7 @@ from penstock.lake.data_files import NumberRange, ScanFile
 from penstock.lake.reading import LakeReader
 from penstock.links.postgres.transactions import SETTINGS
 from penstock.links.postgres.types import is_known_type
-from penstock.sources.postgres.content import TableContent, declared
+from penstock.sources.postgres.content import TableContent, postgres_type_of
 from penstock.testing.postgres import PostgresServer
 
 
@@ -98,7 +98,7 @@ def differences(columns: Sequence[Column], wanted: Sequence[Sequence[str | None]
 def test_every_type_of_the_server_has_a_form(typed: tuple[str, list[Column]]) -> None:
     url, columns = typed
     content = TableContent.read(tables.source(url, {"t": {}}).content("t"))
-    bases = {column.name: declared(column) for column in content.columns}
+    bases = {column.name: postgres_type_of(column) for column in content.columns}
     unmapped = [f"{column.type} ({bases[column.name]})" for column in columns if not is_known_type(bases[column.name])]
     assert not unmapped, "links/postgres/types.py does not have"
     assert len(columns) > 200

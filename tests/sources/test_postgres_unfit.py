@@ -66,8 +66,8 @@ def test_each_stops_the_slice_and_is_named(misfits: str) -> None:
         [slice_] = slices(origin, f"s{number}", WIDE)
         with pytest.raises(StreamFailed) as failed:
             read(origin, slice_)
-        said = f"public.t has rows whose c{number} is infinity, NaN, 24:00, not in years 1 to 9999 or no plain list, "
-        assert failed.value.what == f"{said}which Arrow cannot hold (one of them: id {number})", (type_, value)
+        said = f"public.t has rows whose c{number} is infinity, NaN, 24:00, not in years 1 to 9999 or not a plain "
+        assert failed.value.what == f"{said}list, which Arrow cannot hold (one of them: id {number})", (type_, value)
 
 
 def test_all_of_a_batch_are_named_together(misfits: str) -> None:

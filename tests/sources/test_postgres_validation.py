@@ -54,24 +54,24 @@ class TestTheOptionsThemselves:
     def test_cursor_and_tiebreaker_must_differ(self, orders: str) -> None:
         assert refusal(orders, cursor="id", tiebreaker="id") == (
             "`cursor` and `tiebreaker` are the same column, id",
-            "name a `tiebreaker` that tells rows with an equal cursor apart, or replace it by `unique: true` "
-            "if id is unique and only grows",
+            "name a `tiebreaker` that distinguishes rows with the same cursor, or replace it by `unique: true` "
+            "if id is unique and only increases",
         )
 
     def test_unique_and_tiebreaker_exclude_each_other(self, orders: str) -> None:
         assert refusal(orders, **KEYSET, unique=True) == (
             "`unique: true` and `tiebreaker` (id) are both set",
-            "keep `tiebreaker`, or keep `unique: true` if the cursor alone is unique and only grows",
+            "keep `tiebreaker`, or keep `unique: true` if the cursor alone is unique and only increases",
         )
 
     def test_a_cursor_needs_one_of_them(self, orders: str) -> None:
         assert refusal(orders, cursor="updated_at") == (
             "`cursor: updated_at` has neither a `tiebreaker` nor `unique: true`: "
-            "rows with an equal updated_at could be lost or doubled between two slices",
+            "rows with the same updated_at could be lost or duplicated between two slices",
             "set `tiebreaker: id` (the primary key)",
         )
         assert refusal(orders, cursor="id")[1] == (
-            "set `unique: true` (the cursor is the primary key) if it only grows"
+            "set `unique: true` (the cursor is the primary key) if it only increases"
         )
         execute(orders, "ALTER TABLE orders DROP CONSTRAINT orders_pkey")
         assert refusal(orders, cursor="updated_at")[1] == ("give the table a primary key and name it as `tiebreaker`")
@@ -228,7 +228,7 @@ class TestTheKey:
     def test_a_nullable_tiebreaker(self, orders: str) -> None:
         execute(orders, "ALTER TABLE orders ADD code int UNIQUE")
         assert refusal(orders, cursor="updated_at", tiebreaker="code") == (
-            "the tiebreaker code of public.orders may be NULL",
+            "the tiebreaker code of public.orders is nullable",
             "set `tiebreaker: id` (the primary key)",
         )
         execute(orders, "ALTER TABLE orders DROP CONSTRAINT orders_pkey")
@@ -275,7 +275,7 @@ class TestTheKey:
     def test_unique_but_nullable(self, orders: str) -> None:
         execute(orders, "CREATE UNIQUE INDEX ON orders (updated_at)")
         assert refusal(orders, cursor="updated_at", unique=True) == (
-            "the cursor updated_at of public.orders may be NULL",
+            "the cursor updated_at of public.orders is nullable",
             "replace `unique: true` by `tiebreaker: id` (the primary key)",
         )
 
@@ -349,7 +349,7 @@ class TestTheKey:
     def test_a_view_proves_nothing(self, orders: str) -> None:
         execute(orders, "CREATE VIEW latest AS SELECT * FROM orders")
         assert refusal(orders, "latest", **KEYSET) == (
-            "the tiebreaker id of public.latest may be NULL",
+            "the tiebreaker id of public.latest is nullable",
             "read the table behind it, or remove `cursor` to read it whole in every run",
         )
         assert content(orders, "latest")["private"]["mode"] == "refresh"

@@ -72,7 +72,7 @@ class TestTheMark:
     def test_a_server_that_tells_where_it_took_over_goes_on_by_itself(self, site: Site) -> None:
         shop = site.shops["known"]
         shop.write(site.heir.url("known"))
-        assert "the server has come from timeline 1 to 2; it left 1 at" in said(shop.ran().output)
+        assert "the server went from timeline 1 to 2; it left 1 at" in said(shop.ran().output)
         assert (shop.ids(), shop.mark()["timeline"]) == (FIFTEEN, 2)
 
     def test_one_that_does_not_tell_stops_until_the_operator_vouches_for_it(self, site: Site) -> None:
@@ -82,7 +82,7 @@ class TestTheMark:
         assert done.exit_code == 2
         assert "the server is on timeline 2, and the mark was made on timeline 1: a failover" in said(done.output)
         assert "run `penstock rewind" in said(done.output)
-        assert "or set `timeline: 2` on the source, as your word that nothing was lost" in said(done.output)
+        assert "or set `timeline: 2` on the source to confirm that nothing was lost" in said(done.output)
         assert (shop.ids(), shop.mark()["timeline"]) == (TEN, 1)
         shop.write(url, timeline=3)
         assert shop.run().exit_code == 2
@@ -112,7 +112,7 @@ class TestAnOpenSlice:
         url = site.heir.url("known", user="plain")
         with pytest.raises(StreamRefused, match="slice 1 was made on timeline 1") as refused:
             ids(orders(url), site.before)
-        assert refused.value.next_step.startswith("let go of the open slice by `penstock state recover FILE")
+        assert refused.value.next_step.startswith("drop the open slice with `penstock state recover FILE")
         assert ids(orders(url, timeline=2), site.before) == TEN
 
     def test_it_is_refused_where_it_is_known_not_to_be(self, site: Site) -> None:
@@ -120,12 +120,12 @@ class TestAnOpenSlice:
             ids(orders(site.heir.url("known")), site.after)
 
     def test_a_replica_on_another_timeline_is_not_read(self, site: Site) -> None:
-        with pytest.raises(ConnectionFailed, match="it was on timeline 1 and is on timeline 2"):
+        with pytest.raises(ConnectionFailed, match="it went from timeline 1 to 2"):
             ids(orders(site.primary.url("known"), site.heir.url("known")), site.after)
 
     def test_whoever_is_connected_when_a_standby_takes_over_notices(self, site: Site) -> None:
         with pytest.raises(ConnectionFailed, match="the standby there has become a primary"):
-            site.witness.look()
+            site.witness.refresh_server()
 
 
 def copied(server: PostgresServer) -> Path:

@@ -102,8 +102,8 @@ def test_what_others_set_does_not_reach_us(database: str, pooled: str) -> None:
 def test_a_statement_that_fails_does_not_keep_the_connection(database: str, pooled: str) -> None:
     origin = source(pooled, {"orders": {"cursor": "id", "unique": True, "where": "nonsense = 1"}})
     for _ in range(3):
-        assert origin._session.refuses(psycopg.sql.SQL("SELECT nonsense"))
-        assert origin._session.check(psycopg.sql.SQL("SELECT 'x'::int"))
+        assert origin._session.find_error(psycopg.sql.SQL("SELECT nonsense"), user_statement=True)
+        assert origin._session.find_error(psycopg.sql.SQL("SELECT 'x'::int"))
     idle = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'"
     assert rows(database, idle) == [(0,)]
 

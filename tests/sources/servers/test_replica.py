@@ -60,7 +60,7 @@ class TestALag:
         assert f"the replica at 127.0.0.1:{replica.port}" in done.output
         assert "has not replayed what was planned: it is at" in " ".join(done.output.split())
         assert "bytes behind" in done.output
-        assert "raise `replica_wait`, or leave `replica` out" in " ".join(done.output.split())
+        assert "raise `replica_wait`, or remove `replica`" in " ".join(done.output.split())
         assert (shop.ids(), shop.ids("kinds")) == ([*range(1, 11)], [*range(1, 6)])
         arrive(url, 10)
         replica.resume()
@@ -113,7 +113,7 @@ class TestAStandbyAlone:
         slice_ = planned(origin)
         [[replayed]] = rows(replica.url(), "SELECT pg_last_wal_replay_lsn()::text")
         assert json.loads(slice_.plan)["lsn"] == replayed
-        assert origin._session.standby
+        assert origin._session.server.standby
         assert ids(origin, slice_) == [*range(1, 11)]
 
     def test_several_behind_one_address(self, url: str, replica: Replica) -> None:
@@ -159,7 +159,7 @@ class TestAnotherDatabase:
         for cluster in (url, database):
             [[system]] = rows(cluster, "SELECT system_identifier::text FROM pg_control_system()")
             assert system in said
-        assert "point `replica` at a replica of the server at `url`, or leave it out" in said
+        assert "point `replica` at a replica of the server at `url`, or remove it" in said
         assert not list((shop.folder / "out").glob("orders/*.parquet"))
 
     def test_a_replica_that_cannot_be_reached(self, url: str, shop: Shop) -> None:

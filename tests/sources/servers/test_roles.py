@@ -50,17 +50,17 @@ def test_a_role_that_does_not_see_what_others_do(database: str, plain: str, shop
 def test_a_server_that_does_not_tell_which_cluster_it_is(database: str, plain: str) -> None:
     execute(database, f"REVOKE EXECUTE ON FUNCTION {CONTROL} FROM PUBLIC")
     origin = orders(plain)
-    assert origin._session.tells == VisibleFacts(system=False)
-    assert (origin._session.identity.system, origin._session.timeline) == (None, 1)
-    assert "by the database's oid and name alone" in gaps(origin)
+    assert origin._session.visible == VisibleFacts(system=False)
+    assert (origin._session.identity.system, origin._session.server.timeline) == (None, 1)
+    assert "recognized only by the database's oid and name" in gaps(origin)
     assert ids(origin, planned(origin)) == [*range(1, 11)]
 
 
 def test_a_server_that_does_not_tell_where_it_is(database: str, plain: str) -> None:
     execute(database, f"REVOKE EXECUTE ON FUNCTION {LOG} FROM PUBLIC")
     origin = orders(plain)
-    assert origin._session.tells == VisibleFacts(timeline=False, lsn=False)
-    assert "a failover, a restore and a replica that lags are not noticed" in gaps(origin)
+    assert origin._session.visible == VisibleFacts(timeline=False, lsn=False)
+    assert "a failover, a restore and a lagging replica are not noticed" in gaps(origin)
     slice_ = planned(origin)
     plan, mark = json.loads(slice_.plan), slice_.upto.document if slice_.upto else {}
     assert (plan["timeline"], plan["lsn"], mark["timeline"]) == (None, None, None)

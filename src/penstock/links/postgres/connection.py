@@ -1,7 +1,7 @@
-"""Connecting: where to, and who answers.
+"""Connections to a server, and sessions that run read-only queries on them.
 
-Every question is a transaction of its own that only reads, in one dialect, so that a key's text means the same in every
-process; nothing is left behind in a pooler's connection.
+Every query is a transaction of its own with fixed settings, so that a key has the same text in every process. Nothing
+is left behind in a pooler's connection.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ __all__ = [
     "connect",
 ]
 
-#: the oldest server that the statements are written for
+#: the oldest major version that the statements support
 OLDEST_VERSION = 12
 
-#: how the application name ends of sessions that only read rows, so that a horizon need not wait for them
+#: end of the application name of sessions that only read rows: a horizon does not wait for them
 READER_SUFFIX = " (penstock reads)"
-#: bytes of an application_name that a server keeps
+#: a server truncates longer names
 MAX_APPLICATION_NAME_BYTES = 63
 
-#: unless the URL says otherwise: what a proxy forgets, or a server that died without a word, is noticed in a minute
+#: defaults of the URL's parameters: a connection that a proxy dropped, or a dead server, is noticed within a minute
 KEEPALIVE_DEFAULTS: Mapping[str, int] = {
     "keepalives_idle": 30,
     "keepalives_interval": 10,
@@ -72,37 +72,37 @@ class Target:
 
     #: for libpq; holds the password
     conninfo: str = field(repr=False)
-    #: for people: host and port, database, user
+    #: for messages: host and port, database, user
     where: str
     user: str | None
     application_name: str | None = None
-    #: the option that leads here
+    #: the option that holds the URL
     key: str = "url"
 
     @classmethod
     def of(cls, url: str, *, key: str = "url", **parameters: str | int | None) -> Target:
-        """From a URL, which the option `key` holds; parameters that are None leave what the URL says."""
+        """From the URL in the option `key`; a parameter that is None keeps the URL's value."""
         try:
-            said = conninfo.conninfo_to_dict(url)
+            parameters_of_url = conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError as error:
-            # Most of libpq's complaints repeat pieces of the URL, which may be pieces of the password.
+            # Most messages of libpq repeat parts of the URL, which may be parts of the password.
             unknown = str(error).strip() if "URI query parameter" in str(error) else "it is not a PostgreSQL URL"
             raise ConnectionFailed(
                 f"`{key}` cannot be read: {unknown}",
                 next_step="write postgresql://user:password@host:port/database, with @ in a password as %40",
             ) from None
         given = {name: value for name, value in parameters.items() if value is not None}
-        merged: dict[str, Any] = {**KEEPALIVE_DEFAULTS, **said, **given, "client_encoding": "UTF8"}
+        merged: dict[str, Any] = {**KEEPALIVE_DEFAULTS, **parameters_of_url, **given, "client_encoding": "UTF8"}
         host = merged.get("host") or merged.get("hostaddr") or "the local socket"
         user, application_name = merged.get("user"), merged.get("application_name")
-        named = [f"{host}:{merged.get('port') or 5432}"]
-        named += [
+        where = [f"{host}:{merged.get('port') or 5432}"]
+        where += [
             f"{word} {merged[name]}" for name, word in (("dbname", "database"), ("user", "user")) if merged.get(name)
         ]
-        return cls(conninfo.make_conninfo(**merged), ", ".join(named), user and str(user), application_name, key)
+        return cls(conninfo.make_conninfo(**merged), ", ".join(where), user and str(user), application_name, key)
 
     def for_reading(self) -> Target:
-        """The same, under a name that tells it apart in `pg_stat_activity` as one that only reads rows."""
+        """The same target for sessions that only read rows, recognizable in `pg_stat_activity`."""
         plain = (self.application_name or "").encode("ascii", "replace").decode()
         name = plain[: MAX_APPLICATION_NAME_BYTES - len(READER_SUFFIX)] + READER_SUFFIX
         return replace(
@@ -111,7 +111,7 @@ class Target:
 
 
 def connect(target: Target, *, again: bool = False) -> psycopg.Connection[Any]:
-    """A new connection outside transactions; no statement is ever prepared on it. `again`: there was one before."""
+    """Connect, without prepared statements and outside transactions. `again`: this is a reconnect."""
     try:
         connection = psycopg.connect(target.conninfo, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
@@ -127,10 +127,10 @@ def connect(target: Target, *, again: bool = False) -> psycopg.Connection[Any]:
 
 
 class Session:
-    """One connection; every question on it is a transaction of its own, in one round trip.
+    """One connection; every query on it is a transaction of its own, in one round trip.
 
     Reconnects once if an idle connection has gone stale. The same database must answer every time, on the same
-    timeline; `server` is who answered last, and how far it was just before.
+    timeline. `server` is the server that answered last, with its position just before.
     """
 
     server: ServerState
@@ -147,77 +147,57 @@ class Session:
     def identity(self) -> Identity:
         return self.server.identity
 
-    @property
-    def timeline(self) -> int | None:
-        """The server's timeline; None where it will not tell."""
-        return self.server.timeline
-
-    @property
-    def standby(self) -> bool:
-        return self.server.standby
-
-    @property
-    def lsn(self) -> str | None:
-        """How far the server had written, or replayed, when it was last asked anything; None: it will not tell."""
-        return self.server.lsn
-
     def _open(self, *, again: bool = False) -> None:
         connection = connect(self.target, again=again)
         try:
             self.version = connection.info.server_version // 10000
             self.user = connection.info.user
-            self.tells, self.server = identify_server(connection, self._settings)
-            self._greeting = to_text(server_query(self.tells, self._settings))
-        except psycopg.Error as error:
+            self.visible, self.server = identify_server(connection, self._settings)
+            self._preamble = to_text(server_query(self.visible, self._settings))
+        except BaseException as error:
             connection.close()
-            raise connect_error(self.target.where, str(error), key=self.target.key, again=again) from error
-        except BaseException:
-            connection.close()
+            if isinstance(error, psycopg.Error):
+                raise connect_error(self.target.where, str(error), key=self.target.key, again=again) from error
             raise
         self._connection = connection
 
-    def rows(self, query: sql.Composed | sql.SQL, *, table: str, stream: str | None = None) -> list[tuple[Any, ...]]:
-        """All rows of a short answer."""
+    def rows(
+        self, query: sql.Composed | sql.SQL, *, table: str | None = None, stream: str | None = None
+    ) -> list[tuple[Any, ...]]:
+        """All rows of a short answer. Errors name the table, or else the database."""
         try:
             return self._answer(query)
         except psycopg.Error as error:
-            raise self._failed(error, table, stream) from error
+            raise self._error(error, table, stream) from error
 
-    def check(self, query: sql.Composed | sql.SQL) -> str | None:
-        """Run a statement for its effect; what the server has against its values, or None."""
+    def find_error(self, query: sql.Composed | sql.SQL, *, user_statement: bool = False) -> str | None:
+        """Run a statement and return the server's objection to its values; None: there is none.
+
+        `user_statement`: a user has written a part of it. It must be a single, valid statement.
+        """
+        expected: tuple[type[psycopg.Error], ...] = (psycopg.DataError,)
+        if user_statement:
+            expected = (psycopg.DataError, psycopg.ProgrammingError, psycopg.NotSupportedError)
         try:
-            self._answer(query)
-        except psycopg.DataError as error:
+            self._answer(query, alone=user_statement)
+        except expected as error:
             return str(error).splitlines()[0]
         except psycopg.Error as error:
-            raise self._failed(error, self.identity.database, None) from error
+            raise self._error(error) from error
         return None
 
-    def refuses(self, query: sql.Composed | sql.SQL) -> str | None:
-        """What the server has against a statement that a user has written; None: it is one, and only one."""
-        try:
-            self._answer(query, alone=True)
-        except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError) as error:
-            return str(error).splitlines()[0]
-        except psycopg.Error as error:
-            raise self._failed(error, self.identity.database, None) from error
-        return None
-
-    def told(self, query: sql.Composed | sql.SQL) -> list[tuple[Any, ...]] | None:
-        """All rows of an answer that the server may withhold; None: it does."""
+    def rows_if_permitted(self, query: sql.Composed | sql.SQL) -> list[tuple[Any, ...]] | None:
+        """All rows of an answer that the server may hide from the role; None: it does."""
         try:
             return self._answer(query)
         except psycopg.Error as error:
             if error.sqlstate in REFUSAL_STATES:
                 return None
-            raise self._failed(error, self.identity.database, None) from error
+            raise self._error(error) from error
 
-    def look(self) -> ServerState:
-        """Who answers, and how far it is now."""
-        try:
-            self._answer(EMPTY_QUERY)
-        except psycopg.Error as error:
-            raise self._failed(error, self.identity.database, None) from error
+    def refresh_server(self) -> ServerState:
+        """Ask which server answers, and for its position."""
+        self.rows(EMPTY_QUERY)
         return self.server
 
     def close(self) -> None:
@@ -227,43 +207,44 @@ class Session:
 
     def _answer(self, query: sql.Composed | sql.SQL, *, alone: bool = False) -> list[tuple[Any, ...]]:
         try:
-            return self._rows(query, alone=alone)
+            return self._run(query, alone=alone)
         except psycopg.OperationalError:
             if self._connection is None or not self._connection.broken:
                 raise
         before = self.server
         self.close()
         self._open(again=True)
-        self._same(before, self.server)
-        return self._rows(query, alone=alone)
+        self._check_same_server(before, self.server)
+        return self._run(query, alone=alone)
 
-    def _rows(self, query: sql.Composed | sql.SQL, *, alone: bool = False) -> list[tuple[Any, ...]]:
+    def _run(self, query: sql.Composed | sql.SQL, *, alone: bool) -> list[tuple[Any, ...]]:
         connection = self._connection
         if connection is None:
             raise connection_lost(self.target.where, "it has been closed")
         try:
-            server, rows = run_query(connection, self._greeting, query, alone=alone)
+            server, rows = run_query(connection, self._preamble, query, alone=alone)
         except psycopg.Error:
             roll_back(connection)
             raise
-        self._same(self.server, server)
+        self._check_same_server(self.server, server)
         self.server = server
         return rows
 
-    def _same(self, before: ServerState, now: ServerState) -> None:
-        """Whoever answers must be who answered before: what is known of one says nothing about another."""
-        said = None
+    def _check_same_server(self, before: ServerState, now: ServerState) -> None:
+        """ConnectionFailed if another server answers: facts about one do not hold for another."""
+        change = None
         if not now.identity.same(before.identity):
-            said = "another database answers there now"
+            change = "another database answers there now"
         elif now.standby != before.standby:
-            said = "a standby answers there now" if now.standby else "the standby there has become a primary"
+            change = "a standby answers there now" if now.standby else "the standby there has become a primary"
         elif now.timeline and before.timeline and now.timeline != before.timeline:
-            said = f"the server has gone from timeline {before.timeline} to {now.timeline} (a failover or a restore)"
-        if said:
+            change = f"the server has gone from timeline {before.timeline} to {now.timeline} (a failover or a restore)"
+        if change:
             self.close()
-            raise connection_lost(self.target.where, said)
+            raise connection_lost(self.target.where, change)
 
-    def _failed(self, error: psycopg.Error, table: str, stream: str | None) -> Exception:
+    def _error(self, error: psycopg.Error, table: str | None = None, stream: str | None = None) -> Exception:
+        table = table or self.identity.database
         if not error.sqlstate and not is_connection_error(error):
             return driver_error(table, str(error), stream=stream)
         return statement_error(error.sqlstate, str(error), where=self.target.where, table=table, stream=stream)

@@ -1,6 +1,6 @@
 """Postgres tables: by a cursor and a tiebreaker (keyset), or whole in every run (refresh).
 
-Everything is checked before a row is read. Rows that arrive late below the mark are the horizon's matter.
+Everything is checked before a row is read. The horizon takes care of rows that commit late below the mark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What is read of a table: what a replay reads by, and how a content carries it."""
+"""The content of a table stream, which a replay reads by, and the SQL conditions that follow from it.
+
+All conditions are about a table with the alias `t`.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from psycopg import sql
+
 from penstock.core.content import Column, Content
+from penstock.core.ranges import Key, Range
 from penstock.links.postgres.connection import Identity
-from penstock.links.postgres.literals import TableName
+from penstock.links.postgres.literals import TableName, row_of, typed_literal
 from penstock.links.postgres.types import Form, form_for
 
 Mode = Literal["keyset", "refresh"]
+TRUE = sql.SQL("true").format()
 
 
-def declared(column: Column) -> str:
-    """The Postgres type of a column that is read: of a domain what it is made of, of others that are not built in
-    their kind.
-    """
+def postgres_type_of(column: Column) -> str:
+    """The Postgres type of a column: the type behind a domain, the kind of a type that is not built in."""
     return column.base or column.origin or ""
 
 
 def form_of(column: Column) -> Form:
-    """How a column that is read travels."""
-    return form_for(declared(column), column.type)
+    """How a column is transferred."""
+    return form_for(postgres_type_of(column), column.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +46,25 @@ class TableContent:
     mode: Mode
     table: TableName
     columns: tuple[Column, ...]
-    #: what orders a keyset stream; () for a refresh
+    #: the columns that order a keyset stream; () for a refresh
     key: tuple[KeyColumn, ...]
     #: the cursor alone is the key
     unique: bool
-    #: what becomes of rows whose cursor is NULL
+    #: what to do with rows whose cursor is NULL
     nulls: str
-    #: whether rows that row-level security hides are left out knowingly
+    #: whether rows hidden by row-level security are accepted
     row_security: str
     identity: Identity
-    #: the server's timeline, by which a copy of it is told apart; None where it will not tell
+    #: the server's timeline, which tells a copy of the server apart; None if the server does not show it
     timeline: int | None = None
     #: a condition in SQL that a row must meet; None: every row does
     where: str | None = None
-    #: what becomes of values that Arrow cannot hold: fail, null or text
+    #: what to do with values that Arrow cannot hold: fail, null or text
     unfit: str = "fail"
     primary_key: tuple[str, ...] = ()
 
     def content(self) -> Content:
-        """The same as the engine, shaping and sinks see it."""
+        """The content for the engine, shaping and sinks."""
         keyset = {
             "order": [{"column": k.column, "type": k.type} for k in self.key],
             "unique": self.unique,
@@ -82,7 +87,7 @@ class TableContent:
 
     @classmethod
     def read(cls, content: Content) -> TableContent:
-        """From a content; ValueError if it is not one of ours."""
+        """From a content; ValueError if a postgres stream did not make it."""
         identity: Any = content.identity
         private: Any = content.private
         try:
@@ -109,6 +114,68 @@ class TableContent:
         """From the canonical form of a content."""
         return cls.read(Content.parse(text))
 
+    # ------------------------------------------------------------ SQL
 
-def names(columns: Sequence[KeyColumn]) -> tuple[str, ...]:
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        return column_names(self.key)
+
+    @property
+    def key_sql(self) -> list[sql.Identifier]:
+        return [sql.Identifier("t", column.column) for column in self.key]
+
+    @property
+    def cursor_sql(self) -> sql.Identifier:
+        return self.key_sql[0]
+
+    @property
+    def key_texts(self) -> sql.Composed:
+        """The key as text, for a SELECT list."""
+        return sql.SQL(", ").join(sql.SQL("{}::text").format(key) for key in self.key_sql)
+
+    @property
+    def ascending(self) -> sql.Composed:
+        """The key's order, for ORDER BY."""
+        return sql.SQL(", ").join(self.key_sql)
+
+    @property
+    def descending(self) -> sql.Composed:
+        return sql.SQL(", ").join(sql.SQL("{} DESC").format(key) for key in self.key_sql)
+
+    @property
+    def filter_sql(self) -> sql.Composed:
+        """The user's condition. On lines of its own, because it may end in a comment."""
+        return sql.SQL("(\n{}\n)").format(sql.SQL(self.where)) if self.where else TRUE
+
+    def literals(self, key: Key) -> list[sql.Composed]:
+        return key_literals(self.key, key)
+
+    def range_sql(self, range_: Range) -> sql.Composed:
+        """The rows of a range, as row comparisons: the form that an index can serve."""
+        sides = ((">", range_.after), ("<=", range_.upto))
+        comparisons = [
+            sql.SQL("{} {} {}").format(row_of(self.key_sql), sql.SQL(sign), row_of(self.literals(key)))
+            for sign, key in sides
+            if key is not None
+        ]
+        return sql.SQL(" AND ").join(comparisons) if comparisons else TRUE
+
+    def cursor_bounds(self, range_: Range) -> list[sql.Composed]:
+        """What a range implies about the cursor alone, for the planner.
+
+        It treats the two sides of a row comparison as independent, and so expects a quarter of the table from a narrow
+        range in its middle: enough to scan all of it.
+        """
+        if range_.after is None or range_.upto is None or len(self.key) == 1:
+            return []
+        low, high = self.literals(range_.after)[0], self.literals(range_.upto)[0]
+        return [sql.SQL("{} BETWEEN {} AND {}").format(self.cursor_sql, low, high)]
+
+
+def column_names(columns: Sequence[KeyColumn]) -> tuple[str, ...]:
     return tuple(column.column for column in columns)
+
+
+def key_literals(columns: Sequence[KeyColumn], key: Key) -> list[sql.Composed]:
+    """A key's texts as typed literals."""
+    return [typed_literal(text, column.type) for column, text in zip(columns, key, strict=True)]

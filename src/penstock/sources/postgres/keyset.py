@@ -1,120 +1,213 @@
-"""Slices along the cursor: from key to key. A few rows are walked over; a long way is cut by the statistics."""
+"""Slices along the cursor, from key to key.
+
+A short range is walked along the index, which counts its rows exactly. A long range is cut by the server's statistics.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from psycopg import sql
 
 from penstock.core.documents import Document, canonical
-from penstock.core.marks import Mark
 from penstock.core.ranges import Key, Range, cut, tiles
 from penstock.core.slices import Part, Slice
-from penstock.errors import StreamFailed, StreamRefused
-from penstock.links.postgres.connection import Session
+from penstock.errors import StreamFailed
+from penstock.links.postgres.column_sql import size_expression
+from penstock.links.postgres.literals import join_identifiers, load_statement, row_of
 from penstock.ports import Budget, Planned
-from penstock.sources.postgres import marks, spread
-from penstock.sources.postgres.content import TableContent
-from penstock.sources.postgres.marks import KeysetMark
-from penstock.sources.postgres.plan import Reach, Walk, cuts_of, sample, walk_on
+from penstock.sources.postgres.content import form_of
+from penstock.sources.postgres.histogram import Extent, estimate_extent
+from penstock.sources.postgres.marks import KeysetMark, require_keyset, to_list
+from penstock.sources.postgres.stream import PACKAGE, TableStream
 
-#: a slice of so many rows is walked over rather than guessed: that takes a moment
-FAR = 100_000
-#: rows after which one may ask the statistics how far it still is
-NEAR = 20_000
-#: a long way goes by slices of so many times the budget: memory follows from the batches, and each slice costs a job
-STRIDE = 4
+#: a slice of up to this many rows is walked rather than estimated, which takes less than a second
+MAX_WALKED_ROWS = 100_000
+#: rows to walk before the statistics are asked for the rest
+FIRST_WALK_ROWS = 20_000
+#: an estimated slice may hold this many times the budget: batches limit the memory, and each slice costs a job
+LONG_SLICE_FACTOR = 4
+#: a smaller part is not worth a worker of its own; the limit in rows is for small rows
+MIN_PART_BYTES = 8 << 20
+MIN_PART_ROWS = 50_000
+#: parts for each worker, so that one slow part does not keep the others waiting
+PARTS_PER_WORKER = 2
+#: steps along the index, or steps for each part; a slice that turns out short can still be cut evenly
+WALK_STEPS = 256
+WALK_STEPS_PER_PART = 4
+#: rows from which the size of a row is estimated
+SAMPLE_ROWS = 100
 
 
-def next_slice(
-    session: Session,
-    stream: str,
-    content: TableContent,
-    upto: KeysetMark,
-    after: Key | None,
-    budget: Budget,
-    parts: int,
-) -> Planned | None:
-    """The next slice on the way to `upto`; None: there is no row on it."""
-    if upto.key is None or after == upto.key:
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A key at which a slice may be cut."""
+
+    key: Key
+    #: rows of the slice up to the key
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class SliceLimits:
+    """The size of a slice and of its parts, in rows."""
+
+    most: int
+    #: rows between two possible cuts
+    step: int
+    #: rows that are worth a part of their own
+    least: int
+    #: parts that the workers can use
+    parts: int
+    row_bytes: int
+
+    @classmethod
+    def of(cls, budget: Budget, row_bytes: int, parts: int) -> SliceLimits:
+        if budget.rows is not None and budget.rows < 1:
+            raise ValueError("a slice needs a budget of at least one row")
+        most = max(1, budget.bytes // row_bytes)
+        if budget.rows is not None:
+            most = min(most, budget.rows)
+        least = max(1, min(MIN_PART_ROWS, MIN_PART_BYTES // row_bytes))
+        step = min(most, max(least, -(-most // max(WALK_STEPS, parts * WALK_STEPS_PER_PART))))
+        return cls(most=most, step=step, least=least, parts=parts, row_bytes=row_bytes)
+
+    def for_estimates(self, budget: Budget) -> SliceLimits | None:
+        """The limits of a slice that is cut by statistics; None: it must be exact, or is small enough to walk."""
+        if budget.rows is not None or self.most <= MAX_WALKED_ROWS:
+            return None
+        return replace(self, most=self.most * LONG_SLICE_FACTOR)
+
+    def choose_cuts(self, cuts: Sequence[Cut], rows: int) -> list[Cut]:
+        """The cuts that make parts of about equal size, as many as are worth it."""
+        parts = max(1, min(self.parts, rows // self.least))
+        wanted = [rows * part // parts for part in range(1, parts)]
+        nearest = [min(cuts, key=lambda cut: abs(cut.rows - want)) for want in wanted if cuts]
+        return sorted(set(nearest), key=lambda cut: cut.rows)
+
+
+def parts_for(workers: int, connections: int | None = None) -> int:
+    """Parts that the workers can use; limited by the number of connections if that is lower."""
+    if connections is not None and connections < workers:
+        return connections
+    return max(1, workers) * PARTS_PER_WORKER
+
+
+def plan_slice(stream: TableStream, goal: KeysetMark, after: Key | None, budget: Budget) -> Planned | None:
+    """Plan the next slice on the way to a goal; None: there is no row on the way."""
+    if goal.key is None or after == goal.key:
         return None
-    whole = Range(after, upto.key)
-    row_bytes = bytes_of_a_row(session, stream, content, whole, budget)
+    whole = Range(after, goal.key)
+    row_bytes = estimate_row_bytes(stream, whole, budget)
     if row_bytes is None:
         return None
-    found = _reach(session, stream, content, whole, Walk.of(budget, row_bytes, parts), budget)
-    if found is None:
+    limits = SliceLimits.of(budget, row_bytes, parts_for(budget.workers, stream.connections))
+    extent = _find_extent(stream, whole, limits, budget)
+    if extent is None:
         return None
     return Planned(
-        upto=replace(upto, key=found.upto or upto.key).mark(),
+        upto=replace(goal, key=extent.upto or goal.key).mark(),
         plan={
-            "cuts": [list(key) for key in found.cuts],
-            "rows": found.rows,
-            "exact": found.exact,
+            "cuts": [list(key) for key in extent.cuts],
+            "rows": extent.rows,
+            "exact": extent.exact,
             "row_bytes": row_bytes,
         },
-        rows=found.rows,
-        exact=found.exact,
+        rows=extent.rows,
+        exact=extent.exact,
     )
 
 
-def bytes_of_a_row(session: Session, stream: str, content: TableContent, whole: Range, budget: Budget) -> int | None:
-    """As the slice before had them, or as a sample has; None: there is no row."""
+def estimate_row_bytes(stream: TableStream, whole: Range, budget: Budget) -> int | None:
+    """Bytes of a row as Arrow: as in the previous slice, or by a sample of the range; None: it has no row."""
     if budget.look:
         return 1
-    found = round(budget.row_bytes) if budget.row_bytes else sample(session, stream, content, whole)
-    return None if found is None else max(1, found)
+    if budget.row_bytes:
+        return max(1, round(budget.row_bytes))
+    content = stream.content
+    query = sql.SQL("SELECT avg({})::bigint FROM (SELECT {} FROM {} AS t WHERE {} ORDER BY {} LIMIT {}) x").format(
+        sql.SQL(" + ").join(size_expression(column.name, form_of(column)) for column in content.columns),
+        join_identifiers(column.name for column in content.columns),
+        content.table.sql,
+        content.range_sql(whole),
+        content.ascending,
+        sql.Literal(SAMPLE_ROWS),
+    )
+    average: int | None = stream.rows(query)[0][0]
+    return None if average is None else max(1, average)
 
 
-def long_walk(walk: Walk, budget: Budget) -> Walk | None:
-    """What a slice may hold that is cut by statistics; None: it is to be exact, or so small that walking is quick."""
-    if budget.rows is not None or walk.most <= FAR:
+def _find_extent(stream: TableStream, whole: Range, limits: SliceLimits, budget: Budget) -> Extent | None:
+    estimated = limits.for_estimates(budget)
+    if estimated:
+        short = replace(limits, most=FIRST_WALK_ROWS, step=min(FIRST_WALK_ROWS, limits.step))
+        extent = walk(stream, whole, short)
+        if extent is None or extent.upto is None:
+            return extent
+        extent = estimate_extent(stream, whole, estimated)
+        if extent:
+            return extent
+    return walk(stream, whole, limits)
+
+
+def walk(stream: TableStream, whole: Range, limits: SliceLimits) -> Extent | None:
+    """Find how far the next slice of a range goes, by walking along the index; None: the range has no row."""
+    cuts, rest = _walk_steps(stream, whole, limits)
+    if not cuts and not rest:
         return None
-    return replace(walk, most=walk.most * STRIDE)
+    rows = (cuts[-1].rows if cuts else 0) + rest
+    # Fewer rows than wanted are all that the range has.
+    upto = None if rows < limits.most else cuts[-1].key
+    # The walk also counts rows that `where` leaves out.
+    exact = stream.content.where is None
+    return Extent(tuple(cut.key for cut in limits.choose_cuts(cuts, rows) if cut.key != upto), upto, rows, exact)
 
 
-def _reach(
-    session: Session, stream: str, content: TableContent, whole: Range, walk: Walk, budget: Budget
-) -> Reach | None:
-    long = long_walk(walk, budget)
-    if long:
-        near = replace(walk, most=NEAR, step=min(NEAR, walk.step))
-        found = walk_on(session, stream, content, whole, near)
-        if found is None or found.upto is None:
-            return found
-        found = spread.reach(session, stream, content, whole, long)
-        if found:
-            return found
-    return walk_on(session, stream, content, whole, walk)
+def _walk_steps(stream: TableStream, whole: Range, limits: SliceLimits) -> tuple[list[Cut], int]:
+    """The keys at every step, and the number of rows after the last; one statement, and so one snapshot."""
+    content = stream.content
+    aliases = [f"k{number}" for number in range(len(content.key))]
+    query = load_statement(PACKAGE, "cuts").format(
+        names=sql.SQL(", ").join(map(sql.Identifier, aliases)),
+        key=content.ascending,
+        key_row=row_of(content.key_sql),
+        cut=row_of([sql.Identifier("cuts", alias) for alias in aliases]),
+        table=content.table.sql,
+        whole=content.range_sql(whole),
+        below=content.range_sql(Range(None, whole.upto)),
+        step=sql.Literal(limits.step),
+        most=sql.Literal(limits.most),
+        texts=sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(alias)) for alias in aliases),
+        nothing=sql.SQL(", ").join([sql.SQL("NULL::text")] * len(aliases)),
+    )
+    rows = stream.rows(query)
+    cuts = sorted((Cut(tuple(texts), count) for count, *texts in rows if texts[0] is not None), key=lambda c: c.rows)
+    [rest] = [count for count, *texts in rows if texts[0] is None]
+    return cuts, rest
 
 
-def parts(slice_: Slice, plan: Document) -> list[Part]:
-    """The parts of a slice, from its own bounds and cuts alone; none if it only leads to another mark."""
-    after, upto = (read(mark, stream=slice_.stream) for mark in (slice_.after, slice_.upto))
+def make_parts(slice_: Slice, plan: Document) -> list[Part]:
+    """The parts of a slice, from its own bounds and cuts alone; none if it only moves the mark."""
+    after, upto = (require_keyset(mark, stream=slice_.stream) for mark in (slice_.after, slice_.upto))
     whole = Range(after.key if after else None, upto.key if upto else None)
     if whole.after == whole.upto:
         return []
-    pieces = cut(whole, cuts_of(plan))
+    cuts: Any = plan.get("cuts")
+    if not isinstance(cuts, list) or not all(isinstance(key, list) for key in cuts):
+        raise ValueError("the plan of the slice has no cuts")
+    pieces = cut(whole, [tuple(key) for key in cuts])
     if whole.upto is None or not tiles(pieces, whole):
-        raise uncovered(slice_)
+        raise uncovered_error(slice_)
     leaves: Document = {"leaves": list(upto.leaves)} if upto and upto.leaves else {}
     return [
-        Part(index, canonical({"after": listed(piece.after), "upto": listed(piece.upto), **leaves}))
+        Part(index, canonical({"after": to_list(piece.after), "upto": to_list(piece.upto), **leaves}))
         for index, piece in enumerate(pieces)
     ]
 
 
-def read(mark: Mark | None, *, stream: str) -> KeysetMark | None:
-    """A mark as a keyset's own."""
-    ours = marks.read(mark) if mark else None
-    if ours is None or isinstance(ours, KeysetMark):
-        return ours
-    raise StreamRefused("the stored mark is not one of a keyset", next_step="reset the stream", stream=stream)
-
-
-def uncovered(slice_: Slice) -> StreamFailed:
+def uncovered_error(slice_: Slice) -> StreamFailed:
     return StreamFailed(
         f"the parts of slice {slice_.number} do not cover it", next_step="report this defect", stream=slice_.stream
     )
-
-
-def listed(key: Key | None) -> list[str] | None:
-    return None if key is None else list(key)

@@ -1,4 +1,4 @@
-"""Reading a table whole: one exported snapshot that every part joins, the table cut into ranges of blocks."""
+"""Reads a whole table in one exported snapshot for all parts, each of which reads a range of blocks."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from penstock.core.documents import Document, canonical
 from penstock.core.slices import Part
 from penstock.links.postgres.connection import ServerState, connect
 from penstock.links.postgres.failures import statement_error
+from penstock.links.postgres.tables import BLOCK_BYTES, Table
 from penstock.links.postgres.transactions import (
     BEGIN_READ_ONLY,
     read_server_state,
@@ -21,29 +22,33 @@ from penstock.links.postgres.transactions import (
     set_config_calls,
     transaction_settings,
 )
-from penstock.sources.postgres.catalog import Table
 from penstock.sources.postgres.content import TableContent
-from penstock.sources.postgres.plan import LEAST_PART_BYTES
-from penstock.sources.postgres.server.access import Outlet
-from penstock.sources.postgres.shape import BLOCK_BYTES
+from penstock.sources.postgres.keyset import MIN_PART_BYTES
+from penstock.sources.postgres.servers import ReadTarget
 
-#: servers before this one cannot look up a range of blocks
-TID_RANGES = 14
+#: the first version that can look up a range of blocks
+TID_RANGE_VERSION = 14
 
 
 @contextmanager
-def snapshot(outlet: Outlet, content: TableContent, table: Table, *, stream: str) -> Iterator[str]:
-    """Export a snapshot of now; it can be joined until the context ends.
+def export_snapshot(source: ReadTarget, content: TableContent, table: Table, *, stream: str) -> Iterator[str]:
+    """Export a snapshot that can be imported until the context ends.
 
-    Each statement sees what is committed when it begins: the snapshot is taken once the server has all that was
-    planned, and once the table is locked against TRUNCATE and rewriting, which no snapshot survives.
+    The snapshot is taken once the server has all that was planned, and once the table is locked against TRUNCATE and
+    rewriting, which no snapshot survives.
     """
-    target = outlet.target
+    target = source.target
+
+    def begin() -> ServerState:
+        connection.execute(BEGIN_READ_ONLY)
+        chosen = set_config_calls(transaction_settings(application_name=target.application_name))
+        return read_server_state(connection.execute(server_query(source.visible, chosen)).fetchone())
+
     with connect(target) as connection:
         try:
-            outlet.needs.met(lambda: _begun(connection, outlet), connection.rollback, where=target.where)
+            source.required.wait_for(begin, connection.rollback, where=target.where)
             _lock(connection, content, table)
-            name = _one(connection, sql.SQL("SELECT pg_export_snapshot()"))
+            [[name]] = connection.execute("SELECT pg_export_snapshot()").fetchall()
         except psycopg.Error as error:
             raise statement_error(
                 error.sqlstate, str(error), where=target.where, table=str(content.table), stream=stream
@@ -51,22 +56,16 @@ def snapshot(outlet: Outlet, content: TableContent, table: Table, *, stream: str
         yield name
 
 
-def _begun(connection: psycopg.Connection[Any], outlet: Outlet) -> ServerState:
-    connection.execute(BEGIN_READ_ONLY)
-    chosen = set_config_calls(transaction_settings(application_name=outlet.target.application_name))
-    return read_server_state(connection.execute(server_query(outlet.tells, chosen)).fetchone())
+def make_parts(table: Table, plan: Document, *, version: int) -> list[Part]:
+    """Ranges of blocks for the workers that there were when the slice was planned; the last one has no end.
 
-
-def parts(table: Table, plan: Document, *, version: int) -> list[Part]:
-    """Ranges of blocks for the workers that were there when the slice was planned; the last has no end.
-
-    Rows that arrive later lie beyond the snapshot wherever they are put.
+    Rows that arrive later are not in the snapshot, wherever they are stored.
     """
     most, count = plan.get("parts", 1), 1
-    # A row's block is a system column, which permissions on columns do not reach.
-    in_blocks = table.blocks is not None and table.may_select and version >= TID_RANGES
+    # A row's block is a system column, which permissions on columns do not cover.
+    in_blocks = table.blocks is not None and table.may_select and version >= TID_RANGE_VERSION
     if in_blocks and table.blocks is not None and isinstance(most, int):
-        count = max(1, min(most, table.blocks * BLOCK_BYTES // LEAST_PART_BYTES))
+        count = max(1, min(most, table.blocks * BLOCK_BYTES // MIN_PART_BYTES))
     bounds: list[int | None] = [None]
     bounds += [(table.blocks or 0) * index // count for index in range(1, count)]
     bounds.append(None)
@@ -77,14 +76,9 @@ def parts(table: Table, plan: Document, *, version: int) -> list[Part]:
 
 
 def _lock(connection: psycopg.Connection[Any], content: TableContent, table: Table) -> None:
-    """By LOCK where that is possible, which takes partitions in; a SELECT locks what it reads."""
+    """Lock the table, with its partitions if LOCK is possible; a SELECT locks the tables that it reads."""
     if table.may_select and table.kind in ("r", "p", "v"):
         connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(content.table.sql))
     else:
         first = sql.Identifier(content.columns[0].name)
         connection.execute(sql.SQL("SELECT {} FROM {} LIMIT 0").format(first, content.table.sql))
-
-
-def _one(connection: psycopg.Connection[Any], query: sql.Composed | sql.SQL) -> Any:
-    answer = connection.execute(query).fetchone()
-    return answer[0] if answer else None

@@ -1,4 +1,4 @@
-"""What must hold before a stream is read; a rule that fails names the table, the column and the remedy."""
+"""Validates a stream before it is read; each refusal names the table, the column and the remedy."""
 
 from __future__ import annotations
 
@@ -13,48 +13,41 @@ from penstock.core.names import did_you_mean
 from penstock.errors import StreamRefused, problems_of, refuse_all
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import TableName, quote
+from penstock.links.postgres.tables import Column, Table, describe
 from penstock.links.postgres.types import choose_form
-from penstock.sources.postgres.catalog import Column, Table, describe, similar
 from penstock.sources.postgres.content import KeyColumn, TableContent
-from penstock.sources.postgres.identity import TableIdentity
+from penstock.sources.postgres.listing import missing_table_error
 from penstock.sources.postgres.options import StreamOptions
 
-#: a column that says upsert or delete in every batch; see Reader in ports.py
-RESERVED = "_change"
-#: NULL cursors are counted up to here
-MOST_NULLS = 1000
+#: the column of batches that says upsert or delete; see Reader in ports.py
+RESERVED_COLUMN = "_change"
+#: NULL cursors are counted up to this number
+MAX_COUNTED_NULLS = 1000
 
 
-def validate(session: Session, stream: str, options: StreamOptions, default_schema: str) -> TableContent:
-    """The stream as it would be read now; StreamRefused if it cannot be read safely as it is configured."""
-    return validate_table(session, stream, options, default_schema)[0]
-
-
-def validate_table(
-    session: Session, stream: str, options: StreamOptions, default_schema: str
-) -> tuple[TableContent, TableIdentity]:
-    """The same, with which table it is."""
+def validate(session: Session, stream: str, options: StreamOptions, default_schema: str) -> tuple[TableContent, Table]:
+    """The stream as it would be read now, and its table; StreamRefused if it cannot be read safely as configured."""
     check_options(stream, options)
     key = key_names(options)
     name = table_name(stream, options, default_schema)
-    table = describe(session, name, key, stream=stream)
+    table = describe(lambda query: session.rows(query, table=str(name), stream=stream), name, key)
     if table is None:
-        raise missing_table(session, stream, name)
-    rules = Rules(stream, options, table, session.user)
-    rules.schema_may_be_used()
-    rules.columns_exist()
+        raise missing_table_error(session, stream, name)
+    checks = TableChecks(stream, options, table, session)
+    checks.check_schema_privilege()
+    checks.check_columns_exist()
     if options.cursor:
-        rules.key_is_whole()
-    of_the_key = (rules.key_will_do,) if options.cursor else ()
-    refuse_all(problems_of((rules.columns_may_be_read, *of_the_key, rules.row_security_is_off)))
-    rules.condition_is_one(session)
+        checks.check_key_complete()
+    key_checks = (checks.check_key,) if options.cursor else ()
+    refuse_all(problems_of((checks.check_column_privileges, *key_checks, checks.check_row_security)))
+    checks.check_filter()
     if options.cursor and options.nulls == "fail":
-        rules.no_cursor_is_null(session)
+        checks.check_cursor_nulls()
     content = TableContent(
         mode="keyset" if options.cursor else "refresh",
         table=name,
-        columns=tuple(column_read(column, options) for column in rules.columns),
-        key=tuple(KeyColumn(column.name, column.type) for column in rules.found(key)),
+        columns=tuple(_content_column(column, options) for column in checks.columns),
+        key=tuple(KeyColumn(column.name, column.type) for column in checks.find_columns(key)),
         unique=options.unique,
         nulls=options.nulls,
         row_security=options.row_security,
@@ -64,16 +57,16 @@ def validate_table(
         unfit=options.unfit,
         primary_key=table.primary_key,
     )
-    return content, table.identity
+    return content, table
 
 
-def column_read(column: Column, options: StreamOptions) -> core.Column:
+def _content_column(column: Column, options: StreamOptions) -> core.Column:
     how = choose_form(column.base or column.type, arrays=options.arrays, unfit=options.unfit)
     return core.Column(column.name, how.type, column.type, column.base)
 
 
 def key_names(options: StreamOptions) -> tuple[str, ...]:
-    """The columns that order the stream; () if it is read whole."""
+    """The columns that order the stream; () for a full refresh."""
     return (options.cursor, *options.tiebreaker) if options.cursor else ()
 
 
@@ -85,7 +78,7 @@ def table_name(stream: str, options: StreamOptions, default_schema: str) -> Tabl
 
 
 def check_options(stream: str, options: StreamOptions) -> None:
-    """What the options say of themselves, before the database is asked."""
+    """Check the options alone, without the database."""
 
     def refuse(what: str, next_step: str) -> NoReturn:
         raise StreamRefused(what, next_step=next_step, stream=stream)
@@ -104,39 +97,38 @@ def check_options(stream: str, options: StreamOptions) -> None:
     if options.cursor in options.tiebreaker:
         refuse(
             f"`cursor` and `tiebreaker` are the same column, {options.cursor}",
-            "name a `tiebreaker` that tells rows with an equal cursor apart, or replace it by `unique: true` "
-            f"if {options.cursor} is unique and only grows",
+            "name a `tiebreaker` that distinguishes rows with the same cursor, or replace it by `unique: true` "
+            f"if {options.cursor} is unique and only increases",
         )
     if options.unique and options.tiebreaker:
         refuse(
             f"`unique: true` and `tiebreaker` ({tiebreaker}) are both set",
-            "keep `tiebreaker`, or keep `unique: true` if the cursor alone is unique and only grows",
+            "keep `tiebreaker`, or keep `unique: true` if the cursor alone is unique and only increases",
         )
-
-
-def missing_table(session: Session, stream: str, name: TableName) -> StreamRefused:
-    near = similar(session, name)
-    hint = f"; did you mean {near}?" if near else ""
-    step = f"set `table: {near}`" if near else f"correct `table` of the stream, or create {name}"
-    return StreamRefused(
-        f"there is no table {name} in database {session.identity.database}{hint}",
-        next_step=step,
-        stream=stream,
-    )
 
 
 def yaml_list(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"[{', '.join(names)}]"
 
 
+def create_index(table: Table, columns: Sequence[str], what: str = "INDEX") -> str:
+    """The statement that creates an index; that of a partitioned table cannot be created concurrently."""
+    concurrently = "" if table.kind == "p" else " CONCURRENTLY"
+    return f"CREATE {what}{concurrently} ON {table.name.quoted} ({', '.join(map(quote, columns))});"
+
+
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """The rules about one table, in the order in which they make sense."""
+class TableChecks:
+    """The checks of one table; each raises StreamRefused with the remedy."""
 
     stream: str
     options: StreamOptions
     table: Table
-    user: str
+    session: Session
+
+    @property
+    def user(self) -> str:
+        return self.session.user
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -144,23 +136,18 @@ class Rules:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """What travels, in the table's order unless the user gave one."""
-        return self.table.columns if self.options.columns is None else self.found(self.options.columns)
+        """The columns to read, in the table's order unless the user gave one."""
+        return self.table.columns if self.options.columns is None else self.find_columns(self.options.columns)
 
-    def found(self, names: Iterable[str]) -> tuple[Column, ...]:
+    def find_columns(self, names: Iterable[str]) -> tuple[Column, ...]:
         return tuple(column for name in names if (column := self.table.column(name)))
-
-    @property
-    def sql_name(self) -> str:
-        """The table in SQL that a user is asked to run."""
-        return self.table.name.quoted
 
     def refuse(self, what: str, next_step: str) -> NoReturn:
         raise StreamRefused(what, next_step=next_step, stream=self.stream)
 
     # ------------------------------------------------------------ names and permissions
 
-    def schema_may_be_used(self) -> None:
+    def check_schema_privilege(self) -> None:
         schema = self.table.name.schema
         if not self.table.may_use_schema:
             self.refuse(
@@ -168,7 +155,7 @@ class Rules:
                 f"GRANT USAGE ON SCHEMA {quote(schema)} TO {quote(self.user)};",
             )
 
-    def columns_exist(self) -> None:
+    def check_columns_exist(self) -> None:
         asked = {
             "cursor": (self.options.cursor,) if self.options.cursor else (),
             "tiebreaker": self.options.tiebreaker,
@@ -189,14 +176,14 @@ class Rules:
             )
         if not self.columns:
             self.refuse(f"{self.table.name} has no columns", "give it some, or leave the table out")
-        if RESERVED in (column.name for column in self.columns):
+        if RESERVED_COLUMN in (column.name for column in self.columns):
             self.refuse(
-                f"{self.table.name} has a column {RESERVED}, a name that penstock keeps for itself",
-                f"list the other columns in `columns`, or rename {RESERVED}",
+                f"{self.table.name} has a column {RESERVED_COLUMN}, a name that penstock keeps for itself",
+                f"list the other columns in `columns`, or rename {RESERVED_COLUMN}",
             )
 
-    def columns_may_be_read(self) -> None:
-        wanted = (*self.columns, *self.found(self.key))
+    def check_column_privileges(self) -> None:
+        wanted = (*self.columns, *self.find_columns(self.key))
         hidden = list(dict.fromkeys(column.name for column in wanted if not column.may_select))
         if not hidden:
             return
@@ -204,67 +191,67 @@ class Rules:
         if not any(column.may_select for column in self.table.columns):
             self.refuse(
                 f"user {self.user} may not read {self.table.name}",
-                f"GRANT SELECT ON {self.sql_name} TO {to};",
+                f"GRANT SELECT ON {self.table.name.quoted} TO {to};",
             )
-        grant = f"GRANT SELECT ({', '.join(map(quote, hidden))}) ON {self.sql_name} TO {to};"
+        grant = f"GRANT SELECT ({', '.join(map(quote, hidden))}) ON {self.table.name.quoted} TO {to};"
         self.refuse(
             f"user {self.user} may not read {', '.join(hidden)} of {self.table.name}",
             f"{grant} or leave them out by listing the others in `columns`",
         )
 
-    def row_security_is_off(self) -> None:
+    def check_row_security(self) -> None:
         if self.table.row_security and self.options.row_security == "refuse":
             self.refuse(
                 f"row-level security may hide rows of {self.table.name} from user {self.user}",
                 f"ALTER ROLE {quote(self.user)} BYPASSRLS; or set `row_security: accept` for what it sees",
             )
 
-    def condition_is_one(self, session: Session) -> None:
-        """The server is asked whether it understands `where`; no row is read.
+    def check_filter(self) -> None:
+        """Ask the server whether it accepts `where`; no row is read.
 
-        Asked in two ways: one that closes our bracket and opens another, `a) OR (b`, would fit one of them.
+        Asks in two forms: a condition like `a) OR (b` would be valid in one of them.
         """
         if self.options.where is None:
             return
-        for form_ in ("(\n{}\n)", "coalesce(\n{}\n, false)"):
-            condition = sql.SQL(form_).format(sql.SQL(self.options.where))
+        for template in ("(\n{}\n)", "coalesce(\n{}\n, false)"):
+            condition = sql.SQL(template).format(sql.SQL(self.options.where))
             query = sql.SQL("SELECT FROM {} AS t WHERE {} LIMIT 0").format(self.table.name.sql, condition)
-            wrong = session.refuses(query)
+            wrong = self.session.find_error(query, user_statement=True)
             if not wrong:
                 continue
             self.refuse(
-                f"`where` is not a condition that {self.table.name} knows: {wrong}",
+                f"`where` is not a valid condition for {self.table.name}: {wrong}",
                 "correct `where`; functions and operators outside pg_catalog are written with their schema",
             )
 
     # ------------------------------------------------------------ the key
 
     def proposal(self) -> str | None:
-        """A key that would do, from the primary key."""
+        """A suitable key from the primary key."""
         rest = tuple(name for name in self.table.primary_key if name != self.options.cursor)
         if rest:
             verb = "replace `unique: true` by" if self.options.unique else "set"
             return f"{verb} `tiebreaker: {yaml_list(rest)}` (the primary key)"
         if self.table.primary_key:
             verb = "replace `tiebreaker` by" if self.options.tiebreaker else "set"
-            return f"{verb} `unique: true` (the cursor is the primary key) if it only grows"
+            return f"{verb} `unique: true` (the cursor is the primary key) if it only increases"
         return None
 
-    def key_is_whole(self) -> None:
+    def check_key_complete(self) -> None:
         if not self.options.tiebreaker and not self.options.unique:
             step = self.proposal() or "give the table a primary key and name it as `tiebreaker`"
             self.refuse(
                 f"`cursor: {self.options.cursor}` has neither a `tiebreaker` nor `unique: true`: rows with "
-                f"an equal {self.options.cursor} could be lost or doubled between two slices",
+                f"the same {self.options.cursor} could be lost or duplicated between two slices",
                 step,
             )
 
-    def key_will_do(self) -> None:
-        self.key_has_an_order()
-        refuse_all(problems_of((self.key_is_unique, self.key_has_an_index)))
+    def check_key(self) -> None:
+        self.check_key_order()
+        refuse_all(problems_of((self.check_key_unique, self.check_key_index)))
 
-    def key_has_an_order(self) -> None:
-        for column in self.found(self.key):
+    def check_key_order(self) -> None:
+        for column in self.find_columns(self.key):
             role = "cursor" if column.name == self.options.cursor else "tiebreaker"
             what = f"{column.name} of {self.table.name} cannot be the {role}"
             if column.order == "none":
@@ -278,7 +265,7 @@ class Rules:
                     f"name a {role} of a built-in type, such as a timestamp, a number or text",
                 )
 
-    def key_is_unique(self) -> None:
+    def check_key_unique(self) -> None:
         name, cursor = self.table.name, self.options.cursor
         if self.table.inherited:
             self.refuse(
@@ -286,15 +273,15 @@ class Rules:
                 "read each table as a stream of its own, or remove `cursor` to read them whole in every run",
             )
         must_be_filled = self.key if self.options.unique else self.options.tiebreaker
-        for column in self.found(must_be_filled):
+        for column in self.find_columns(must_be_filled):
             if not column.not_null:
                 role = "cursor" if self.options.unique else "tiebreaker"
-                alter = f"ALTER TABLE {self.sql_name} ALTER COLUMN {quote(column.name)} SET NOT NULL;"
-                self.refuse(f"the {role} {column.name} of {name} may be NULL", self._proposal_or(alter))
+                alter = f"ALTER TABLE {self.table.name.quoted} ALTER COLUMN {quote(column.name)} SET NOT NULL;"
+                self.refuse(f"the {role} {column.name} of {name} is nullable", self._proposal_or(alter))
         if any(index.unique and set(index.columns) <= set(self.key) for index in self.table.indexes):
             return
-        columns = ", ".join(map(quote, self.key if self.options.unique else self.options.tiebreaker))
-        step = self._proposal_or(self._create_index("UNIQUE INDEX", columns))
+        columns = self.key if self.options.unique else self.options.tiebreaker
+        step = self._proposal_or(create_index(self.table, columns, "UNIQUE INDEX"))
         if self.options.unique:
             self.refuse(f"`unique: true` is not proven: {name} has no unique index on {cursor}", step)
         self.refuse(
@@ -303,37 +290,31 @@ class Rules:
             step,
         )
 
-    def key_has_an_index(self) -> None:
-        if self.options.index == "optional":
-            return
-        wide = len(self.key)
-        if any(i.columns[:wide] == self.key and (i.ascending or i.descending) for i in self.table.indexes):
+    def check_key_index(self) -> None:
+        if self.options.index == "optional" or self.table.has_index_on(self.key):
             return
         self.refuse(
             f"{self.table.name} has no index on ({', '.join(self.key)}): every slice would sort the table",
-            f"{self._create_index('INDEX', ', '.join(map(quote, self.key)))} or set `index: optional`",
+            f"{create_index(self.table, self.key)} or set `index: optional`",
         )
 
-    def no_cursor_is_null(self, session: Session) -> None:
-        cursor = self.found(self.key)[0]
+    def check_cursor_nulls(self) -> None:
+        cursor = self.find_columns(self.key)[0]
         if cursor.not_null:
             return
         query = sql.SQL("SELECT count(*) FROM (SELECT FROM {} WHERE {} IS NULL LIMIT {}) x").format(
-            self.table.name.sql, sql.Identifier(cursor.name), sql.Literal(MOST_NULLS)
+            self.table.name.sql, sql.Identifier(cursor.name), sql.Literal(MAX_COUNTED_NULLS)
         )
-        count = session.rows(query, table=str(self.table.name), stream=self.stream)[0][0]
+        count = self.session.rows(query, table=str(self.table.name), stream=self.stream)[0][0]
         if count:
-            many = f"at least {count} rows" if count == MOST_NULLS else "1 row" if count == 1 else f"{count} rows"
+            many = (
+                f"at least {count} rows" if count == MAX_COUNTED_NULLS else "1 row" if count == 1 else f"{count} rows"
+            )
             self.refuse(
                 f"{many} of {self.table.name} {'has' if count == 1 else 'have'} NULL as the cursor "
                 f"{cursor.name} and would never be read",
                 f"fill {cursor.name} in, or set `nulls: skip` to leave such rows out",
             )
-
-    def _create_index(self, what: str, columns: str) -> str:
-        # A partitioned table's index cannot be made concurrently.
-        concurrently = "" if self.table.kind == "p" else " CONCURRENTLY"
-        return f"CREATE {what}{concurrently} ON {self.sql_name} ({columns});"
 
     def _proposal_or(self, remedy: str) -> str:
         if self.table.kind in ("v", "f"):

@@ -1,4 +1,4 @@
--- The server that answers: system, oid, database, whether it is a standby, timeline, position; then {more}.
+-- The server that answers: system, oid, database, whether it is a standby, timeline, position; then what else is asked.
 SELECT
     {system},
     d.oid::text,

@@ -1,1 +1,1 @@
-"""How far a cursor is safe to read: what is proven or assumed, who still writes, and what is not yet certified."""
+"""How far a cursor is safe to read: what is proven or assumed, which transactions write, what is not certified yet."""

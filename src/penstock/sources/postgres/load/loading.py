@@ -1,8 +1,8 @@
-"""The first load: what exists up to a horizon H0, in parallel, by ranges of a key or by blocks of the table.
+"""The first load: reads the rows up to a horizon H0 in parallel, by ranges of a key or by blocks of the table.
 
-H0 is taken before the load begins and stays the same until its end, however often it is resumed; every part leaves out
-what lies above it, and from there on the keyset reads. A partition that appears later gets a load of its own, up to
-where the stream then is.
+H0 is taken before the load begins and stays the same until its end, even if the load is resumed. Every part leaves out
+the rows above H0, which the keyset reads afterwards. A partition that appears later gets a load of its own, up to the
+stream's current mark.
 """
 
 from __future__ import annotations
@@ -18,183 +18,184 @@ from penstock.core.ranges import Key, Range
 from penstock.core.slices import Part, Slice
 from penstock.errors import StreamRefused
 from penstock.links.postgres.literals import TableName, quote, row_of
+from penstock.links.postgres.tables import Partition, Table
 from penstock.ports import Budget, Planned, Remaining
-from penstock.sources.postgres import keyset, remaining, spread
+from penstock.sources.postgres import keyset
 from penstock.sources.postgres.horizon import horizons
+from penstock.sources.postgres.listing import missing_table_error
 from penstock.sources.postgres.load import block_ranges, key_ranges
-from penstock.sources.postgres.load.pieces import Batch, Stream
-from penstock.sources.postgres.load.ways import Way, by_keys, way
-from penstock.sources.postgres.marks import KeysetMark, LoadMark, bound, read
-from penstock.sources.postgres.plan import parts_for
-from penstock.sources.postgres.shape import Leaf, Shape, look
-from penstock.sources.postgres.statements import matched
+from penstock.sources.postgres.load.method import LoadMethod, choose_method, try_keys
+from penstock.sources.postgres.load.pieces import LoadSlice
+from penstock.sources.postgres.marks import KeysetMark, LoadMark, read, require_keyset
+from penstock.sources.postgres.remaining import estimate_range
+from penstock.sources.postgres.stream import TableStream
 
 
-def next_slice(stream: Stream, after: Mark | None, ceiling: Document, budget: Budget) -> Planned | None:
-    """The next slice of a keyset stream, of a load or along its cursor; None: nothing new."""
-    planned = _next_slice(stream, after, ceiling, budget)
+def plan_slice(stream: TableStream, after: Mark | None, ceiling: Document, budget: Budget) -> Planned | None:
+    """Plan the next slice of a keyset stream, of a load or along its cursor; None: there are no new rows."""
+    planned = _plan_slice(stream, after, ceiling, budget)
     if planned is None or planned.rows == 0 or stream.content.where is None:
         return planned
-    # Of the rows on the way, nobody knows how many `where` lets through.
+    # The number of rows that meet `where` is unknown.
     return replace(planned, rows=None, exact=False, plan={**planned.plan, "rows": None})
 
 
-def _next_slice(stream: Stream, after: Mark | None, ceiling: Document, budget: Budget) -> Planned | None:
+def _plan_slice(stream: TableStream, after: Mark | None, ceiling: Document, budget: Budget) -> Planned | None:
     mark = read(after) if after else None
     if isinstance(mark, LoadMark):
-        return _onward(stream, mark, look(stream.session, stream.content.table, stream=stream.name), budget)
-    at = keyset.read(after, stream=stream.name)
-    shape = look(stream.session, stream.content.table, stream=stream.name, known=at.leaves if at else ())
-    goal = _goal(stream, ceiling, _leaves(shape))
+        return _continue_load(stream, mark, _describe(stream), budget)
+    at = require_keyset(after, stream=stream.name)
+    table = _describe(stream, at)
+    goal = _goal(stream, ceiling, table)
     if budget.look and goal.key and not (at and at.key):
         return Planned(upto=goal.mark())
-    load = _late(stream, at, shape) if at and at.key else _first(stream, goal, shape)
+    load = _load_new_partitions(stream, at, table) if at and at.key else _begin_load(stream, goal, table)
     if load:
-        return _onward(stream, load, shape, budget)
-    start, count = at.key if at else None, parts_for(budget.workers, stream.connections)
-    found = keyset.next_slice(stream.session, stream.name, stream.content, goal, start, budget, count)
-    if found:
-        return found
-    wait = horizons.next_mark_without_rows(after, ceiling, stream.content, stream.session.timeline)
-    return Planned(upto=wait, plan={"cuts": [], "rows": 0}, rows=0, exact=True) if wait else None
+        return _continue_load(stream, load, table, budget)
+    planned = keyset.plan_slice(stream, goal, at.key if at else None, budget)
+    if planned:
+        return planned
+    pending = horizons.next_mark_without_rows(stream, after, ceiling)
+    return Planned(upto=pending, plan={"cuts": [], "rows": 0}, rows=0, exact=True) if pending else None
 
 
-def check(stream: Stream) -> None:
-    """StreamRefused if the first load cannot go the way that the user wishes for."""
-    if stream.first_load in ("keys", "blocks"):
-        shape = look(stream.session, stream.content.table, stream=stream.name)
-        way(stream, shape)
+def check_method(stream: TableStream) -> None:
+    """StreamRefused if the configured method of the first load is not possible."""
+    if stream.options.first_load in ("keys", "blocks"):
+        choose_method(stream, _describe(stream))
 
 
-def parts(stream: Stream, slice_: Slice) -> list[Part]:
+def make_parts(stream: TableStream, slice_: Slice) -> list[Part]:
     """The parts of a slice of a keyset stream, as it was planned."""
     plan = parse(slice_.plan)
     if "load" not in plan:
-        return keyset.parts(slice_, plan)
-    batch = Batch.of(slice_, plan)
-    by_blocks = batch.start.by == "blocks"
-    found = block_ranges.parts(stream, batch) if by_blocks else key_ranges.parts(stream, batch)
-    if found is None:
-        raise keyset.uncovered(slice_)
-    return found
+        return keyset.make_parts(slice_, plan)
+    load = LoadSlice.of(slice_, plan)
+    by_blocks = load.start.by == "blocks"
+    parts = block_ranges.make_parts(stream, load) if by_blocks else key_ranges.make_parts(stream, load)
+    if parts is None:
+        raise keyset.uncovered_error(slice_)
+    return parts
 
 
-def left(stream: Stream, mark: LoadMark, ceiling: Document) -> Remaining:
-    """What a run still has before it in the middle of a load: the rest of it, and what has come above H0 since."""
-    shape = look(stream.session, stream.content.table, stream=stream.name)
-    rows = block_ranges.left(stream, mark, shape) if mark.by == "blocks" else key_ranges.left(stream, mark, shape)
+def estimate_remaining(stream: TableStream, mark: LoadMark, ceiling: Document) -> Remaining:
+    """The rows that a run has left during a load: the rest of the load, and the new rows above H0."""
+    estimate = block_ranges.estimate_rows if mark.by == "blocks" else key_ranges.estimate_rows
+    rows = estimate(stream, mark, _describe(stream))
     if stream.content.where is not None:
-        all_, some = (
-            spread.expected(stream.session, stream.name, stream.content, where)
-            for where in (None, matched(stream.content))
-        )
-        rows = round(rows * min(1.0, some / max(1, all_)))
-    top, start = horizons.key(ceiling), mark.then.key
+        share = stream.expected_rows(stream.content.filter_sql) / max(1, stream.expected_rows())
+        rows = round(rows * min(1.0, share))
+    top, start = horizons.highest_key(ceiling), mark.then.key
     if top is None or top == start:
         return Remaining(rows)
-    beyond = remaining.of_range(stream.session, stream.name, stream.content, Range(start, top)).rows
+    beyond = estimate_range(stream, Range(start, top)).rows
     return Remaining(None if beyond is None else rows + beyond)
 
 
-def _onward(stream: Stream, load: LoadMark, shape: Shape, budget: Budget) -> Planned:
+def find_skipped_partitions(stream: TableStream, at: KeysetMark) -> list[TableName]:
+    """New partitions whose rows below the mark are left out, because the role may not read them."""
+    return [each.name for each in _passed_partitions(stream, at, _describe(stream, at)) if not each.may_select]
+
+
+def _describe(stream: TableStream, at: KeysetMark | None = None) -> Table:
+    table = stream.describe(storage=True, known=at.leaves if at else ())
+    if table is None:
+        raise missing_table_error(stream.session, stream.name, stream.content.table)
+    return table
+
+
+def _continue_load(stream: TableStream, load: LoadMark, table: Table, budget: Budget) -> Planned:
     if budget.look:
         return Planned(upto=load.then.mark())
     if load.by == "blocks":
-        return block_ranges.next_slice(stream, load, shape, budget)
-    return key_ranges.next_slice(stream, load, shape, budget)
+        return block_ranges.plan_slice(stream, load, table, budget)
+    return key_ranges.plan_slice(stream, load, table, budget)
 
 
-def _goal(stream: Stream, ceiling: Document, leaves: tuple[str, ...]) -> KeysetMark:
-    """Where a run leads that reads all it may."""
+def _goal(stream: TableStream, ceiling: Document, table: Table) -> KeysetMark:
+    """The mark of a run that reads all it may."""
     content, proof = stream.content, ceiling.get("proof")
     return KeysetMark(
-        horizons.key(ceiling),
+        horizons.highest_key(ceiling),
         content.key,
         content.unique,
-        stream.session.timeline,
+        stream.session.server.timeline,
         proof if isinstance(proof, Mapping) else None,
-        leaves,
+        _covered_partitions(table),
     )
 
 
-def _leaves(shape: Shape) -> tuple[str, ...]:
-    """The partitions that the next mark speaks of: those of the mark before, and all that are there now."""
-    if not shape.told_apart:
+def _covered_partitions(table: Table) -> tuple[str, ...]:
+    """The partitions that the next mark covers: those of the previous mark, and all current ones."""
+    if not table.shows_partitions:
         return ()
-    here = [leaf.oid for leaf in shape.leaves]
-    return tuple(sorted({*shape.known, *here}, key=int))
+    return tuple(sorted({*table.known, *(partition.oid for partition in table.partitions)}, key=int))
 
 
-def _first(stream: Stream, goal: KeysetMark, shape: Shape) -> LoadMark | None:
-    """The load with which a stream begins; None: it goes along the cursor."""
+def _begin_load(stream: TableStream, goal: KeysetMark, table: Table) -> LoadMark | None:
+    """The load with which a stream begins; None: it is read along the cursor."""
     if goal.key is None:
         return None
-    chosen = way(stream, shape)
-    if chosen.by == "cursor":
+    method = choose_method(stream, table)
+    if method.by == "cursor":
         return None
-    if chosen.by == "blocks":
-        return LoadMark("blocks", (), None, goal, block_ranges.terms(shape))
-    terms: Document = {"done": []} if shape.kind == "p" else {}
-    return LoadMark("keys", chosen.columns, None, goal, terms)
+    if method.by == "blocks":
+        return LoadMark("blocks", (), None, goal, block_ranges.load_terms(table))
+    terms: Document = {"done": []} if table.kind == "p" else {}
+    return LoadMark("keys", method.columns, None, goal, terms)
 
 
-def _late(stream: Stream, at: KeysetMark, shape: Shape) -> LoadMark | None:
-    """The load of partitions that have appeared since, with rows that the mark has passed already.
+def _load_new_partitions(stream: TableStream, at: KeysetMark, table: Table) -> LoadMark | None:
+    """The load of partitions that have appeared since, with rows that the mark has already passed.
 
-    StreamRefused if one of them has such rows and may not be read by its own name.
+    StreamRefused if the role may not read one of them directly.
     """
-    if not at.leaves or not at.key or not shape.told_apart:
-        return None
-    passed = [leaf for leaf in _new(at, shape) if _passed(stream, leaf, at.key)]
-    hidden = [leaf for leaf in passed if not leaf.may_select]
-    if hidden and not stream.skips_hidden:
-        raise _hidden(stream, hidden[0])
-    late = [leaf.oid for leaf in passed if leaf.may_select]
+    passed = _passed_partitions(stream, at, table)
+    hidden = [partition for partition in passed if not partition.may_select]
+    if hidden and stream.options.hidden_partitions != "skip":
+        raise _hidden_partition_error(stream, hidden[0])
+    late = [partition.oid for partition in passed if partition.may_select]
     if not late:
         return None
-    chosen = by_keys(stream, shape)
-    columns = chosen.columns if isinstance(chosen, Way) and chosen.columns else stream.content.key
-    then = replace(at, leaves=_leaves(shape))
+    method = try_keys(stream, table)
+    columns = method.columns if isinstance(method, LoadMethod) and method.columns else stream.content.key
+    then = replace(at, leaves=_covered_partitions(table))
     return LoadMark("keys", columns, None, then, {"done": [oid for oid in then.leaves if oid not in late]})
 
 
-def skipped(stream: Stream, at: KeysetMark) -> list[TableName]:
-    """New partitions whose rows below the mark are left out, because they may not be read."""
-    shape = look(stream.session, stream.content.table, stream=stream.name, known=at.leaves)
-    if not at.leaves or not at.key or not shape.told_apart:
+def _passed_partitions(stream: TableStream, at: KeysetMark, table: Table) -> list[Partition]:
+    """Partitions that the mark does not cover, with rows at or below its key."""
+    if not at.leaves or not at.key or not table.shows_partitions:
         return []
-    return [leaf.name for leaf in _new(at, shape) if not leaf.may_select and _passed(stream, leaf, at.key)]
+    new = [each for each in table.partitions if each.oid not in at.leaves and each.blocks]
+    return [each for each in new if _has_row_up_to(stream, each, at.key)]
 
 
-def _new(at: KeysetMark, shape: Shape) -> list[Leaf]:
-    return [leaf for leaf in shape.leaves if leaf.oid not in at.leaves and leaf.blocks]
-
-
-def _hidden(stream: Stream, leaf: Leaf) -> StreamRefused:
-    grant = f"GRANT SELECT ON {leaf.name.quoted} TO {quote(stream.session.user)};"
+def _hidden_partition_error(stream: TableStream, partition: Partition) -> StreamRefused:
+    user = stream.session.user
     return StreamRefused(
-        f"the partition {leaf.name} was attached to {stream.content.table} with rows from below the mark, and user "
-        f"{stream.session.user} may not read it by its own name, which loading them needs",
-        next_step=f"{grant} or set `hidden_partitions: skip` on the stream to leave these rows out",
+        f"the partition {partition.name} was attached to {stream.content.table} with rows below the mark, and loading "
+        f"them requires that user {user} may read it directly",
+        next_step=f"GRANT SELECT ON {partition.name.quoted} TO {quote(user)}; or set `hidden_partitions: skip` on the "
+        "stream to leave these rows out",
         stream=stream.name,
     )
 
 
-def _passed(stream: Stream, leaf: Leaf, key: Key) -> bool:
-    """Whether the first row of a partition lies at or below a key; one that may not be read shows it by its table."""
-    columns = stream.content.key
-    members = [sql.Identifier("t", column.column) for column in columns]
-    conditions = [sql.SQL("{} IS NOT NULL").format(members[0])]
-    if not leaf.may_select:
-        # Its bounds are for the planner: without them it would look through all partitions.
-        conditions.append(sql.SQL("t.tableoid = {}::oid").format(sql.Literal(leaf.oid)))
-        conditions += [sql.SQL("({})").format(sql.SQL(leaf.bounds))] if leaf.bounds else []
+def _has_row_up_to(stream: TableStream, partition: Partition, key: Key) -> bool:
+    """Whether the first row of a partition lies at or below a key; asks the table if the partition is hidden."""
+    content = stream.content
+    conditions = [sql.SQL("{} IS NOT NULL").format(content.cursor_sql)]
+    if not partition.may_select:
+        # The bounds are for the planner: without them it would search all partitions.
+        conditions.append(sql.SQL("t.tableoid = {}::oid").format(sql.Literal(partition.oid)))
+        conditions += [sql.SQL("({})").format(sql.SQL(partition.bounds))] if partition.bounds else []
     query = sql.SQL("SELECT {} <= {} FROM {} AS t WHERE {} ORDER BY {} LIMIT 1").format(
-        row_of(members),
-        row_of(bound(columns, key)),
-        leaf.name.sql if leaf.may_select else stream.content.table.sql,
+        row_of(content.key_sql),
+        row_of(content.literals(key)),
+        partition.name.sql if partition.may_select else content.table.sql,
         sql.SQL(" AND ").join(conditions),
-        sql.SQL(", ").join(members),
+        content.ascending,
     )
-    found = stream.session.rows(query, table=str(leaf.name), stream=stream.name)
-    return bool(found and found[0][0])
+    rows = stream.rows(query, partition.name)
+    return bool(rows and rows[0][0])

@@ -1,5 +1,5 @@
 -- Since when the others in this database are at work, and how far a time may therefore be read: `sure` at once, `full`
--- once every transaction that began before {moment} must have shown itself. Floored to what the cursor can hold.
+-- once every transaction that began before `moment` must have shown itself. Floored to what the cursor can hold.
 -- One that is not idle and does not show its beginning is `unseen`: its locks must tell.
 -- A client's message may hold several transactions, in all of which now() is when it came; between them, and before
 -- the first has shown itself, only the message does.

@@ -1,4 +1,4 @@
--- The key of every {step}th row after a mark, at most {most} rows far, and how many rows are left behind the last one.
+-- The key of every `step`th row after a mark, at most `most` rows far, and how many rows are left behind the last one.
 -- Step by step, because numbering the rows of a slice takes four times as long as walking over them; and with nothing
 -- in the inner SELECT but the key, because it is evaluated for every row that is passed.
 WITH RECURSIVE cuts ({names}, n) AS (

@@ -1,5 +1,5 @@
--- Where a range of a key begins and ends, and how the key's first column is spread, as the statistics have it.
--- Three index probes and the catalog: no other row of the table is read.
+-- The ends of a range of a key, and the distribution of the key's first column by the statistics.
+-- Three index lookups and the catalog: no other row of the table is read.
 WITH ends AS MATERIALIZED (
     SELECT (SELECT {lead} FROM {table} AS t ORDER BY {key} LIMIT 1) AS lowest,
            (SELECT {lead} FROM {table} AS t WHERE {whole} ORDER BY {key} LIMIT 1) AS first,

@@ -1,1 +1,0 @@
-"""What is said of tables to someone who configures streams: proposals, and remarks on what is configured."""

@@ -1,1 +1,0 @@
-"""Which servers are read: the one of the URL, its replica, and whether they are still who the marks were made with."""
