@@ -29,7 +29,9 @@ def test_frozen_inside_its_transaction(point: str, killed: bool, database: str, 
         second = shop.command.run("run", "shop.yaml")
         assert second.code == 1, second.err
         assert "slice 2 was not committed by this attempt: another attempt is at it and has not ended" in second.err
-        assert re.search(r"\(process \d+ of the server, idle in transaction for \d+ s\)", " ".join(second.err.split()))
+        assert re.search(
+            r"process \d+ of the server \(user \w+, idle in transaction for \d+ s\)", " ".join(second.err.split())
+        )
         assert "Nothing was lost: the mark has not moved." in second.err
         if killed:
             first.kill()
