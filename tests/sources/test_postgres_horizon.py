@@ -259,7 +259,7 @@ class TestTimes:
         insert(stamped.url, 2)
         run = stamped.run()
         assert run.ids == [2]
-        assert "it was set back" in str(run.left and run.left.warning)
+        assert "was set back" in str(run.left and run.left.warning)
         insert(stamped.url, 3)
         run = stamped.run()
         assert run.left
