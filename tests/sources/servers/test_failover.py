@@ -80,7 +80,9 @@ class TestTheMark:
         shop.write(url)
         done = shop.run()
         assert done.exit_code == 2
-        assert "the server is on timeline 2, and the mark was made on timeline 1: there was a failover" in said(done.output)
+        assert "the server is on timeline 2, and the mark was made on timeline 1: there was a failover" in said(
+            done.output
+        )
         assert "run `penstock rewind" in said(done.output)
         assert "or set `timeline: 2` on the source to confirm that nothing was lost" in said(done.output)
         assert (shop.ids(), shop.mark()["timeline"]) == (TEN, 1)
