@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -198,6 +199,31 @@ def test_a_changed_range_reads_the_difference(
     assert expected <= set(reader.delivered)
 
 
+@pytest.mark.parametrize("order", Order)
+def test_a_time_read_in_part_survives_a_narrower_range(order: Order) -> None:
+    """Two of its five records are delivered; then it is outside for two runs, and inside again."""
+    api = ListApi([5, *[9] * 5, 12], order, 2)
+    reader = Reader(api, 1, Random(1))
+    span = Span(0, 10) if order is Order.NEWEST_FIRST else Span(9, 13)
+    position = reader.read(reconcile(Position(()), span, order), steps=1).position()
+    assert [record[0] for record in reader.delivered] == [9, 9]
+    for narrow in (Span(0, 9), Span(10, 13)):
+        position = reader.read(reconcile(position, narrow, order)).position()
+        assert [(each.gte, each.lt, len(each.seen)) for each in position.partial] == [(9, 10, 2)]
+    position = reader.read(reconcile(position, Span(0, 13), order)).position()
+    assert position == Position((), (Span(0, 13),))
+    assert ordered(reader.delivered) == ordered(api.records)
+
+
+def test_a_split_takes_no_more_parts_than_the_budget_has() -> None:
+    """Eleven workers have 55 requests: 52 brought nothing, one range is open, two are left."""
+    state = fold(start(whole(0, 10_000), Order.NEWEST_FIRST, 10), WorkerIdle(0))
+    state = fold(state, PageFetched(10_000, 9_999, 9_990, 10, True, "a", ("a",)))
+    for parts, wasted in ((3, 52), (1, 54), (1, 60)):
+        before = replace(state, short=wasted * 10, pages=state.pages + wasted)
+        assert len(fold(before, WorkerIdle(1, idle=10)).tasks) == parts
+
+
 @given(st.lists(st.tuples(bounds, bounds)))
 def test_merged_ranges_hold_the_same_times(pairs: list[tuple[int | None, int | None]]) -> None:
     spans = [Span(*pair) for pair in pairs]
@@ -263,7 +289,7 @@ def test_a_time_that_cannot_be_cut_does_not_keep_workers_idle() -> None:
         state = fold(state, WorkerIdle(worker, 3 - worker))
     state = fold(state, PageFetched(1, 0, 0, 10, True, "a", ("a",)))
     state = fold(state, PageFetched(1010, 1009, 990, 10, True, "b", ("b",)))
-    for _ in range(20):
+    for _ in range(200):
         state = fold(state, PageFetched(1, 0, 0, 10, True, "a", ("a",)))
     request = fold(state, WorkerIdle(3)).request_of(3)
     assert request is not None
