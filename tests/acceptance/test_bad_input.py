@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock import sources
 from penstock.store.schema import HEAD
 from tests.acceptance.bad_input import CASES, said
 from tests.acceptance.shop import Shop
@@ -27,7 +28,7 @@ EXPECTED = {
     "unknown source type": (
         2,
         "error: shop.yaml:5: pipelines.shop.source.type: unknown source type 'postgre'; did you mean 'postgres'? "
-        f"Known: lake, postgres\n{FILE}",
+        f"Known: {', '.join(sources.types())}\n{FILE}",
     ),
     "missing environment variable": (
         2,

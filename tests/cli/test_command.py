@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.cli.looked import undated
 
-from penstock import __version__
+from penstock import __version__, sources
 
 GOOD = """\
 pipelines:
@@ -66,7 +66,7 @@ def test_an_unknown_source_type(tmp_path: Path) -> None:
     write(tmp_path, GOOD.replace("postgres,", "postgre,", 1))
     assert refused("run", "shop.yaml", folder=tmp_path, **ENVIRONMENT) == (
         "error: shop.yaml:3: pipelines.shop.source.type: unknown source type 'postgre'; "
-        f"did you mean 'postgres'? Known: lake, postgres\n{SAFE}\n{CORRECT}\n"
+        f"did you mean 'postgres'? Known: {', '.join(sources.types())}\n{SAFE}\n{CORRECT}\n"
     )
 
 
