@@ -190,6 +190,14 @@ class Table:
         return next((index.columns for index in self.indexes if index.primary), ())
 
     @property
+    def is_table(self) -> bool:
+        return self.kind in ("r", "p")
+
+    @property
+    def is_readable(self) -> bool:
+        return self.is_table and self.may_select
+
+    @property
     def shows_partitions(self) -> bool:
         """Whether `tableoid` of a row tells its partition, and the role sees all rows."""
         return self.kind == "p" and self.may_select and not self.row_security and bool(self.partitions)
