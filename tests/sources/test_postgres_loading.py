@@ -258,7 +258,7 @@ class TestBetweenSlices:
         execute(database, "ALTER TABLE t DROP id")
         with pytest.raises(StreamRefused) as refused:
             load.begin().plan()
-        assert refused.value.what == "the first load reads by id of public.t, which was integer and is gone"
+        assert refused.value.what == "the first load reads by id of public.t, which was integer and was dropped"
 
     def test_the_option_takes_effect_at_the_beginning_alone(self, database: str) -> None:
         made(database)
