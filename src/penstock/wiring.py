@@ -122,7 +122,7 @@ def shared_spark_for(file: File, pipelines: Sequence[str]) -> SharedSpark:
     from penstock.links.spark import SharedSpark
 
     return SharedSpark(
-        _spark_options(file), ahead=lambda: requirements_of(file, pipelines if len(pipelines) > 1 else ())
+        _spark_options(file), upcoming=lambda: requirements_of(file, pipelines if len(pipelines) > 1 else ())
     )
 
 

@@ -56,7 +56,6 @@ PRELOADED = (
     "penstock.sinks.files.formats",
     "penstock.sinks.lake.table_setup",
     "penstock.sources.lake",
-    "penstock.store.opening",
     "penstock.store.sqlite",
     "penstock.testing.doubles",
     "pyiceberg.catalog.sql",

@@ -252,16 +252,16 @@ def test_an_attempt_that_fails_is_counted_and_leaves_nothing(
 
     monkeypatch.setattr(make_archive, "_train", fail)
     with pytest.raises(RuntimeError):
-        make_archive.make(archive, wait=False)
+        make_archive.make([archive], wait=False)
     assert sorted(path.name for path in folder.iterdir()) == [archive.attempts_file.name, "lock"]
-    assert not make_archive.make(archive, wait=False)
+    assert not make_archive.make([archive], wait=False)
 
 
 def test_one_is_made_at_a_time(folder: Path, jars: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make_archive, "_train", lambda *_: pytest.fail("another process is at it"))
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert not make_archive.make(some_archive(jars), wait=False)
+        assert not make_archive.make([some_archive(jars)], wait=False)
     assert not some_archive(jars).attempts_file.exists()
 
 
@@ -274,20 +274,20 @@ def test_a_folder_that_cannot_be_made_changes_nothing_for_the_run(
     assert archive.options(Path("/scratch")) == []
     archive.make_in_background()
     done = subprocess.run(
-        [sys.executable, "-m", archives.TRAINING, json.dumps(archive.settings)], capture_output=True, check=False
+        [sys.executable, "-m", archives.MAKER_MODULE, json.dumps(archive.settings)], capture_output=True, check=False
     )
     assert done.returncode == 1
 
 
 def test_the_archives_that_were_used_last_are_kept(folder: Path) -> None:
-    for age in range(archives.KEPT + 2):
+    for age in range(archives.MOST_ARCHIVES + 2):
         (folder / f"{age}.jsa").touch()
         os.utime(folder / f"{age}.jsa", (1_000_000 - age, 1_000_000 - age))
     (folder / "old.attempts").touch()
     os.utime(folder / "old.attempts", (1, 1))
     (folder / "new.attempts").touch()
     remove_oldest(folder)
-    kept = [f"{age}.jsa" for age in range(archives.KEPT)]
+    kept = [f"{age}.jsa" for age in range(archives.MOST_ARCHIVES)]
     assert sorted(path.name for path in folder.iterdir()) == [*kept, "new.attempts"]
 
 
@@ -296,10 +296,10 @@ def test_the_training_is_in_nobodys_way(jars: list[Path], monkeypatch: pytest.Mo
     """A shell that reads the run's output sees its end at once, and Ctrl-C in the terminal does not reach it."""
     told = tmp_path / "told.json"
     monkeypatch.setenv("PYTHONPATH", str(TOP))
-    monkeypatch.setenv("PRETEND_TRAINING", str(told))
+    monkeypatch.setenv("FAKE_MAKE_ARCHIVE", str(told))
     run = (
         "import json, sys; from pathlib import Path; from penstock.links.spark import archive\n"
-        "archive.TRAINING = 'tests.spark.pretend_training'\n"
+        "archive.MAKER_MODULE = 'tests.spark.fake_make_archive'\n"
         "archive.Archive(Path(sys.argv[1]), 'key', {'spark.driver.memory': '1g'}).make_in_background()\n"
     )
     begun = time.monotonic()

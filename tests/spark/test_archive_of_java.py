@@ -17,9 +17,9 @@ import pytest
 from penstock.links.spark import SharedSpark, SparkOptions, SparkRequirements
 from penstock.links.spark import archive as archives
 from penstock.links.spark.archive import Archive
-from penstock.links.spark.jvm import end
+from penstock.links.spark.jvm import end_process
 from penstock.links.spark.launch import Command
-from penstock.links.spark.session import _settings
+from penstock.links.spark.session import all_settings
 
 # pyspark's own: `collect` leaves the socket it reads the result from to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -68,7 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def command() -> Command:
-    found = Command.plain(_settings(SparkOptions(memory="512m"), {}, []), os.environ)
+    found = Command.plain(all_settings(SparkOptions(memory="512m"), {}, []), os.environ)
     assert found is not None
     return found
 
@@ -95,7 +95,7 @@ def classes_from_archive(command: Command, archive: Archive, tmp_path: Path) -> 
         while not launched.address.exists():
             assert launched.process.poll() is None, (tmp_path / "said").read_text()
             time.sleep(0.05)
-        end(launched.process)
+        end_process(launched.process)
     assert launched.process.returncode == 0
     loaded = listing.read_text().splitlines()
     return sum("shared objects file (top)" in line for line in loaded), (tmp_path / "said").read_text()
@@ -164,7 +164,7 @@ def test_a_run_goes_on_without_one_whose_content_was_changed(archive: Archive, t
 def test_java_does_without_one_of_another_class_path(archive: Archive, tmp_path: Path) -> None:
     """Nothing but a mistake in the key could bring them together."""
     (tmp_path / "other.jar").write_bytes(b"PK\x05\x06" + bytes(18))
-    other = Command.plain(_settings(SparkOptions(memory="512m"), {}, [tmp_path / "other.jar"]), os.environ)
+    other = Command.plain(all_settings(SparkOptions(memory="512m"), {}, [tmp_path / "other.jar"]), os.environ)
     assert other is not None
     count, said = classes_from_archive(other, archive, tmp_path)
     assert (count, complaints(said)) == (0, [])

@@ -21,8 +21,8 @@ from pyspark.find_spark_home import _find_spark_home
 from penstock import config, sinks, sources
 from penstock.errors import ConfigError, ConnectionFailed, InputError, PenstockError
 from penstock.links.spark import SparkMover, SparkOptions, SparkSessionProvider
-from penstock.links.spark.cluster import must_answer, must_be_classic, workers_of
-from penstock.links.spark.failures import foreign_python, unstarted
+from penstock.links.spark.cluster import check_master_answers, count_workers, refuse_connect
+from penstock.links.spark.failures import start_failed, unfit_python
 from penstock.links.spark.session import _private
 from penstock.testing.contracts.mover import Notes, Numbers, parts
 
@@ -175,7 +175,7 @@ def test_secrets_are_not_in_the_event_log_and_workers_without_penstock_are_said_
     ],
 )
 def test_how_large_a_cluster_is_as_far_as_it_is_said(master: str, settings: dict[str, str], workers: int) -> None:
-    assert workers_of(master, settings, 8) == workers
+    assert count_workers(master, settings, 8) == workers
 
 
 def test_an_address_where_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,10 +191,10 @@ def test_an_address_where_nobody_listens(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_one_master_of_several_is_enough_and_an_address_without_a_port_is_none() -> None:
     with socket.create_server(("127.0.0.1", 0)) as there:
-        must_answer(f"spark://127.0.0.1:{free_port()},127.0.0.1:{there.getsockname()[1]}")
+        check_master_answers(f"spark://127.0.0.1:{free_port()},127.0.0.1:{there.getsockname()[1]}")
     with pytest.raises(InputError, match="no address of a cluster"):
-        must_answer("spark://somewhere")
-    must_answer("yarn")
+        check_master_answers("spark://somewhere")
+    check_master_answers("yarn")
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_one_master_of_several_is_enough_and_an_address_without_a_port_is_none()
 )
 def test_spark_connect_is_refused_as_such(master: str, settings: dict[str, str], environment: dict[str, str]) -> None:
     with pytest.raises(InputError, match="Spark Connect") as refused:
-        must_be_classic(master, settings, environment)
+        refuse_connect(master, settings, environment)
     assert "Java" not in refused.value.next_step
 
 
@@ -221,10 +221,10 @@ def test_spark_connect_is_a_mistake_in_the_pipeline_file(spark: str, tmp_path: P
 
 
 def test_a_master_that_does_not_take_us_is_no_matter_of_java() -> None:
-    error = unstarted("spark://there:1", "Cannot call methods on a stopped SparkContext.", "log")
+    error = start_failed("spark://there:1", "Cannot call methods on a stopped SparkContext.", "log")
     assert isinstance(error, ConnectionFailed)
     assert "Java" not in error.next_step
-    assert "Java 17" in unstarted("local[1]", "[JAVA_GATEWAY_EXITED] Java gateway process exited", "log").next_step
+    assert "Java 17" in start_failed("local[1]", "[JAVA_GATEWAY_EXITED] Java gateway process exited", "log").next_step
 
 
 @pytest.mark.parametrize(
@@ -237,11 +237,11 @@ def test_a_master_that_does_not_take_us_is_no_matter_of_java() -> None:
     ],
 )
 def test_a_python_that_is_not_fit_is_said_to_be(text: str, what: str) -> None:
-    error = foreign_python(text, "/p", "1.2")
+    error = unfit_python(text, "/p", "1.2")
     assert error is not None
     assert what in error.what
     assert "install penstock 1.2" in error.next_step
-    assert foreign_python("ValueError: no", "/p", "1.2") is None
+    assert unfit_python("ValueError: no", "/p", "1.2") is None
 
 
 @pytest.mark.parametrize("name", ["spark.authenticate.secret", "spark.ssl.keyPassword", "spark.x.token", "spark.sql.a"])

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from penstock.links.spark import SharedSpark, SparkOptions, SparkRequirements, daemon
-from penstock.links.spark.session import _settings
+from penstock.links.spark.session import all_settings
 from tests.spark import workers
 
 MODULE = "spark.python.daemon.module"
@@ -53,21 +53,21 @@ def test_threads_of_pyarrow_work_in_a_forked_worker(session: Any, tmp_path: Path
 
 
 def test_a_daemon_of_the_users_own_wins() -> None:
-    assert _settings(SparkOptions(), {}, [])[MODULE] == daemon.__name__
-    assert _settings(SparkOptions(), {MODULE: "theirs"}, [])[MODULE] == "theirs"
+    assert all_settings(SparkOptions(), {}, [])[MODULE] == daemon.__name__
+    assert all_settings(SparkOptions(), {MODULE: "theirs"}, [])[MODULE] == "theirs"
 
 
 def test_a_python_that_is_not_ours_keeps_sparks_own_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MODULE not in _settings(SparkOptions(), {"spark.pyspark.python": "/opt/python"}, [])
-    assert MODULE not in _settings(SparkOptions(master="spark://host:7077"), {}, [])
-    assert MODULE not in _settings(SparkOptions(master="local-cluster[1,1,1024]"), {}, [])
+    assert MODULE not in all_settings(SparkOptions(), {"spark.pyspark.python": "/opt/python"}, [])
+    assert MODULE not in all_settings(SparkOptions(master="spark://host:7077"), {}, [])
+    assert MODULE not in all_settings(SparkOptions(master="local-cluster[1,1,1024]"), {}, [])
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
-    assert MODULE not in _settings(SparkOptions(), {}, [])
+    assert MODULE not in all_settings(SparkOptions(), {}, [])
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    assert MODULE in _settings(SparkOptions(), {}, [])
+    assert MODULE in all_settings(SparkOptions(), {}, [])
 
 
 def test_what_the_lake_writes_with_is_imported_only_where_there_is_a_lake() -> None:
     variable = f"spark.executorEnv.{daemon.VARIABLE}"
-    assert variable not in _settings(SparkOptions(), {}, [Path("/jars/sqlite.jar")])
-    assert _settings(SparkOptions(), {}, [Path("/jars/iceberg-spark.jar")])[variable] == "penstock.lake.writing"
+    assert variable not in all_settings(SparkOptions(), {}, [Path("/jars/sqlite.jar")])
+    assert all_settings(SparkOptions(), {}, [Path("/jars/iceberg-spark.jar")])[variable] == "penstock.lake.writing"

@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from penstock.links.spark import failures
-from penstock.links.spark.temp_folder import PREFIX, SparkTempFolder, sweep
+from penstock.links.spark.temp_folder import PREFIX, SparkTempFolder, sweep_temp_folders
 from tests.spark.test_mover import process
 
 TWO = """
@@ -107,7 +107,7 @@ def test_a_jvm_that_is_killed_in_mid_move_costs_one_stream_its_turn(database: st
     ],
 )
 def test_how_it_died_is_said_with_what_to_do(status: int, what: str, step: str) -> None:
-    error = failures.died(status, "there")
+    error = failures.jvm_died(status, "there")
     assert error.what.startswith("Spark died: ")
     assert what in error.what
     assert step in error.next_step
@@ -141,11 +141,11 @@ sys.stdin.read()
         foreign = tmp_path / "blockmgr-of-others"
         foreign.mkdir()
         (tmp_path / f"{PREFIX}link").symlink_to(foreign)
-        sweep()
+        sweep_temp_folders()
         assert left.exists(), "its process lives"
         other.kill()
         other.wait()
-        sweep()
+        sweep_temp_folders()
     assert not left.exists()
     assert ours.path.exists(), "ours is locked by ourselves"
     assert foreign.exists()
@@ -173,6 +173,6 @@ sys.stdin.read()
     running.communicate()
     psutil.wait_procs(family)
     assert list(temporary.iterdir()) == [scratch]
-    script = "from penstock.links.spark.temp_folder import sweep; sweep()"
+    script = "from penstock.links.spark.temp_folder import sweep_temp_folders; sweep_temp_folders()"
     subprocess.run([sys.executable, "-c", script], env=os.environ | {"TMPDIR": str(temporary)}, check=True)
     assert list(temporary.iterdir()) == []

@@ -17,7 +17,7 @@ import pytest
 from penstock.errors import InputError, StreamFailed
 from penstock.links.spark import SparkMover, SparkOptions, SparkSessionProvider
 from penstock.links.spark import mover as moving
-from penstock.links.spark.failures import telling
+from penstock.links.spark.failures import key_line
 from penstock.links.spark.mover import payload_of
 from penstock.ports import Reader
 from penstock.testing.contracts.delivery import STREAM, after
@@ -107,7 +107,7 @@ def test_parts_run_in_python_workers_of_the_same_python(mover: SparkMover, tmp_p
 
 def test_workers_of_another_version_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = payload_of(Numbers(), Notes(str(tmp_path)), parts(1))
-    monkeypatch.setattr(moving, "shed_zips", lambda: None)
+    monkeypatch.setattr(moving, "remove_zips_from_path", lambda: None)
     monkeypatch.setattr(moving, "__version__", "9.9")
     (outcome,) = moving.run_parts(sent, iter([0]))
     with pytest.raises(InputError, match=r"Spark's workers have penstock 9\.9, and this process has"):
@@ -132,7 +132,7 @@ def test_workers_of_another_version_say_so(tmp_path: Path, monkeypatch: pytest.M
     ],
 )
 def test_the_line_that_tells(text: str, line: str) -> None:
-    assert telling(text) == line
+    assert key_line(text) == line
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.errors import InputError, StreamFailed, StreamRefused
 from penstock.links.spark import SparkMover, SparkOptions, SparkSessionProvider, jars
-from penstock.links.spark.session import united
+from penstock.links.spark.session import merge_settings
 from penstock.testing.contracts.mover import Notes, Numbers, parts
 from tests.spark.workers import Where
 
@@ -44,14 +44,14 @@ def catalog(name: str, folder: Path) -> dict[str, str]:
 
 def test_lists_are_joined_and_the_rest_must_agree() -> None:
     first = {EXTENSIONS: "a,b", "spark.x": "1"}
-    assert united(first, {EXTENSIONS: "b,c", "spark.x": "1", "spark.y": "2"}) == {
+    assert merge_settings(first, {EXTENSIONS: "b,c", "spark.x": "1", "spark.y": "2"}) == {
         EXTENSIONS: "a,b,c",
         "spark.x": "1",
         "spark.y": "2",
     }
     assert first == {EXTENSIONS: "a,b", "spark.x": "1"}
     with pytest.raises(InputError, match=r"spark\.x is wanted with two different values") as refused:
-        united(first, {"spark.x": "secret"})
+        merge_settings(first, {"spark.x": "secret"})
     assert "secret" not in str(refused.value)
 
 
@@ -238,13 +238,13 @@ def test_settings_of_a_catalog_are_on_no_command_line(spark_provider: SparkSessi
 
 
 def test_on_a_cluster_the_executors_get_the_libraries_too(tmp_path: Path) -> None:
-    from penstock.links.spark.session import _settings
+    from penstock.links.spark.session import all_settings
 
     jar = tmp_path / "a.jar"
     there = SparkOptions(master="spark://there:7077")
-    cluster = _settings(there, {"spark.jars": "b.jar", "spark.driver.extraClassPath": "c.jar"}, [jar])
+    cluster = all_settings(there, {"spark.jars": "b.jar", "spark.driver.extraClassPath": "c.jar"}, [jar])
     assert (cluster["spark.jars"], cluster["spark.driver.extraClassPath"]) == (f"b.jar,{jar}", f"c.jar:{jar}")
     assert "spark.driver.bindAddress" not in cluster
-    here = _settings(SparkOptions(master="local[2]"), {}, [jar])
+    here = all_settings(SparkOptions(master="local[2]"), {}, [jar])
     assert ("spark.jars" in here, here["spark.driver.extraClassPath"]) == (False, str(jar))
-    assert "spark.jars" in _settings(SparkOptions(master="local-cluster[1,1,512]"), {}, [jar])
+    assert "spark.jars" in all_settings(SparkOptions(master="local-cluster[1,1,512]"), {}, [jar])

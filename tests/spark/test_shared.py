@@ -115,7 +115,7 @@ def test_two_lakes_of_one_name_share_a_jvm_and_not_their_options(started: list[S
 
 def test_what_later_pipelines_need_is_there_from_the_start(started: list[Session]) -> None:
     later = SparkRequirements(lake("b"))
-    spark = SharedSpark(SparkOptions(), ahead=lambda: [later, SparkRequirements({"spark.x": "2"})])
+    spark = SharedSpark(SparkOptions(), upcoming=lambda: [later, SparkRequirements({"spark.x": "2"})])
     provider_of(spark, {"spark.x": "1"}).session()
     assert started[0].settings == {"spark.x": "1", "spark.sql.extensions": "Iceberg"}
     assert spark.serves(SparkRequirements({"spark.x": "1", **later.settings}))
@@ -156,7 +156,7 @@ def test_giving_up_concerns_one_pipeline(started: list[Session]) -> None:
     first.session()
     first.cancel()
     first.close()
-    assert not spark.alive
+    assert not spark.is_alive
     assert provider_of(spark, lake("a")).session() is started[1]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.errors import StreamFailed
 from penstock.links.spark import SharedSpark, SparkOptions, SparkSessionProvider, shared
-from penstock.links.spark.background_start import Start
+from penstock.links.spark.background_start import BackgroundStart
 from penstock.links.spark.launch import GATEWAY, Command
 from penstock.links.spark.temp_folder import PREFIX
 
@@ -28,10 +28,10 @@ class SlowStart:
 
     def __call__(self, *arguments: object) -> object:
         attempt = arguments[-1]
-        assert isinstance(attempt, Start)
+        assert isinstance(attempt, BackgroundStart)
         self.starts += 1
         self.process = subprocess.Popen(["sleep", "600"])
-        attempt.launched(self.process)
+        attempt.register(self.process)
         self.launched.set()
         raise RuntimeError(f"it ended with {self.process.wait()}")
 
@@ -55,7 +55,7 @@ def test_a_start_that_nobody_needs_any_more_is_ended_at_once_and_leaves_nothing(
     assert slow.process is not None
     assert slow.process.poll() == -9
     assert list(tmp_path.iterdir()) == []
-    assert not [thread for thread in threading.enumerate() if isinstance(thread, Start)]
+    assert not [thread for thread in threading.enumerate() if isinstance(thread, BackgroundStart)]
 
 
 def test_a_signal_while_it_starts_is_heeded_at_once(slow: SlowStart, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from penstock.store.location import StoreLocation
 from penstock.store.postgres import PostgresDatabase
 from penstock.store.schema import HEAD
 from penstock.store.sqlite import SqliteFile
-from penstock.store.upgrade import make, migrate
+from penstock.store.upgrade import create_tables, migrate
 
 
 def empty_place(where: str) -> StoreLocation:
@@ -18,7 +18,7 @@ def empty_place(where: str) -> StoreLocation:
     if "://" in where:
         return PostgresDatabase(where)
     file = SqliteFile(Path(where))
-    file.mark()
+    file.create_empty()
     return file
 
 
@@ -26,7 +26,7 @@ def bring_to(engine: Engine, place: StoreLocation, revision: str = HEAD) -> None
     """Tables as the migrations up to a revision make them."""
     with engine.execution_options(writes=True).begin() as connection:
         if place.schema:
-            place.admit(connection, [])
+            place.admit_tables(connection, [])
         migrate(connection, place.schema, to=revision)
 
 
@@ -34,5 +34,5 @@ def bring_anew(engine: Engine, place: StoreLocation) -> None:
     """Tables as a new store gets them."""
     with engine.execution_options(writes=True).begin() as connection:
         if place.schema:
-            place.admit(connection, [])
-        make(connection)
+            place.admit_tables(connection, [])
+        create_tables(connection)

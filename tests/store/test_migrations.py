@@ -22,7 +22,7 @@ from penstock.errors import StoreRefused
 from penstock.store import open_store, upgrade
 from penstock.store.location import StoreLocation
 from penstock.store.schema import ABANDONED, HEAD, REVISION_TABLE, REVISIONS, metadata
-from penstock.store.upgrade import make, revision, settle
+from penstock.store.upgrade import bring_to_head, create_tables, revision
 from penstock.testing.contracts.store import after, deliver, take
 
 #: a pipeline that somebody holds, as every revision up to now keeps it
@@ -71,7 +71,7 @@ def test_from_each_revision_to_the_schema_of_today(
     bring_to(engine, place, start)
     with engine.begin() as connection:
         connection.execute(text(FILLED[start]))
-    settle(engine, place)
+    bring_to_head(engine, place)
     with engine.connect() as connection:
         options = {"version_table": REVISION_TABLE, "compare_type": True, "compare_server_default": True}
         context = MigrationContext.configure(connection, opts=options)
@@ -120,7 +120,7 @@ def test_a_store_from_before_the_first_release_is_refused_with_the_way_out(
     wrote = f"was written by penstock {__version__} (revision {revision_}); this is penstock {__version__}"
     assert f"{wrote} (revision {HEAD}), which does not read stores of that revision any more" in what
     assert safe == "It was not changed, and it is not taken for an empty one."
-    way = "rename the schema: `ALTER SCHEMA penstock" if place.schema else "move it away, with store.db-wal"
+    way = "rename the schema: `ALTER SCHEMA penstock" if place.schema else "move it aside, with store.db-wal"
     assert next_step.startswith(f"Next: {way}")
     assert "then run `penstock state recover FILE`" in next_step
 
@@ -140,7 +140,7 @@ def test_a_new_store_is_as_if_it_had_been_migrated(engine: Engine, place: StoreL
         revision.drop(connection)
         metadata.drop_all(connection)
         assert shape(connection, place) == {}
-        make(connection)
+        create_tables(connection)
         assert shape(connection, place) == migrated
     assert migrated.keys() == {REVISION_TABLE, *metadata.tables}
 

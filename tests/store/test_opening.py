@@ -18,7 +18,6 @@ from penstock.testing.contracts.store import after, deliver, take
 MAKE = """
 import sys
 import alembic.command
-import penstock.store.opening
 import penstock.store.postgres
 import penstock.store.sqlite
 from penstock.store import open_store

@@ -14,19 +14,19 @@ from sqlalchemy.schema import CreateSchema
 
 from penstock.errors import ConnectionFailed, PenstockError, StoreRefused
 from penstock.store import location
-from penstock.store.location import UNCHANGED, one_line
+from penstock.store.location import NOTHING_LOST, StoreLocation, list_tables, one_line
 from penstock.store.schema import APPLICATION_ID, REVISION_TABLE, SCHEMA
 
 #: seconds to wait for a server that does not answer, unless the URL says otherwise
-CONNECT_TIMEOUT = 10
+CONNECT_SECONDS = 10
 #: a table, column or schema that should be there; data or an index that is broken
-DAMAGE = frozenset({"42P01", "42703", "3F000", "XX001", "XX002"})
+DAMAGED_STATES = frozenset({"42P01", "42703", "3F000", "XX001", "XX002"})
 #: no privilege; a server that only reads
-FORBIDDEN = frozenset({"42501", "25006"})
+FORBIDDEN_STATES = frozenset({"42501", "25006"})
 #: classes: connection, authorization, no such database, out of resources, shut down
-UNREACHABLE = frozenset({"08", "28", "3D", "53", "57"})
+UNREACHABLE_CLASSES = frozenset({"08", "28", "3D", "53", "57"})
 #: the server ended a transaction that did nothing for too long, and the connection with it
-SENT_AWAY = "25P03"
+IDLE_TIMEOUT = "25P03"
 
 SETTINGS = """
 select set_config('lock_timeout', %(lock)s, false),
@@ -40,12 +40,12 @@ select set_config('lock_timeout', %(lock)s, false),
 
 
 @dataclass(frozen=True)
-class PostgresDatabase:
+class PostgresDatabase(StoreLocation):
     """One database on a server."""
 
     #: with the password in it: never shown
     url: str = field(repr=False)
-    schema: str = SCHEMA
+    schema: str | None = SCHEMA
 
     def __post_init__(self) -> None:
         try:
@@ -65,9 +65,27 @@ class PostgresDatabase:
             )
 
     @property
+    def name(self) -> str:
+        return f"in {self._database}"
+
+    @property
     def address(self) -> str:
         terms = self._terms()
         return "postgresql:" + json.dumps([str(terms.get(name, "")) for name in ("host", "port", "dbname", "user")])
+
+    @property
+    def restore_hint(self) -> str:
+        return (
+            f"restore the schema {SCHEMA} from a backup; or rename it and run `penstock state recover FILE`, "
+            "which rebuilds it from what the sink holds"
+        )
+
+    @property
+    def replace_hint(self) -> str:
+        return (
+            f"rename the schema: `ALTER SCHEMA {SCHEMA} RENAME TO {SCHEMA}_old`; then run `penstock state recover "
+            "FILE`, which makes a new store from what the sink holds"
+        )
 
     def missing(self) -> str | None:
         engine = self.engine()
@@ -76,10 +94,7 @@ class PostgresDatabase:
                 made = inspect(connection).has_table(REVISION_TABLE, schema=SCHEMA)
         finally:
             engine.dispose()
-        return None if made else self._name.removeprefix("in ")
-
-    def make_ready(self) -> None:
-        """Nothing to do: a server is there or it is not, and connecting will tell."""
+        return None if made else self._database
 
     def engine(self) -> Engine:
         return create_engine(
@@ -92,63 +107,41 @@ class PostgresDatabase:
             execution_options={"schema_translate_map": {None: SCHEMA}},
         )
 
-    def alone(self, connection: Connection) -> None:
+    def lock_schema(self, connection: Connection) -> None:
         connection.execute(select(func.pg_advisory_xact_lock(APPLICATION_ID)))
 
-    def admit(self, connection: Connection, tables: Sequence[str]) -> None:
+    def admit_tables(self, connection: Connection, tables: Sequence[str]) -> None:
         if tables:
-            shown = ", ".join([*tables[:3], "…"] if len(tables) > 3 else tables)
-            raise self._refused(
-                f"cannot be made: the schema {SCHEMA} holds the tables {shown}, which are not penstock's",
+            raise self.refused(
+                f"cannot be made: the schema {SCHEMA} holds the tables {list_tables(tables)}, which are not penstock's",
                 "name another database for the store, or move those tables to another schema",
             )
         if not inspect(connection).has_schema(SCHEMA):
             connection.execute(CreateSchema(SCHEMA))
 
-    def refusal(self, error: BaseException | None) -> PenstockError | None:
+    def explain(self, error: BaseException | None) -> PenstockError | None:
         if not isinstance(error, psycopg.Error):
             return None
         state = error.sqlstate
-        if state in DAMAGE:
+        if state in DAMAGED_STATES:
             return self.damaged(_message(error))
-        if state in FORBIDDEN:
-            return self._refused(
+        if state in FORBIDDEN_STATES:
+            return self.refused(
                 f"cannot be read and written: {_message(error)}",
                 f"let this user create the schema {SCHEMA}, or give it all rights on it and its tables",
             )
         if state == "53100":
-            return self._refused(
+            return self.refused(
                 "cannot be written: the server's disk is full",
                 "free some space there, then run again",
-                safe="Nothing was lost: what was recorded before stays recorded.",
+                safe=NOTHING_LOST,
             )
         if state == "55P03":
-            return self._refused(
-                f"is busy: another process has been writing to it for more than {location.LOCK_WAIT_SECONDS:g} s",
-                "end or continue that process, then run again",
-                safe="Nothing was lost: nothing was written.",
-            )
+            return self.busy("end or continue that process, then run again")
         operational = isinstance(error, psycopg.OperationalError)
-        if state == SENT_AWAY or (operational and (state is None or state[:2] in UNREACHABLE)):
+        if state == IDLE_TIMEOUT or (operational and (state is None or state[:2] in UNREACHABLE_CLASSES)):
             return self._unreachable(error)
         return None
-
-    def damaged(self, how: str) -> StoreRefused:
-        return self._refused(
-            f"is damaged: {how}",
-            f"restore the schema {SCHEMA} from a backup; or rename it and run `penstock state recover FILE`, "
-            "which rebuilds it from what the sink holds",
-        )
-
-    def newer(self, how: str) -> StoreRefused:
-        return self._refused(how, "upgrade penstock to at least that version")
-
-    def abandoned(self, how: str) -> StoreRefused:
-        return self._refused(
-            f"{how}, which does not read stores of that revision any more",
-            f"rename the schema: `ALTER SCHEMA {SCHEMA} RENAME TO {SCHEMA}_old`; then run `penstock state recover "
-            "FILE`, which makes a new store from what the sink holds",
-        )
 
     # ------------------------------------------------------------ inside
 
@@ -156,7 +149,7 @@ class PostgresDatabase:
         connection = psycopg.connect(
             self.url,
             fallback_application_name="penstock",
-            connect_timeout=self._terms().get("connect_timeout", CONNECT_TIMEOUT),
+            connect_timeout=self._terms().get("connect_timeout", CONNECT_SECONDS),
         )
         try:
             connection.autocommit = True
@@ -174,21 +167,18 @@ class PostgresDatabase:
 
     def _unreachable(self, error: psycopg.Error) -> ConnectionFailed:
         return ConnectionFailed(
-            f"the store {self._name} does not answer: {_message(error)}",
-            safe="Nothing was lost: what was recorded before stays recorded.",
+            f"the store {self.name} does not answer: {_message(error)}",
+            safe=NOTHING_LOST,
             next_step="see that the server runs and that host, port, database, user and password are right, "
             "then run again",
         )
 
-    def _refused(self, what: str, next_step: str, *, safe: str = UNCHANGED) -> StoreRefused:
-        return StoreRefused(f"the store {self._name} {what}", safe=safe, next_step=next_step)
-
     @property
-    def _name(self) -> str:
+    def _database(self) -> str:
         terms = self._terms()
         host, port = terms.get("host", "localhost"), terms.get("port", 5432)
         user = f" as user {terms['user']}" if "user" in terms else ""
-        return f"in database {terms.get('dbname', '')} on {host}:{port}{user}"
+        return f"database {terms.get('dbname', '')} on {host}:{port}{user}"
 
 
 def _message(error: psycopg.Error) -> str:

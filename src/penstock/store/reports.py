@@ -6,23 +6,23 @@ Several processes may write at once and none holds the lease: a step that meets 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from datetime import date, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row, Table, and_, delete, insert, select, update
 
 from penstock.core.reports import DAYS_KEPT, DayOfRuns, Failure, LastLook, Problem, RunReport
+from penstock.store.records import columns_from, fields_from
 from penstock.store.schema import days, failures, looks
 
 TABLES = (days, looks, failures)
 
 
-def keep(connection: Connection, pipeline: str, report: RunReport) -> None:
+def save(connection: Connection, pipeline: str, report: RunReport) -> None:
     """Add a run's report to what is kept; IntegrityError if another process was faster with a new row."""
     if report.is_run:
-        if not _count(connection, pipeline, report):
-            _forget_old(connection, pipeline, report.at.date())
+        if not _count_run(connection, pipeline, report):
+            _remove_old(connection, pipeline, report.at.date())
         if report.looked:
             streams = json.dumps(report.streams) if report.streams is not None else ""
             _put(connection, looks, {"pipeline": pipeline, "streams": streams}, {"at": report.at})
@@ -32,27 +32,21 @@ def keep(connection: Connection, pipeline: str, report: RunReport) -> None:
         connection.execute(update(failures).where(failing, failures.c.stream == stream).values(times=0))
     for stream, problem in report.problems.items():
         before = known.get(stream)
-        values = {
-            "what": problem.what,
-            "safe": problem.safe,
-            "next_step": problem.next_step,
-            "at": report.at,
-            "since": before.since if before else report.at,
-            "times": before.times + 1 if before else 1,
-        }
+        since, times = (before.since, before.times) if before else (report.at, 0)
+        values = columns_from(problem) | {"at": report.at, "since": since, "times": times + 1}
         _put(connection, failures, {"pipeline": pipeline, "stream": stream}, values)
 
 
-def _count(connection: Connection, pipeline: str, report: RunReport) -> bool:
+def _count_run(connection: Connection, pipeline: str, report: RunReport) -> bool:
     """Count a run to its day; False: it is the first one of the day."""
     day = report.at.date().isoformat()
     here = and_(days.c.pipeline == pipeline, days.c.day == day)
-    counted = {"runs": 1, "idle": int(report.idle), "failed": int(report.failed)}
-    counted |= {"rows": report.rows, "bytes": report.bytes}
-    added = {name: days.c[name] + number for name, number in counted.items()}
-    if connection.execute(update(days).where(here).values(last=report.at, **added)).rowcount:
+    counts = {"runs": 1, "idle": int(report.idle), "failed": int(report.failed)}
+    counts |= {"rows": report.rows, "bytes": report.bytes}
+    sums = {name: days.c[name] + number for name, number in counts.items()}
+    if connection.execute(update(days).where(here).values(last=report.at, **sums)).rowcount:
         return True
-    connection.execute(insert(days).values(pipeline=pipeline, day=day, last=report.at, **counted))
+    connection.execute(insert(days).values(pipeline=pipeline, day=day, last=report.at, **counts))
     return False
 
 
@@ -62,13 +56,12 @@ def _put(connection: Connection, table: Table, key: dict[str, str], values: dict
         connection.execute(insert(table).values(**key, **values))
 
 
-def _forget_old(connection: Connection, pipeline: str, today: date) -> None:
+def _remove_old(connection: Connection, pipeline: str, today: date) -> None:
     """Remove what is too old; once a day is enough."""
     oldest = today - timedelta(days=DAYS_KEPT)
     connection.execute(delete(days).where(days.c.pipeline == pipeline, days.c.day < oldest.isoformat()))
     for table in (looks, failures):
-        found = select(table).where(table.c.pipeline == pipeline)
-        for row in connection.execute(found).all():
+        for row in connection.execute(select(table).where(table.c.pipeline == pipeline)).all():
             if row.at.date() < oldest:
                 key = [column == getattr(row, column.name) for column in table.primary_key]
                 connection.execute(delete(table).where(*key))
@@ -77,18 +70,13 @@ def _forget_old(connection: Connection, pipeline: str, today: date) -> None:
 # ------------------------------------------------------------ reading
 
 
-def failures_of(rows: Iterable[Row[Any]]) -> dict[str, Failure]:
-    return {
-        row.stream: Failure(Problem(row.what, row.safe, row.next_step), row.at, row.since, row.times) for row in rows
-    }
+def failure_of(row: Row[Any]) -> Failure:
+    return Failure(**fields_from(Failure, row), problem=Problem(**fields_from(Problem, row)))
 
 
-def looks_of(rows: Iterable[Row[Any]]) -> list[LastLook]:
-    return [LastLook(tuple(json.loads(row.streams)) if row.streams else None, row.at) for row in rows]
+def look_of(row: Row[Any]) -> LastLook:
+    return LastLook(tuple(json.loads(row.streams)) if row.streams else None, row.at)
 
 
-def days_of(rows: Iterable[Row[Any]]) -> list[DayOfRuns]:
-    return [
-        DayOfRuns(date.fromisoformat(row.day), row.runs, row.idle, row.failed, row.rows, row.bytes, row.last)
-        for row in rows
-    ]
+def day_of(row: Row[Any]) -> DayOfRuns:
+    return DayOfRuns(**fields_from(DayOfRuns, row) | {"day": date.fromisoformat(row.day)})

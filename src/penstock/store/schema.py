@@ -1,10 +1,12 @@
-"""The store's tables as they are at HEAD, and as a new store gets them. How older ones become these: `migrations`.
+"""The store's tables at HEAD, as a new store gets them. `migrations` brings older stores here.
 
 A new column goes to the end of its table, where a migration puts it.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +14,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     ForeignKeyConstraint,
     Index,
     Integer,
@@ -20,8 +23,13 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    and_,
 )
 from sqlalchemy.types import TypeDecorator
+
+from penstock.core.marks import Mark
+from penstock.core.outcome import Outcome
+from penstock.core.slices import Seal
 
 #: every revision, oldest first; kept here because reading it from Alembic would cost its import at each start
 REVISIONS = ("0005",)
@@ -32,25 +40,46 @@ ABANDONED = ("0001", "0002", "0003", "0004")
 REVISION_TABLE = "revision"
 #: the schema that holds the tables in Postgres
 SCHEMA = "penstock"
-#: "pens": how a SQLite file says that it is ours
+#: "pens": identifies a SQLite file as ours
 APPLICATION_ID = 0x70656E73
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-TICK = timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Instant(TypeDecorator[datetime]):
-    """A time in UTC, as whole microseconds since 1970: it sorts, and comes back exactly."""
+    """A timestamp in UTC, as whole microseconds since 1970: it sorts, and comes back exactly."""
 
     impl = BigInteger
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: object) -> int | None:
-        return None if value is None else (value - EPOCH) // TICK
+        return None if value is None else (value - _EPOCH) // _MICROSECOND
 
     def process_result_value(self, value: Any | None, dialect: object) -> datetime | None:
-        return None if value is None else EPOCH + value * TICK
+        return None if value is None else _EPOCH + value * _MICROSECOND
 
+
+class Encoded(TypeDecorator[Any]):
+    """A value of `core` that is stored as text."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, encode: Callable[[Any], str], decode: Callable[[str], Any]) -> None:
+        super().__init__()
+        self.encode, self.decode = encode, decode
+
+    def process_bind_param(self, value: Any | None, dialect: object) -> str | None:
+        return None if value is None else self.encode(value)
+
+    def process_result_value(self, value: str | None, dialect: object) -> Any | None:
+        return None if value is None else self.decode(value)
+
+
+MARK = Encoded(lambda mark: mark.text, Mark)
+OUTCOME = Encoded(lambda outcome: json.dumps(outcome.document()), lambda text: Outcome.read(json.loads(text)))
+SEAL = Encoded(lambda seal: seal.text, Seal.read)
 
 # Constraints have names, because a later migration can only drop what it can name.
 metadata = MetaData(
@@ -63,185 +92,165 @@ metadata = MetaData(
 )
 
 
-def _of_stream() -> ForeignKeyConstraint:
-    return ForeignKeyConstraint(["pipeline", "stream"], ["streams.pipeline", "streams.stream"])
+def _table(name: str, *columns: str | Column[Any], key: int, parent: str | None = None) -> Table:
+    """A table; a column given by its name alone is a string that is not NULL.
+
+    The first `key` columns are the primary key. `parent` is the table whose whole key its first columns refer to.
+    """
+    made = [Column(each, Text, nullable=False) if isinstance(each, str) else each for each in columns]
+    constraints: list[Any] = [PrimaryKeyConstraint(*(column.name for column in made[:key]))]
+    if parent is not None:
+        theirs = [column.name for column in metadata.tables[parent].primary_key]
+        constraints.append(ForeignKeyConstraint(theirs, [f"{parent}.{column}" for column in theirs]))
+    return Table(name, metadata, *made, *constraints)
 
 
-def _of_pipeline() -> ForeignKeyConstraint:
-    return ForeignKeyConstraint(["pipeline"], ["leases.pipeline"])
+def _required(name: str, kind: Any = BigInteger, default: Any = None) -> Column[Any]:
+    """A column that is not NULL: a number, unless another type is given."""
+    return Column(name, kind, nullable=False, default=default)
+
+
+def in_stream(table: Table, pipeline: str, stream: str) -> ColumnElement[bool]:
+    """The condition for the rows of one stream."""
+    return and_(table.c.pipeline == pipeline, table.c.stream == stream)
 
 
 #: about the store itself: which penstock wrote it
-meta = Table("meta", metadata, Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
+meta = _table("meta", "name", "value", key=1)
 
 #: one row per pipeline, never deleted: the epoch must keep growing
-leases = Table(
+leases = _table(
     "leases",
-    metadata,
-    Column("pipeline", Text, primary_key=True),
+    "pipeline",
     Column("token", Text),  # NULL: free
-    Column("host", Text, nullable=False),
-    Column("pid", BigInteger, nullable=False),
-    Column("boot", Text, nullable=False),
-    Column("started", Text, nullable=False),
-    Column("epoch", BigInteger, nullable=False),
-    Column("heartbeat", Instant, nullable=False),
-    Column("expires", Instant, nullable=False),
+    _required("host", Text, ""),
+    _required("pid", default=0),
+    _required("boot", Text, ""),
+    _required("started", Text, ""),
+    _required("epoch", default=0),
+    _required("heartbeat", Instant),
+    _required("expires", Instant),
+    key=1,
 )
 
-#: where each stream stands
-streams = Table(
+#: how far each stream is
+streams = _table(
     "streams",
-    metadata,
-    Column("pipeline", Text, nullable=False),
-    Column("stream", Text, nullable=False),
-    Column("number", BigInteger, nullable=False, default=0),  # 0: no slice is done
+    "pipeline",
+    "stream",
+    _required("number", default=0),  # 0: no slice is done
     Column("slice_id", Text),
-    Column("mark", Text),
+    Column("mark", MARK),
     Column("content", Text),  # its hash, as in every table but `contents`
-    Column("version", BigInteger, nullable=False, default=0),
-    Column("rows", BigInteger, nullable=False, default=0),
-    Column("bytes", BigInteger, nullable=False, default=0),
-    Column("outcome", Text),  # a JSON text; NULL: the sink does not look at rows
-    Column("last_rows", BigInteger, nullable=False, default=0),
+    _required("version", default=0),
+    _required("rows", default=0),
+    _required("bytes", default=0),
+    Column("outcome", OUTCOME),  # NULL: the sink does not count rows by outcome
+    _required("last_rows", default=0),
     Column("moved_at", Instant),
     Column("intent", Text),  # the id of the open slice
-    Column("reset_wanted", Boolean, nullable=False, default=False),
+    _required("reset_wanted", Boolean, default=False),
     Column("stopped", Text),
-    PrimaryKeyConstraint("pipeline", "stream"),
-    _of_pipeline(),
+    key=2,
+    parent="leases",
 )
 
-#: what slices are made of, once by its hash: a content is large, and hardly ever another one than before
-contents = Table(
-    "contents",
-    metadata,
-    Column("pipeline", Text, nullable=False),
-    Column("stream", Text, nullable=False),
-    Column("hash", Text, nullable=False),
-    Column("content", Text, nullable=False),
-    PrimaryKeyConstraint("pipeline", "stream", "hash"),
-    _of_stream(),
-)
+#: the contents of slices, each stored once by its hash: a content is large and seldom changes
+contents = _table("contents", "pipeline", "stream", "hash", "content", key=3, parent="streams")
 
 #: the open slice of each stream; one that is done or dropped is in the history
-intents = Table(
+intents = _table(
     "intents",
-    metadata,
-    Column("pipeline", Text, nullable=False),
-    Column("stream", Text, nullable=False),
-    Column("id", Text, nullable=False),
-    Column("number", BigInteger, nullable=False),
-    Column("previous", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("after", Text),
-    Column("upto", Text),
-    Column("content", Text, nullable=False),
-    Column("plan", Text, nullable=False),
-    Column("spool", Text, nullable=False),  # empty: it was not gathered
-    Column("seal", Text),  # a JSON text; NULL: what was staged is not sealed
-    Column("intended_at", Instant, nullable=False),
-    Column("run", Text, nullable=False),
-    Column("epoch", BigInteger, nullable=False),
-    PrimaryKeyConstraint("pipeline", "stream"),
-    _of_stream(),
+    "pipeline",
+    "stream",
+    "id",
+    _required("number"),
+    "previous",
+    "kind",
+    Column("after", MARK),
+    Column("upto", MARK),
+    "content",
+    "plan",
+    "spool",  # empty: it was not gathered
+    Column("seal", SEAL),  # NULL: the staged data is not sealed
+    _required("intended_at", Instant),
+    "run",
+    _required("epoch"),
+    key=2,
+    parent="streams",
 )
 
 #: changes of a mark, the oldest of them removed; see core.history
-history = Table(
+history = _table(
     "history",
-    metadata,
-    Column("pipeline", Text, nullable=False),
-    Column("stream", Text, nullable=False),
-    Column("version", BigInteger, nullable=False),
-    Column("at", Instant, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("number", BigInteger, nullable=False),
+    "pipeline",
+    "stream",
+    _required("version"),
+    _required("at", Instant),
+    "reason",
+    _required("number"),
     Column("slice_id", Text),
-    Column("mark", Text),
+    Column("mark", MARK),
     Column("content", Text),
-    Column("rows", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("outcome", Text),  # as in streams, of this change alone
-    Column("total_rows", BigInteger, nullable=False),  # as in streams, after this change
-    Column("total_bytes", BigInteger, nullable=False),
-    Column("total_outcome", Text),
+    _required("rows"),
+    _required("bytes"),
+    Column("outcome", OUTCOME),  # as in streams, of this change alone
+    _required("total_rows"),  # as in streams, after this change
+    _required("total_bytes"),
+    Column("total_outcome", OUTCOME),
     Column("run", Text),
-    PrimaryKeyConstraint("pipeline", "stream", "version"),
-    _of_stream(),
+    key=3,
+    parent="streams",
 )
 
 #: executions, numbered within their pipeline, the oldest of them removed; see core.history
-runs = Table(
+runs = _table(
     "runs",
-    metadata,
-    Column("pipeline", Text, nullable=False),
+    "pipeline",
     Column("number", Integer, nullable=False, autoincrement=False),
-    Column("id", Text, nullable=False),
-    Column("started", Instant, nullable=False),
+    "id",
+    _required("started", Instant),
     Column("ended", Instant),
-    Column("status", Text, nullable=False),
-    Column("has_more", Boolean, nullable=False),
+    "status",
+    _required("has_more", Boolean),
     Column("continues", Text),
-    Column("totals", Text, nullable=False),  # a JSON text
-    Column("verb", Text, nullable=False),  # run, reset, rewind, undo, recover, migrate
-    PrimaryKeyConstraint("pipeline", "number"),
-    UniqueConstraint("pipeline", "id"),
-    _of_pipeline(),
+    "totals",  # JSON
+    "verb",  # run, reset, rewind, undo, recover, migrate
+    key=2,
+    parent="leases",
 )
+runs.append_constraint(UniqueConstraint("pipeline", "id"))
 
-#: each stream within the newest run that had something to report of it
-progress = Table(
-    "progress",
-    metadata,
-    Column("pipeline", Text, nullable=False),
-    Column("stream", Text, nullable=False),
-    Column("run", Text, nullable=False),
-    Column("progress", Text, nullable=False),  # a JSON text
-    PrimaryKeyConstraint("pipeline", "stream"),
-    _of_pipeline(),
-)
+#: the progress of each stream, from the newest run that reported it
+progress = _table("progress", "pipeline", "stream", "run", "progress", key=2, parent="leases")
 Index(None, progress.c.pipeline, progress.c.run)
 
 # The next three are for people who ask later. They are written without the lease, also by runs that never took it, so
 # they refer to no other table.
 
 #: the last error of each stream; of the pipeline as a whole where `stream` is empty
-failures = Table(
+failures = _table(
     "failures",
-    metadata,
-    Column("pipeline", Text, nullable=False),
-    Column("stream", Text, nullable=False),
-    Column("what", Text, nullable=False),
-    Column("safe", Text, nullable=False),
-    Column("next_step", Text, nullable=False),
-    Column("at", Instant, nullable=False),
-    Column("since", Instant, nullable=False),
-    Column("times", BigInteger, nullable=False),  # since its last success
-    PrimaryKeyConstraint("pipeline", "stream"),
+    "pipeline",
+    "stream",
+    "what",
+    "safe",
+    "next_step",
+    _required("at", Instant),
+    _required("since", Instant),
+    _required("times"),  # since its last success
+    key=2,
 )
 
-#: when a run last looked at all streams, or at those that it was asked for
-looks = Table(
-    "looks",
-    metadata,
-    Column("pipeline", Text, nullable=False),
-    Column("streams", Text, nullable=False),  # a JSON list; empty: all
-    Column("at", Instant, nullable=False),
-    PrimaryKeyConstraint("pipeline", "streams"),
-)
+#: when a run last looked at all streams, or at the selection in `streams`, a JSON list
+looks = _table("looks", "pipeline", "streams", _required("at", Instant), key=2)
 
-#: runs by day in UTC
-days = Table(
+#: runs by day in UTC, YYYY-MM-DD
+days = _table(
     "days",
-    metadata,
-    Column("pipeline", Text, nullable=False),
-    Column("day", Text, nullable=False),  # YYYY-MM-DD
-    Column("runs", BigInteger, nullable=False),
-    Column("idle", BigInteger, nullable=False),
-    Column("failed", BigInteger, nullable=False),
-    Column("rows", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("last", Instant, nullable=False),
-    PrimaryKeyConstraint("pipeline", "day"),
+    "pipeline",
+    "day",
+    *map(_required, ("runs", "idle", "failed", "rows", "bytes")),
+    _required("last", Instant),
+    key=2,
 )

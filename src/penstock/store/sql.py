@@ -1,17 +1,18 @@
 """The Store on a SQL database, the same for every dialect.
 
-Every write is one transaction that first locks the pipeline's lease row: so writes to one pipeline come one
-after the other, and a writer that lost its lease finds out before it writes.
+Every write is one transaction that first locks the pipeline's lease row. So the writes to one pipeline come one after
+the other, and a writer that lost its lease finds out before it writes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Select, Table, and_, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, and_, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from penstock.core.history import HistoryLimits
@@ -19,34 +20,33 @@ from penstock.core.marks import Position
 from penstock.core.outcome import Delivered, Outcome
 from penstock.core.reports import DayOfRuns, Failure, LastLook, RunReport
 from penstock.core.slices import Kind, Seal, Slice
+from penstock.errors import PenstockError
 from penstock.ports import Change, Holder, Lease, Owner, RunRecord, StreamState
-from penstock.store import past, refusals, reports
+from penstock.store import decisions, reports, retention
 from penstock.store.location import StoreLocation, translate_errors
 from penstock.store.records import (
     CHANGES,
     STATES,
-    Inconsistent,
+    InconsistentRows,
     change_of,
+    columns_from,
     holder_of,
-    outcome_of,
     position_values,
     run_of,
     slice_values,
     state_of,
-    text_of,
-    total_values,
 )
-from penstock.store.schema import days, failures, history, intents, leases, looks, progress, runs, streams
+from penstock.store.schema import days, failures, history, in_stream, intents, leases, looks, progress, runs, streams
 
 
 class SqlStore:
     """See `ports.Store` for what each method must keep."""
 
-    def __init__(self, engine: Engine, place: StoreLocation, limits: HistoryLimits) -> None:
+    def __init__(self, engine: Engine, location: StoreLocation, limits: HistoryLimits) -> None:
         self._reads = engine
-        self._limits = limits
         self._writes = engine.execution_options(writes=True)
-        self._location = place
+        self._location = location
+        self._limits = limits
 
     def close(self) -> None:
         self._reads.dispose()
@@ -56,8 +56,13 @@ class SqlStore:
     def acquire(
         self, pipeline: str, owner: Owner, *, now: datetime, ttl: float, gone: Callable[[Owner], bool]
     ) -> Lease:
-        if (lease := self._take(pipeline, owner, now, ttl, gone)) is None:
-            self._introduce(pipeline, now)
+        lease = self._take(pipeline, owner, now, ttl, gone)
+        if lease is None:
+            try:
+                with self._write() as connection:
+                    connection.execute(insert(leases).values(pipeline=pipeline, heartbeat=now, expires=now))
+            except IntegrityError:
+                pass  # another process was faster: its row is as good as ours
             lease = self._take(pipeline, owner, now, ttl, gone)
         assert lease is not None, "a lease row is never deleted"
         return lease
@@ -69,7 +74,7 @@ class SqlStore:
 
     def release(self, lease: Lease) -> None:
         with self._write() as connection:
-            connection.execute(update(leases).where(_ours(lease)).values(token=None))
+            connection.execute(update(leases).where(_is_held(lease)).values(token=None))
 
     def holder(self, pipeline: str) -> Holder | None:
         with self._read() as connection:
@@ -85,41 +90,13 @@ class SqlStore:
             if row is None:
                 return None
             holder = holder_of(row)
-            if holder and not refusals.may_take(holder, owner, now, gone):
-                raise refusals.held(holder, now)
+            if holder and not decisions.may_take(holder, owner, now, gone):
+                raise decisions.pipeline_held(holder, now)
             lease = Lease(pipeline, owner, row.epoch + 1)
-            connection.execute(
-                update(leases)
-                .where(leases.c.pipeline == pipeline, leases.c.epoch == row.epoch)
-                .values(
-                    token=owner.token,
-                    host=owner.host,
-                    pid=owner.pid,
-                    boot=owner.boot,
-                    started=owner.started,
-                    epoch=lease.epoch,
-                    heartbeat=now,
-                    expires=now + timedelta(seconds=ttl),
-                )
-            )
+            values = columns_from(owner) | {"heartbeat": now, "expires": now + timedelta(seconds=ttl)}
+            same = and_(leases.c.pipeline == pipeline, leases.c.epoch == row.epoch)
+            connection.execute(update(leases).where(same).values(epoch=lease.epoch, **values))
             return lease
-
-    def _introduce(self, pipeline: str, now: datetime) -> None:
-        """Give a new pipeline its lease row, free."""
-        blank = {
-            "host": "",
-            "pid": 0,
-            "boot": "",
-            "started": "",
-            "epoch": 0,
-            "heartbeat": now,
-            "expires": now,
-        }
-        try:
-            with self._write() as connection:
-                connection.execute(insert(leases).values(pipeline=pipeline, token=None, **blank))
-        except IntegrityError:
-            return  # another process was faster: its row is as good as ours
 
     # ------------------------------------------------------------ the streams
 
@@ -133,37 +110,31 @@ class SqlStore:
             return _state(connection, pipeline, stream)
 
     def intend(self, lease: Lease, slice_: Slice, *, now: datetime, run: str) -> None:
-        _check_pipeline(lease, slice_)
-        with self._write(lease) as connection:
-            _introduce_stream(connection, lease, slice_.stream)
+        with self._write(lease, slice_) as connection:
+            _add_stream(connection, lease, slice_.stream)
             taken = connection.execute(
                 update(streams)
                 .where(
-                    _at(streams, lease.pipeline, slice_.stream),
+                    in_stream(streams, lease.pipeline, slice_.stream),
                     streams.c.intent.is_(None),
                     streams.c.number == slice_.number - 1,
                     streams.c.slice_id == (slice_.previous or None),
-                    streams.c.mark == text_of(slice_.after),
+                    streams.c.mark == slice_.after,
                 )
                 .values(intent=slice_.id)
             )
             if taken.rowcount != 1:
-                state = _state(connection, lease.pipeline, slice_.stream)
-                raise refusals.elsewhere(slice_, state, "intended")
-            past.keep_content(connection, lease.pipeline, slice_.stream, slice_.content)
-            about = {"intended_at": now, "run": run, "epoch": lease.epoch}
-            connection.execute(insert(intents).values(**slice_values(slice_), **about))
+                raise _unexpected(connection, slice_, "intended")
+            _insert_intent(connection, lease, slice_, now, run)
 
     def seal(self, lease: Lease, slice_: Slice, seal: Seal, *, now: datetime) -> Seal:
-        _check_pipeline(lease, slice_)
-        with self._write(lease) as connection:
+        with self._write(lease, slice_) as connection:
             state = _state(connection, lease.pipeline, slice_.stream)
             if state.intent is None or state.intent.id != slice_.id:
-                raise refusals.elsewhere(slice_, state, "sealed")
+                raise decisions.unexpected_state(slice_, state, "sealed")
             if state.seal is not None:
                 return state.seal
-            here = and_(_at(intents, lease.pipeline, slice_.stream), intents.c.id == slice_.id)
-            connection.execute(update(intents).where(here).values(seal=seal.text))
+            connection.execute(update(intents).where(_is_intent(slice_)).values(seal=seal))
             return seal
 
     def advance(
@@ -177,55 +148,32 @@ class SqlStore:
         run: str,
         outcome: Outcome | None = None,
     ) -> int:
-        _check_pipeline(lease, slice_)
         delivered = Delivered(rows, bytes_, outcome)
         values: dict[str, Any] = {"reset_wanted": False} if slice_.kind is Kind.RESET else {}
         if rows > 0 or slice_.kind is Kind.REFRESH:
             values["last_rows"] = rows
-        with self._write(lease) as connection:
-            total = _total(connection, slice_, delivered)
-            moved = connection.execute(
-                update(streams)
-                .where(_at(streams, lease.pipeline, slice_.stream), streams.c.intent == slice_.id)
-                .values(
-                    **values,
-                    **total_values(total),
-                    **position_values(slice_.position),
-                    version=streams.c.version + 1,
-                    moved_at=now,
-                    intent=None,
-                    stopped=None,
-                )
+        with self._write(lease, slice_) as connection:
+            values |= columns_from(_total(connection, slice_, delivered))
+            version = self._move(
+                connection, lease, slice_.stream, slice_.position, delivered, values, now, slice_.reason, run, slice_.id
             )
-            if moved.rowcount != 1:
-                state = _state(connection, lease.pipeline, slice_.stream)
-                raise refusals.elsewhere(slice_, state, "finished")
-            here = _at(intents, lease.pipeline, slice_.stream)
-            done = connection.execute(delete(intents).where(here, intents.c.id == slice_.id))
-            if done.rowcount != 1:
-                raise Inconsistent(f"stream {slice_.stream} names slice {slice_.id[:12]} as open, which it is not")
-            return past.remember(
-                connection,
-                lease.pipeline,
-                slice_.stream,
-                slice_.position,
-                now=now,
-                reason=slice_.reason,
-                run=run,
-                delivered=delivered,
-                limits=self._limits,
-            )
+            if version is None:
+                raise _unexpected(connection, slice_, "finished")
+            if connection.execute(delete(intents).where(_is_intent(slice_))).rowcount != 1:
+                raise InconsistentRows(f"stream {slice_.stream} names slice {slice_.id[:12]} as open, which it is not")
+            return version
 
     def stop(self, lease: Lease, stream: str, reason: str | None, *, now: datetime) -> None:
         with self._write(lease) as connection:
             if reason is not None:
-                _introduce_stream(connection, lease, stream)
-            connection.execute(update(streams).where(_at(streams, lease.pipeline, stream)).values(stopped=reason))
+                _add_stream(connection, lease, stream)
+            here = in_stream(streams, lease.pipeline, stream)
+            connection.execute(update(streams).where(here).values(stopped=reason))
 
     def request_reset(self, lease: Lease, stream: str, *, now: datetime) -> None:
         with self._write(lease) as connection:
-            _introduce_stream(connection, lease, stream)
-            here = _at(streams, lease.pipeline, stream)
+            _add_stream(connection, lease, stream)
+            here = in_stream(streams, lease.pipeline, stream)
             connection.execute(update(streams).where(here).values(reset_wanted=True))
 
     def rebuild(
@@ -239,43 +187,50 @@ class SqlStore:
         sealed: tuple[Slice, Seal] | None = None,
     ) -> int:
         with self._write(lease) as connection:
-            _introduce_stream(connection, lease, stream)
-            connection.execute(delete(intents).where(_at(intents, lease.pipeline, stream)))
+            _add_stream(connection, lease, stream)
+            connection.execute(delete(intents).where(in_stream(intents, lease.pipeline, stream)))
             if held is not None:
-                past.keep_content(connection, lease.pipeline, stream, held.content)
-            # Nothing held: there is nothing left to reset.
-            counts = {} if held else total_values(Delivered()) | {"reset_wanted": False}
-            connection.execute(
-                update(streams)
-                .where(_at(streams, lease.pipeline, stream))
-                .values(
-                    **counts,
-                    **position_values(held),
-                    version=streams.c.version + 1,
-                    moved_at=now,
-                    intent=sealed[0].id if sealed else None,
-                    stopped=None,
-                )
-            )
+                retention.save_content(connection, lease.pipeline, stream, held.content)
+            # A sink that holds nothing has nothing to reset.
+            values = {} if held else columns_from(Delivered()) | {"reset_wanted": False}
             if sealed is not None:
                 slice_, seal = sealed
-                past.keep_content(connection, lease.pipeline, stream, slice_.content)
-                about = {"intended_at": now, "run": run or "", "epoch": lease.epoch, "seal": seal.text}
-                connection.execute(insert(intents).values(**slice_values(slice_), **about))
-            return past.remember(
-                connection,
-                lease.pipeline,
-                stream,
-                held,
-                now=now,
-                reason="recover",
-                run=run,
-                delivered=Delivered(),
-                limits=self._limits,
-            )
+                values["intent"] = slice_.id
+                _insert_intent(connection, lease, slice_, now, run or "", seal)
+            version = self._move(connection, lease, stream, held, Delivered(), values, now, "recover", run)
+            assert version is not None, "the stream has a row"
+            return version
+
+    def _move(
+        self,
+        connection: Connection,
+        lease: Lease,
+        stream: str,
+        position: Position | None,
+        delivered: Delivered,
+        values: Mapping[str, Any],
+        now: datetime,
+        reason: str,
+        run: str | None,
+        intent: str | None = None,
+    ) -> int | None:
+        """Set a stream's position, clear its intent and stop, and record the change; the change's version.
+
+        None, and nothing is changed, if `intent` is given and is not the open one.
+        """
+        cleared = {"moved_at": now, "intent": None, "stopped": None}
+        moved = update(streams).where(in_stream(streams, lease.pipeline, stream))
+        if intent is not None:
+            moved = moved.where(streams.c.intent == intent)
+        values = {**cleared, **position_values(position), **values, "version": streams.c.version + 1}
+        if connection.execute(moved.values(values)).rowcount != 1:
+            return None
+        return retention.record_change(
+            connection, lease.pipeline, stream, position, delivered, self._limits, now=now, reason=reason, run=run
+        )
 
     def history(self, pipeline: str, stream: str, *, most: int = 50) -> Sequence[Change]:
-        newest = CHANGES.where(_at(history, pipeline, stream)).order_by(history.c.version.desc())
+        newest = CHANGES.where(in_stream(history, pipeline, stream)).order_by(history.c.version.desc())
         with self._read() as connection:
             return [change_of(row) for row in connection.execute(newest.limit(most))]
 
@@ -284,41 +239,25 @@ class SqlStore:
     def start_run(self, lease: Lease, run: str, *, now: datetime, verb: str = "run") -> RunRecord:
         newest = select(runs).where(runs.c.pipeline == lease.pipeline).order_by(runs.c.number.desc())
         with self._write(lease) as connection:
-            last = connection.execute(newest.limit(1)).first()
-            goes_on = last is not None and last.verb == verb == "run" and (last.has_more or last.status == "running")
+            row = connection.execute(newest.limit(1)).first()
+            last = run_of(row, {}) if row is not None else None
             if last is not None and last.status == "running":
-                this = and_(runs.c.pipeline == lease.pipeline, runs.c.number == last.number)
-                connection.execute(update(runs).where(this).values(status="lost"))
-            number = last.number + 1 if last is not None else 1
-            continues, totals, noted = None, "{}", {}
-            if last is not None and goes_on:
-                continues, totals = last.id, last.totals
-                past.pass_progress_on(connection, lease.pipeline, last.id, run)
-                theirs = connection.execute(_progress(lease.pipeline).where(progress.c.run == run))
-                noted = past.progress_by_run(theirs).get(run, {})
-            record = RunRecord(
-                id=run,
-                pipeline=lease.pipeline,
-                started=now,
-                ended=None,
-                status="running",
-                has_more=False,
-                continues=continues,
-                totals=totals,
-                streams=noted,
-                verb=verb,
-            )
-            about = {"started": now, "status": "running", "has_more": False, "continues": continues, "totals": totals}
-            about["verb"] = verb
-            connection.execute(insert(runs).values(pipeline=lease.pipeline, number=number, id=run, **about))
-            past.forget_old_runs(connection, lease.pipeline, number, now=now, limits=self._limits)
-            return record
+                connection.execute(update(runs).where(_is_run(lease, last.id)).values(status="lost"))
+            record = decisions.new_run(lease, run, last, now=now, verb=verb)
+            noted = {}
+            if record.continues is not None:
+                noted = retention.hand_progress_over(connection, lease.pipeline, record.continues, run)
+            number = row.number + 1 if row is not None else 1
+            values = columns_from(record)
+            del values["streams"]
+            connection.execute(insert(runs).values(number=number, **values))
+            retention.prune_runs(connection, lease.pipeline, number, now=now, limits=self._limits)
+            return replace(record, streams=noted)
 
     def save_progress(self, lease: Lease, run: str, *, totals: str, streams: Mapping[str, str]) -> None:
-        this = and_(runs.c.pipeline == lease.pipeline, runs.c.id == run)
         with self._write(lease) as connection:
-            connection.execute(update(runs).where(this).values(totals=totals))
-            past.keep_progress(connection, lease.pipeline, run, streams)
+            connection.execute(update(runs).where(_is_run(lease, run)).values(totals=totals))
+            retention.save_progress(connection, lease.pipeline, run, streams)
 
     def end_run(
         self,
@@ -331,13 +270,12 @@ class SqlStore:
         totals: str,
         streams: Mapping[str, str | None],
     ) -> None:
-        ours = select(leases.c.pipeline).where(_ours(lease)).with_for_update()
-        this = and_(runs.c.pipeline == lease.pipeline, runs.c.id == run)
+        ours = select(leases.c.pipeline).where(_is_held(lease)).with_for_update()
         with self._write() as connection:
             if connection.execute(ours).first() is not None:
                 ended = {"ended": now, "status": status, "has_more": has_more, "totals": totals}
-                connection.execute(update(runs).where(this).values(ended))
-                past.keep_progress(connection, lease.pipeline, run, streams)
+                connection.execute(update(runs).where(_is_run(lease, run)).values(ended))
+                retention.save_progress(connection, lease.pipeline, run, streams)
 
     def runs(self, pipeline: str, *, most: int = 20) -> Sequence[RunRecord]:
         newest = select(runs).where(runs.c.pipeline == pipeline).order_by(runs.c.number.desc()).limit(most).subquery()
@@ -346,7 +284,7 @@ class SqlStore:
         query = noted.select_from(newest.outerjoin(progress, of_run)).order_by(newest.c.number.desc())
         with self._read() as connection:
             rows = list(connection.execute(query))
-        by_run = past.progress_by_run(row for row in rows if row.run is not None)
+        by_run = retention.progress_by_run(row for row in rows if row.run is not None)
         return [run_of(row, by_run.get(row.id, {})) for row in {row.id: row for row in rows}.values()]
 
     # ------------------------------------------------------------ how runs ended
@@ -356,7 +294,7 @@ class SqlStore:
         for tables_left in range(len(reports.TABLES), -1, -1):
             try:
                 with self._write() as connection:
-                    reports.keep(connection, pipeline, report)
+                    reports.save(connection, pipeline, report)
             except IntegrityError:
                 if not tables_left:
                     raise
@@ -365,83 +303,90 @@ class SqlStore:
 
     def failures(self, pipeline: str) -> Mapping[str, Failure]:
         with self._read() as connection:
-            return reports.failures_of(connection.execute(select(failures).where(failures.c.pipeline == pipeline)))
+            rows = connection.execute(select(failures).where(failures.c.pipeline == pipeline))
+            return {row.stream: reports.failure_of(row) for row in rows}
 
     def last_looks(self, pipeline: str) -> Sequence[LastLook]:
         newest = select(looks).where(looks.c.pipeline == pipeline).order_by(looks.c.at.desc())
         with self._read() as connection:
-            return reports.looks_of(connection.execute(newest))
+            return [reports.look_of(row) for row in connection.execute(newest)]
 
     def days(self, pipeline: str, *, most: int = 14) -> Sequence[DayOfRuns]:
         newest = select(days).where(days.c.pipeline == pipeline).order_by(days.c.day.desc())
         with self._read() as connection:
-            return reports.days_of(connection.execute(newest.limit(most)))
+            return [reports.day_of(row) for row in connection.execute(newest.limit(most))]
 
     # ------------------------------------------------------------ transactions
 
     @contextmanager
     def _read(self) -> Iterator[Connection]:
-        """For one statement: no two reads of one method can see different moments."""
+        """A connection for one statement: every method reads all of its data at one instant."""
         with translate_errors(self._location), self._reads.connect() as connection:
             yield connection
 
     @contextmanager
-    def _write(self, lease: Lease | None = None) -> Iterator[Connection]:
-        """One transaction; with a lease, only while it is ours."""
+    def _write(self, lease: Lease | None = None, slice_: Slice | None = None) -> Iterator[Connection]:
+        """One transaction; with a lease, only while it is ours, and for a slice only of its own pipeline."""
+        if lease is not None and slice_ is not None:
+            decisions.check_pipeline(lease, slice_)
         with translate_errors(self._location), self._writes.begin() as connection:
             if lease is not None:
-                _hold(connection, lease)
+                _lock_lease(connection, lease)
             yield connection
 
 
-def _hold(connection: Connection, lease: Lease) -> None:
+def _lock_lease(connection: Connection, lease: Lease) -> None:
     """Lock the lease row; LeaseLost if it is not ours."""
     row = connection.execute(select(leases).where(leases.c.pipeline == lease.pipeline).with_for_update()).first()
     if row is None or (row.token, row.epoch) != (lease.owner.token, lease.epoch):
-        raise refusals.lost(lease, holder_of(row) if row else None)
+        raise decisions.lease_lost(lease, holder_of(row) if row else None)
 
 
 def _state(connection: Connection, pipeline: str, stream: str) -> StreamState:
-    row = connection.execute(STATES.where(_at(streams, pipeline, stream))).first()
+    row = connection.execute(STATES.where(in_stream(streams, pipeline, stream))).first()
     return state_of(row) if row else StreamState()
 
 
+def _unexpected(connection: Connection, slice_: Slice, wanted: str) -> PenstockError:
+    return decisions.unexpected_state(slice_, _state(connection, slice_.pipeline, slice_.stream), wanted)
+
+
+def _insert_intent(
+    connection: Connection, lease: Lease, slice_: Slice, now: datetime, run: str, seal: Seal | None = None
+) -> None:
+    retention.save_content(connection, lease.pipeline, slice_.stream, slice_.content)
+    about = {"intended_at": now, "run": run, "epoch": lease.epoch, "seal": seal}
+    connection.execute(insert(intents).values(**slice_values(slice_), **about))
+
+
 def _total(connection: Connection, slice_: Slice, delivered: Delivered) -> Delivered:
-    """What the stream has delivered once a slice is done. Nobody adds meanwhile: we hold the lease row's lock."""
+    """What the stream has delivered once a slice is done. No other process adds meanwhile: we hold the lease row."""
     if slice_.kind is Kind.RESET:
         return Delivered()
     if (version := slice_.undoes_to) is not None:
-        found = past.delivered_up_to_and_since(connection, slice_.pipeline, slice_.stream, version)
+        found = retention.sum_from_version(connection, slice_.pipeline, slice_.stream, version)
         if found is not None:
             return found + delivered
-    here = _at(streams, slice_.pipeline, slice_.stream)
+    here = in_stream(streams, slice_.pipeline, slice_.stream)
     known = connection.execute(select(streams.c.rows, streams.c.bytes, streams.c.outcome).where(here)).first()
-    return (Delivered(known.rows, known.bytes, outcome_of(known.outcome)) if known else Delivered()) + delivered
+    return (Delivered(*known) if known else Delivered()) + delivered
 
 
-def _introduce_stream(connection: Connection, lease: Lease, stream: str) -> None:
-    """Give a new stream its row, at the beginning. Nobody else can: we hold the lease row's lock."""
-    here = _at(streams, lease.pipeline, stream)
+def _add_stream(connection: Connection, lease: Lease, stream: str) -> None:
+    """Give a new stream its row, at the beginning. No other process can: we hold the lease row's lock."""
+    here = in_stream(streams, lease.pipeline, stream)
     if connection.execute(select(streams.c.version).where(here)).first() is None:
         connection.execute(insert(streams).values(pipeline=lease.pipeline, stream=stream))
 
 
-def _check_pipeline(lease: Lease, slice_: Slice) -> None:
-    if lease.pipeline != slice_.pipeline:
-        raise ValueError(f"a lease on {lease.pipeline} cannot move a slice of {slice_.pipeline}")
+def _is_held(lease: Lease) -> ColumnElement[bool]:
+    owned = and_(leases.c.token == lease.owner.token, leases.c.epoch == lease.epoch)
+    return and_(leases.c.pipeline == lease.pipeline, owned)
 
 
-def _ours(lease: Lease) -> ColumnElement[bool]:
-    return and_(
-        leases.c.pipeline == lease.pipeline,
-        leases.c.token == lease.owner.token,
-        leases.c.epoch == lease.epoch,
-    )
+def _is_run(lease: Lease, run: str) -> ColumnElement[bool]:
+    return and_(runs.c.pipeline == lease.pipeline, runs.c.id == run)
 
 
-def _at(table: Table, pipeline: str, stream: str) -> ColumnElement[bool]:
-    return and_(table.c.pipeline == pipeline, table.c.stream == stream)
-
-
-def _progress(pipeline: str) -> Select[Any]:
-    return select(progress.c.run, progress.c.stream, progress.c.progress).where(progress.c.pipeline == pipeline)
+def _is_intent(slice_: Slice) -> ColumnElement[bool]:
+    return and_(in_stream(intents, slice_.pipeline, slice_.stream), intents.c.id == slice_.id)

@@ -21,25 +21,47 @@ from sqlalchemy.pool import QueuePool
 from penstock.errors import StoreRefused
 from penstock.links.durable import sync
 from penstock.store import location
-from penstock.store.location import UNCHANGED, one_line, translate_errors
+from penstock.store.location import NOTHING_LOST, StoreLocation, list_tables, one_line, translate_errors
 from penstock.store.schema import APPLICATION_ID
-from penstock.store.upgrade import make
+from penstock.store.upgrade import create_tables
 
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+DISK_FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
+FORBIDDEN_ERRORS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 @dataclass(frozen=True)
-class SqliteFile:
+class SqliteFile(StoreLocation):
     """One file, with its -wal and -shm beside it while it is open."""
 
     #: absolute
     path: Path
-    schema: None = None
+    schema: str | None = None
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
 
     @property
     def address(self) -> str:
         return f"sqlite:{os.path.realpath(self.path)}"
+
+    @property
+    def restore_hint(self) -> str:
+        return (
+            f"move it aside, {self._with_log}; then restore a copy of it, or run `penstock state recover FILE`, "
+            "which rebuilds it from what the sink holds"
+        )
+
+    @property
+    def replace_hint(self) -> str:
+        return (
+            f"move it aside, {self._with_log}; then run `penstock state recover FILE`, "
+            "which makes a new one from what the sink holds"
+        )
+
+    @property
+    def _with_log(self) -> str:
+        return f"with {self.path.name}-wal and {self.path.name}-shm if they are there"
 
     def missing(self) -> str | None:
         return None if self.path.exists() else str(self.path)
@@ -50,8 +72,8 @@ class SqliteFile:
         event.listen(engine, "begin", _begin)
         return engine
 
-    def make_ready(self) -> None:
-        """See that something is there that may be a store; create one if nothing is."""
+    def prepare(self) -> None:
+        """Check that something is there that may be a store; create one if nothing is."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
@@ -60,30 +82,27 @@ class SqliteFile:
         except OSError as error:
             raise self._unusable(error) from error
         if stat.S_ISDIR(found.st_mode):
-            raise self._refused("is a directory", "name a file in it instead")
+            raise self.refused("is a directory", "name a file in it instead")
         if not stat.S_ISREG(found.st_mode):
-            raise self._refused("is not a regular file", "name another file")
+            raise self.refused("is not a regular file", "name another file")
         if found.st_size == 0:
-            raise self._refused(
+            raise self.refused(
                 "is empty: it may have been truncated",
-                f"delete it if it never held anything; otherwise {self._way_out}",
+                f"delete it if it never held anything; otherwise {self.restore_hint}",
             )
         return None
 
-    def mark(self) -> None:
-        """Make a file that says it is ours, and nothing else."""
+    def create_empty(self) -> None:
+        """Make a file that is ours and has no tables."""
         connection = sqlite3.connect(self.path)
-        connection.execute("PRAGMA application_id = 1885695603").close()
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}").close()
         connection.close()
 
-    def alone(self, connection: Connection) -> None:
-        """Nothing to do: BEGIN IMMEDIATE has locked the file."""
-
-    def admit(self, connection: Connection, tables: Sequence[str]) -> None:
+    def admit_tables(self, connection: Connection, tables: Sequence[str]) -> None:
         # New files get their tables before they get their name, so one without them has lost them.
         raise self.damaged("its tables are missing")
 
-    def refusal(self, error: BaseException | None) -> StoreRefused | None:
+    def explain(self, error: BaseException | None) -> StoreRefused | None:
         if not isinstance(error, sqlite3.DatabaseError) or isinstance(
             error, sqlite3.IntegrityError | sqlite3.ProgrammingError
         ):
@@ -91,20 +110,18 @@ class SqliteFile:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         match code & 0xFF:
             case sqlite3.SQLITE_NOTADB:
-                return self._refused(
+                return self.refused(
                     "is not a SQLite database: it is another kind of file, or it was overwritten",
-                    f"name another file for the store; if this one was it, {self._way_out}",
+                    f"name another file for the store; if this one was it, {self.restore_hint}",
                 )
             case sqlite3.SQLITE_FULL:
                 return self._full()
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-                return self._refused(
-                    f"is busy: another process has been writing to it for more than {location.LOCK_WAIT_SECONDS:g} s",
-                    "end or continue that process (one stopped with Ctrl-Z keeps its lock), then run again",
-                    safe="Nothing was lost: nothing was written.",
+                return self.busy(
+                    "end or continue that process (one stopped with Ctrl-Z keeps its lock), then run again"
                 )
             case sqlite3.SQLITE_CANTOPEN if not self.path.exists():
-                return self._refused(
+                return self.refused(
                     "has vanished while it was in use",
                     "put it back, or run `penstock state recover FILE`, which rebuilds it from what the sink holds",
                 )
@@ -114,27 +131,13 @@ class SqliteFile:
                 if code == sqlite3.SQLITE_IOERR_SHMSIZE:
                     return self._full()
                 name = getattr(error, "sqlite_errorname", "SQLITE_IOERR")
-                return self._refused(
+                return self.refused(
                     f"could not be read or written: {one_line(error)} ({name})",
                     "see that its disk has room and is healthy, then run again",
-                    safe="Nothing was lost: what was recorded before stays recorded.",
+                    safe=NOTHING_LOST,
                 )
             case _:
                 return self.damaged(one_line(error))
-
-    def damaged(self, how: str) -> StoreRefused:
-        return self._refused(f"is damaged: {how}", self._way_out)
-
-    def newer(self, how: str) -> StoreRefused:
-        return self._refused(how, "upgrade penstock to at least that version")
-
-    def abandoned(self, how: str) -> StoreRefused:
-        name = self.path.name
-        return self._refused(
-            f"{how}, which does not read stores of that revision any more",
-            f"move it away, with {name}-wal and {name}-shm if they are there; then run `penstock state recover FILE`, "
-            "which makes a new one from what the sink holds",
-        )
 
     # ------------------------------------------------------------ inside
 
@@ -167,8 +170,8 @@ class SqliteFile:
             folder.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(prefix=f".{self.path.name}.", dir=folder) as scratch, translate_errors(self):
                 draft = SqliteFile(Path(scratch, "draft"))
-                draft.mark()
-                draft._fill()
+                draft.create_empty()
+                draft._create_tables()
                 try:
                     os.link(draft.path, self.path)
                 except FileExistsError:
@@ -177,12 +180,12 @@ class SqliteFile:
         except OSError as error:
             raise self._unusable(error) from error
 
-    def _fill(self) -> None:
+    def _create_tables(self) -> None:
         """Make the tables, all of them in the file and nothing in its -wal, which will not be linked."""
         engine = self.engine()
         try:
             with engine.execution_options(writes=True).begin() as connection:
-                make(connection)
+                create_tables(connection)
             # Closing does the same, but says nothing when it fails.
             with engine.connect() as connection:
                 busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
@@ -195,7 +198,7 @@ class SqliteFile:
         """A -wal without its database would be replayed into the new one."""
         log = self.path.with_name(f"{self.path.name}-wal")
         if log.exists() and not self.path.exists():
-            raise self._refused(
+            raise self.refused(
                 f"is missing, but its log {log} is there",
                 f"put {self.path.name} back beside it; if it is gone for good, delete the log and run "
                 "`penstock state recover FILE`, which rebuilds the store from what the sink holds",
@@ -203,44 +206,32 @@ class SqliteFile:
 
     def _foreign(self, connection: sqlite3.Connection) -> StoreRefused:
         listed = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name LIMIT 4")
-        tables = [name for (name,) in listed]
-        shown = ", ".join([*tables[:3], "…"] if len(tables) > 3 else tables)
+        shown = list_tables([name for (name,) in listed])
         what = f"with the tables {shown}" if shown else "without tables"
-        return self._refused(
+        return self.refused(
             f"is a SQLite database of another program, {what}",
             "name another file for the store; penstock creates it",
         )
 
     def _unusable(self, error: OSError) -> StoreRefused:
-        if error.errno in FULL:
+        if error.errno in DISK_FULL_ERRORS:
             return self._full()
         reason = (error.strerror or one_line(error)).lower()
-        if error.errno in FORBIDDEN:
+        if error.errno in FORBIDDEN_ERRORS:
             return self._forbidden(reason)
-        return self._refused(f"cannot be opened or created: {reason}", "correct the path of the store")
+        return self.refused(f"cannot be opened or created: {reason}", "correct the path of the store")
 
     def _full(self) -> StoreRefused:
-        return self._refused(
+        return self.refused(
             "cannot be written: its disk is full",
             "free some space, then run again",
-            safe="Nothing was lost: what was recorded before stays recorded.",
+            safe=NOTHING_LOST,
         )
 
     def _forbidden(self, reason: str) -> StoreRefused:
-        return self._refused(
+        return self.refused(
             f"cannot be read and written: {reason}",
             "give this user read and write permission on the file and on its folder",
-        )
-
-    def _refused(self, what: str, next_step: str, *, safe: str = UNCHANGED) -> StoreRefused:
-        return StoreRefused(f"the store {self.path} {what}", safe=safe, next_step=next_step)
-
-    @property
-    def _way_out(self) -> str:
-        name = self.path.name
-        return (
-            f"move it aside, with {name}-wal and {name}-shm if they are there; then restore a copy of it, or "
-            "run `penstock state recover FILE`, which rebuilds it from what the sink holds"
         )
 
 

@@ -1,4 +1,4 @@
-"""Brings a store's tables to HEAD: a new one's are made as they are today, an older one's are migrated.
+"""Brings a store's tables to HEAD: those of a new store are made as they are today, those of an older one migrated.
 
 Alembic is imported only for a store that is older: its import alone takes longer than making all tables.
 """
@@ -24,39 +24,39 @@ revision = Table(
 #: where the migrations are
 SCRIPTS = "penstock.store:migrations"
 
-#: Alembic keeps what it works on in globals: two threads at once would migrate each other's stores
-_ALONE = threading.Lock()
+#: Alembic keeps its connection in globals: two threads at once would migrate each other's stores
+_ALEMBIC_LOCK = threading.Lock()
 
 
-def settle(engine: Engine, place: StoreLocation) -> None:
+def bring_to_head(engine: Engine, location: StoreLocation) -> None:
     """Bring the store to HEAD; StoreRefused if it is not ours or newer."""
-    with translate_errors(place):
+    with translate_errors(location):
         if _at_head(engine):
             return
         with engine.execution_options(writes=True).begin() as connection:
-            place.alone(connection)
-            tables = inspect(connection).get_table_names(schema=place.schema)
+            location.lock_schema(connection)
+            tables = inspect(connection).get_table_names(schema=location.schema)
             if REVISION_TABLE not in tables:
-                place.admit(connection, sorted(tables))
-                make(connection)
-            elif (found := _found(connection)) in ABANDONED:
-                raise place.abandoned(_who_wrote(connection, tables, found))
+                location.admit_tables(connection, sorted(tables))
+                create_tables(connection)
+            elif (found := _revision(connection)) in ABANDONED:
+                raise location.abandoned(_who_wrote(connection, tables, found))
             elif found not in REVISIONS:
                 raise (
-                    place.newer(_who_wrote(connection, tables, found))
+                    location.newer(_who_wrote(connection, tables, found))
                     if found
-                    else place.damaged(f"its table {REVISION_TABLE} is empty")
+                    else location.damaged(f"its table {REVISION_TABLE} is empty")
                 )
             elif found != HEAD:  # else another process was faster
-                migrate(connection, place.schema)
+                migrate(connection, location.schema)
 
 
-def make(connection: Connection) -> None:
+def create_tables(connection: Connection) -> None:
     """Make every table as it is at HEAD, where there is none yet, inside the connection's transaction."""
     for tables in (metadata, revision.metadata):
         tables.create_all(connection, checkfirst=False)
     connection.execute(insert(revision).values(version_num=HEAD))
-    _sign(connection)
+    _record_version(connection)
 
 
 def migrate(connection: Connection, schema: str | None, *, to: str = "head") -> None:
@@ -67,13 +67,13 @@ def migrate(connection: Connection, schema: str | None, *, to: str = "head") -> 
     config = Config()
     config.set_main_option("script_location", SCRIPTS)
     config.attributes.update(connection=connection, schema=schema)
-    with _ALONE:
+    with _ALEMBIC_LOCK:
         command.upgrade(config, to)
-    _sign(connection)
+    _record_version(connection)
 
 
-def _sign(connection: Connection) -> None:
-    """Say which penstock wrote this."""
+def _record_version(connection: Connection) -> None:
+    """Record which penstock wrote this."""
     connection.execute(delete(meta).where(meta.c.name == "penstock"))
     connection.execute(insert(meta).values(name="penstock", value=__version__))
 
@@ -82,14 +82,14 @@ def _at_head(engine: Engine) -> bool:
     """Whether there is nothing to do; any doubt is left to the longer look."""
     with engine.connect() as connection:
         try:
-            return _found(connection) == HEAD
+            return _revision(connection) == HEAD
         except DBAPIError as error:
             if "no such table" in str(error.orig) or getattr(error.orig, "sqlstate", None) == "42P01":
                 return False
             raise
 
 
-def _found(connection: Connection) -> str | None:
+def _revision(connection: Connection) -> str | None:
     found: str | None = connection.execute(select(revision.c.version_num)).scalar()
     return found
 

@@ -12,7 +12,6 @@ order names, within the folder, and removes the folder when nobody can send anyt
 from __future__ import annotations
 
 import atexit
-import gc
 import json
 import os
 import shutil
@@ -21,7 +20,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -29,45 +27,17 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-#: what commands import later than at their start
-PRELOADED = (
-    "adbc_driver_postgresql.dbapi",
-    "aiolimiter",
-    "httpx",
+from penstock.warm.imports import IMPORTED_BY_RUNS, freeze_for_forks
+
+#: imported by commands, besides what every run imports
+IMPORTED_BY_COMMANDS = (
     "penstock.cli.run",
     "penstock.cli.shared.engine_run",
     "penstock.cli.shared.status_output",
-    "penstock.engine",
-    "penstock.engine.undoing",
-    "penstock.lake.adoption",
-    "penstock.lake.landing",
-    "penstock.lake.merging",
-    "penstock.lake.planning",
-    "penstock.lake.reading",
-    "penstock.lake.stamping",
-    "penstock.lake.writing",
-    "penstock.links.postgres.arrow",
-    "penstock.links.postgres.conversion",
-    "penstock.shaping.source",
-    "penstock.sinks.files.formats",
-    "penstock.sinks.lake.table_setup",
-    "penstock.sinks.postgres",
-    "penstock.sources.lake",
-    "penstock.sources.postgres",
-    "penstock.sources.rest",
-    "penstock.store.opening",
-    "penstock.store.postgres",
-    "penstock.store.sqlite",
     "penstock.testing.doubles",
-    "pyarrow.parquet",
-    "pyiceberg.avro.decoder_fast",
-    "pyiceberg.catalog.sql",
-    "pyiceberg.io.pyarrow",
-    "sqlalchemy.dialects.postgresql",
-    "sqlalchemy.dialects.sqlite",
 )
-#: seconds until one who waits looks again
-BLINK = 0.005
+#: seconds between two looks of a waiting process
+POLL_SECONDS = 0.005
 
 
 class Forked:
@@ -77,7 +47,7 @@ class Forked:
         self._place = place
         while (found := _read(place / "pid")) is None:
             assert nursery.poll() is None, "the process that forks has ended"
-            time.sleep(BLINK)
+            time.sleep(POLL_SECONDS)
         self.pid = int(found)
 
     @property
@@ -96,7 +66,7 @@ class Forked:
         while self.poll() is None:
             if end is not None and time.monotonic() > end:
                 raise subprocess.TimeoutExpired("penstock", timeout or 0)
-            time.sleep(BLINK)
+            time.sleep(POLL_SECONDS)
         return (self._place / "out").read_text(), (self._place / "err").read_text()
 
 
@@ -141,12 +111,9 @@ def nursery() -> Nursery:
 
 
 def main() -> None:
-    for name in PRELOADED:
+    for name in IMPORTED_BY_RUNS + IMPORTED_BY_COMMANDS:
         import_module(name)
-    # There are threads by now, of OpenBLAS and jemalloc. Both see to it that they can be forked.
-    warnings.filterwarnings("ignore", ".* multi-threaded, use of fork", DeprecationWarning)
-    gc.collect()
-    gc.freeze()
+    freeze_for_forks()
     order = _serve()
     if order is None:
         shutil.rmtree(sys.argv[1], ignore_errors=True)

@@ -17,7 +17,8 @@ from penstock.core.outcome import Delivered, Outcome
 from penstock.core.reports import DAYS_KEPT, DayOfRuns, Failure, LastLook, RunReport
 from penstock.core.slices import Kind, Seal, Slice
 from penstock.ports import Change, Holder, Lease, Owner, RunRecord, StreamState
-from penstock.store import refusals
+from penstock.store import decisions
+from penstock.store.records import columns_from
 
 
 @dataclass
@@ -73,8 +74,8 @@ class MemoryStore:
     ) -> Lease:
         with self._lock:
             holder = self._has.holders.get(pipeline)
-            if holder and not refusals.may_take(holder, owner, now, gone):
-                raise refusals.held(holder, now)
+            if holder and not decisions.may_take(holder, owner, now, gone):
+                raise decisions.pipeline_held(holder, now)
             lease = Lease(pipeline, owner, self._has.epochs.get(pipeline, 0) + 1)
             self._has.epochs[pipeline] = lease.epoch
             self._has.holders[pipeline] = Holder(lease, now, now + timedelta(seconds=ttl))
@@ -112,14 +113,14 @@ class MemoryStore:
             number, held, mark = (last.number, last.id, last.mark) if last else (0, "", None)
             follows = (slice_.number, slice_.previous, slice_.after) == (number + 1, held, mark)
             if state.intent or not follows:
-                raise refusals.elsewhere(slice_, state, "intended")
+                raise decisions.unexpected_state(slice_, state, "intended")
             self._put(lease, slice_.stream, replace(state, intent=slice_, seal=None))
 
     def seal(self, lease: Lease, slice_: Slice, seal: Seal, *, now: datetime) -> Seal:
         with self._lock:
             state = self._state_for(lease, slice_)
             if state.intent is None or state.intent.id != slice_.id:
-                raise refusals.elsewhere(slice_, state, "sealed")
+                raise decisions.unexpected_state(slice_, state, "sealed")
             if state.seal is None:
                 self._put(lease, slice_.stream, replace(state, seal=seal))
             return state.seal or seal
@@ -138,7 +139,7 @@ class MemoryStore:
         with self._lock:
             state = self._state_for(lease, slice_)
             if state.intent is None or state.intent.id != slice_.id:
-                raise refusals.elsewhere(slice_, state, "finished")
+                raise decisions.unexpected_state(slice_, state, "finished")
             delivered = Delivered(rows, bytes_, outcome)
             if slice_.kind is Kind.RESET:
                 state = _with_total(replace(state, reset_wanted=False), Delivered())
@@ -191,23 +192,11 @@ class MemoryStore:
             self._hold(lease)
             earlier = self._has.runs.get(lease.pipeline, ())
             last = earlier[-1] if earlier else None
-            runs_on = last is not None and last.verb == verb == "run"
-            goes_on = last if last and runs_on and (last.has_more or last.status == "running") else None
+            record = decisions.new_run(lease, run, last, now=now, verb=verb)
             if last and last.status == "running":
                 earlier = (*earlier[:-1], replace(last, status="lost"))
-            record = RunRecord(
-                id=run,
-                pipeline=lease.pipeline,
-                started=now,
-                ended=None,
-                status="running",
-                has_more=False,
-                continues=goes_on.id if goes_on else None,
-                totals=goes_on.totals if goes_on else "{}",
-                verb=verb,
-            )
-            if goes_on:
-                noted = self._noted(lease.pipeline, goes_on.id)
+            if record.continues is not None:
+                noted = self._noted(lease.pipeline, record.continues)
                 self._has.progress |= {(lease.pipeline, stream): (run, text) for stream, text in noted.items()}
             newest = [
                 earlier_run
@@ -295,15 +284,9 @@ class MemoryStore:
             self._has.looks = {key: look for key, look in self._has.looks.items() if look.at.date() >= oldest}
             self._has.failures = {key: kept for key, kept in self._has.failures.items() if kept.at.date() >= oldest}
         before = self._has.days.get((pipeline, day), DayOfRuns(day, 0, 0, 0, 0, 0, report.at))
-        self._has.days[pipeline, day] = DayOfRuns(
-            day,
-            before.runs + 1,
-            before.idle + report.idle,
-            before.failed + report.failed,
-            before.rows + report.rows,
-            before.bytes + report.bytes,
-            report.at,
-        )
+        counts = {"runs": 1, "idle": report.idle, "failed": report.failed, "rows": report.rows, "bytes": report.bytes}
+        sums = {name: getattr(before, name) + number for name, number in counts.items()}
+        self._has.days[pipeline, day] = replace(before, **sums, last=report.at)
 
     def close(self) -> None:
         """Nothing to free: closing one handle on a store leaves the others open."""
@@ -312,18 +295,14 @@ class MemoryStore:
 
     def _is_ours(self, lease: Lease) -> bool:
         holder = self._has.holders.get(lease.pipeline)
-        return holder is not None and (holder.lease.owner.token, holder.lease.epoch) == (
-            lease.owner.token,
-            lease.epoch,
-        )
+        return holder is not None and (holder.lease.owner.token, holder.lease.epoch) == (lease.owner.token, lease.epoch)
 
     def _hold(self, lease: Lease) -> None:
         if not self._is_ours(lease):
-            raise refusals.lost(lease, self._has.holders.get(lease.pipeline))
+            raise decisions.lease_lost(lease, self._has.holders.get(lease.pipeline))
 
     def _state_for(self, lease: Lease, slice_: Slice) -> StreamState:
-        if lease.pipeline != slice_.pipeline:
-            raise ValueError(f"a lease on {lease.pipeline} cannot move a slice of {slice_.pipeline}")
+        decisions.check_pipeline(lease, slice_)
         self._hold(lease)
         return self.state(slice_.pipeline, slice_.stream)
 
@@ -346,17 +325,8 @@ class MemoryStore:
         moved = replace(state, last=position, version=version, moved_at=now, intent=None, seal=None, stopped=None)
         self._put(lease, stream, moved)
         past = self._has.history.get((lease.pipeline, stream), ())
-        change = Change(
-            version,
-            now,
-            reason,
-            position,
-            delivered.rows,
-            run,
-            delivered.outcome,
-            delivered.bytes,
-            total=Delivered(state.rows, state.bytes, state.outcome),
-        )
+        total = Delivered(state.rows, state.bytes, state.outcome)
+        change = Change(version, now, reason, position, run=run, total=total, **columns_from(delivered))
         kept = [
             entry
             for entry in (*past, change)
@@ -376,4 +346,4 @@ class MemoryStore:
 
 
 def _with_total(state: StreamState, total: Delivered) -> StreamState:
-    return replace(state, rows=total.rows, bytes=total.bytes, outcome=total.outcome)
+    return replace(state, **columns_from(total))

@@ -16,7 +16,7 @@ _EVERYTHING = SparkRequirements(
 
 def shared_spark() -> SharedSpark:
     """A Spark that starts with the first session asked for, and can serve every lake of the tests."""
-    return SharedSpark(SparkOptions(master="local[2,3]"), ahead=lambda: [_EVERYTHING])
+    return SharedSpark(SparkOptions(master="local[2,3]"), upcoming=lambda: [_EVERYTHING])
 
 
 def provider_on(spark: SharedSpark) -> SparkSessionProvider:

@@ -28,10 +28,10 @@ class PipedProcess:
     def wait(self) -> int:
         return self._process.wait()
 
-    def offer(self, ended: int, unfit: Callable[[str], object]) -> RunningSpark:
-        return RunningSpark(0, "", self.pid, ended, SparkOptions(), {}, unfit)
+    def describe(self, status_pipe: int, on_misfit: Callable[[str], object]) -> RunningSpark:
+        return RunningSpark(0, "", self.pid, status_pipe, SparkOptions(), {}, on_misfit)
 
-    def let_go(self) -> None:
+    def leave_to_parent(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.returncode = 0

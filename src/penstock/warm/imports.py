@@ -1,7 +1,9 @@
-"""What the warm worker imports before it forks, so that no run has to."""
+"""Imports that the warm worker does before it forks, so that no run has to."""
 
 from __future__ import annotations
 
+import gc
+import warnings
 from importlib import import_module
 
 #: what `penstock run` imports later than at its start, whatever its source and sink
@@ -24,7 +26,6 @@ IMPORTED_BY_RUNS = (
     "penstock.sinks.postgres",
     "penstock.sources.lake",
     "penstock.sources.postgres",
-    "penstock.store.opening",
     "penstock.store.postgres",
     "penstock.store.sqlite",
     "pyarrow.parquet",
@@ -48,3 +49,11 @@ IMPORTED_WITH_SPARK = (
 def import_for_runs() -> None:
     for name in IMPORTED_BY_RUNS + IMPORTED_WITH_SPARK:
         import_module(name)
+
+
+def freeze_for_forks() -> None:
+    """Keep the garbage collector from touching what all forked processes share from now on."""
+    # OpenBLAS and jemalloc have started threads by now. Both make sure that their process can be forked.
+    warnings.filterwarnings("ignore", ".* multi-threaded, use of fork", DeprecationWarning)
+    gc.collect()
+    gc.freeze()

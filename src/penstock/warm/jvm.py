@@ -1,12 +1,11 @@
 """The worker's Spark: a JVM that lives as long as the worker, with a context that a forked process has made in it.
 
-The worker itself never talks to the JVM: it would need connections and threads, and must stay fit to fork. It holds the
-pipe at whose end the JVM ends itself.
+The worker itself never talks to the JVM: that takes connections and threads, and a worker must be able to fork. It
+holds the pipe that ends the JVM when it is closed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import subprocess
@@ -17,49 +16,54 @@ from typing import Any
 
 from penstock.errors import PenstockError, StreamFailed
 from penstock.links.spark import attach, jars
-from penstock.links.spark.attach import RunningSpark, of_context
+from penstock.links.spark.archive import Archive
+from penstock.links.spark.attach import RunningSpark, without_session_settings
 from penstock.links.spark.daemon import start_workers
-from penstock.links.spark.failures import died
-from penstock.links.spark.jvm import END_SECONDS
-from penstock.links.spark.launch import ClassArchive
+from penstock.links.spark.failures import jvm_died
+from penstock.links.spark.jvm import close_connection, end_process
 from penstock.links.spark.log import SparkLog
-from penstock.links.spark.session import SparkOptions, start
-from penstock.links.spark.temp_folder import SparkTempFolder, sweep
+from penstock.links.spark.session import SparkOptions, all_settings, connect, launch, start, worker_python
+from penstock.links.spark.temp_folder import SparkTempFolder, sweep_temp_folders
 from penstock.warm.child import die_with
 
 #: seconds that the tasks of a run that has ended may take to stop
-TASKS_SECONDS = 20.0
+STOP_TASKS_SECONDS = 20.0
 
 
 class WarmSpark:
-    """Starts the JVM, says how to attach to it, and ends it."""
+    """Starts the JVM, describes how to attach to it, and ends it."""
 
     def __init__(self, options: SparkOptions, settings: Mapping[str, str], packages: Sequence[str]) -> None:
         self._options = options
         self._files: list[Path] = jars.files(packages, settings)
-        self._wanted = of_context(settings)
+        self._wanted = without_session_settings(settings)
         self._log = SparkLog()
-        sweep()
-        self._scratch = SparkTempFolder()
+        sweep_temp_folders()
+        self._temp_folder = SparkTempFolder()
         self._process: subprocess.Popen[bytes] | None = None
-        self._archive: ClassArchive | None = None
+        self._archive: Archive | None = None
         self._running: RunningSpark | None = None
 
     def start(self) -> None:
         """Start the JVM and a Spark in it, and run a job that has its Python workers import what they need."""
-        gateway = attach.launch(self._options, self._wanted, self._files, self._log, self._scratch.path)
+        os.environ["PYSPARK_PYTHON"] = worker_python(self._wanted)
+        folder = self._temp_folder.path
+        settings = all_settings(self._options, self._wanted, self._files, folder)
+        launched = launch(self._options, settings, self._log, folder, None)
+        gateway = connect(launched, self._options, settings, self._log, folder)
+        close_connection(gateway._gateway_client)
         process: subprocess.Popen[bytes] = gateway.proc
         self._process, self._archive = process, vars(gateway).get("archive")
         self._running = RunningSpark(
             port=gateway.gateway_parameters.port,
             secret=gateway.gateway_parameters.auth_token,
             pid=process.pid,
-            ended=-1,
+            status_pipe=-1,
             options=self._options,
-            settings=attach.lendable(self._options, self._wanted, self._files),
-            unfit=lambda _: None,
+            settings=without_session_settings(all_settings(self._options, self._wanted, self._files)),
+            on_misfit=lambda _: None,
         )
-        self.aside(self._begin)
+        self._in_fork(self._start_context)
 
     @property
     def pid(self) -> int:
@@ -75,42 +79,35 @@ class WarmSpark:
         assert self._process is not None
         return self._process.wait()
 
-    def offer(self, ended: int, unfit: Callable[[str], object]) -> RunningSpark:
-        """What a run's process needs to attach. `ended` becomes readable when the JVM ends."""
+    def describe(self, status_pipe: int, on_misfit: Callable[[str], object]) -> RunningSpark:
+        """What a run's process needs to attach. `status_pipe` becomes readable when the JVM ends."""
         assert self._running is not None
-        return replace(self._running, ended=ended, unfit=unfit)
+        return replace(self._running, status_pipe=status_pipe, on_misfit=on_misfit)
 
-    def let_go(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a forked process: hold neither the JVM's pipe nor the lock of its folder."""
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.returncode = 0  # not ours to wait for
-        self._scratch.let_go()
+        self._temp_folder.leave_to_parent()
 
     def end(self) -> None:
         """End the JVM and remove its temporary files."""
         process = self._process
         lived = process is not None and process.poll() is None
         if process is not None:
-            assert process.stdin is not None
-            with contextlib.suppress(OSError):
-                process.stdin.close()
-            try:
-                process.wait(timeout=END_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end_process(process)
         self._log.close()
-        self._scratch.remove()
+        self._temp_folder.remove()
         if lived and self._archive is not None:
             self._archive.make_in_background()
 
     def stop_tasks(self) -> None:
         """Cancel whatever still runs for a process that has ended, and wait until it has stopped."""
-        self.aside(_stop_tasks)
+        self._in_fork(_stop_tasks)
 
-    def aside(self, work: Callable[[Any], None]) -> None:
+    def _in_fork(self, work: Callable[[Any], None]) -> None:
         """Let a forked process do something with the JVM, by a gateway of its own; its error arrives here."""
         offered = self._running
         assert offered is not None
@@ -119,29 +116,31 @@ class WarmSpark:
         pid = os.fork()
         if not pid:
             die_with(parent)
-            self.let_go()
+            self.leave_to_parent()
             # The worker sees for itself whether the JVM ends: nothing comes through this pipe.
             never, _held = os.pipe()
-            _report(writing, lambda: work(attach.connect(replace(offered, ended=never))))
+            _report(writing, lambda: work(attach.connect(replace(offered, status_pipe=never))))
         os.close(writing)
         with open(reading, "rb") as pipe:
-            said = pipe.read()
+            content = pipe.read()
         os.waitpid(pid, 0)
         status = self.status()
         if status is not None:
-            raise died(status, self._log.keep("the JVM of the warm worker has ended"))
+            raise jvm_died(status, self._log.keep("the JVM of the warm worker has ended"))
         error = (
-            pickle.loads(said) if said else StreamFailed("the warm worker's own process died", next_step="run again")
+            pickle.loads(content)
+            if content
+            else StreamFailed("the warm worker's own process died", next_step="run again")
         )
         if error is not None:
             raise error
 
-    def _begin(self, gateway: Any) -> None:
+    def _start_context(self, gateway: Any) -> None:
         """In a forked process: make the context and the first session, and run a small job."""
         from pyspark import SparkContext
 
         SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
-        session = start(self._options, self._wanted, self._files, self._log, self._scratch.path)
+        session = start(self._options, self._wanted, self._files, self._log, self._temp_folder.path)
         start_workers(session, self._options.workers)
 
 
@@ -164,7 +163,7 @@ def _stop_tasks(gateway: Any) -> None:
 
     context = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
     context.cancelAllJobs()
-    deadline = time.monotonic() + TASKS_SECONDS
+    deadline = time.monotonic() + STOP_TASKS_SECONDS
     while sum(info.numRunningTasks() for info in context.statusTracker().getExecutorInfos()):
         if time.monotonic() > deadline:
             raise StreamFailed("tasks of a run that has ended do not stop", next_step="run again")

@@ -17,12 +17,13 @@ from typing import Any
 from penstock import wiring
 from penstock.config import File
 from penstock.errors import UNTOUCHED, InputError, PenstockError, StreamFailed
+from penstock.links.cache import cache_folder
 from penstock.links.spark.session import SparkOptions
 from penstock.links.spark.shared import SparkRequirements
 from penstock.warm import wire
 from penstock.warm.child import Handed
 from penstock.warm.worker import KeptSpark, Worker
-from penstock.warm.worker_folder import WorkerFolder, cache_folder, name_of
+from penstock.warm.worker_folder import WorkerFolder, name_of
 
 #: seconds that a worker may take to answer a question
 ANSWER_SECONDS = 5.0
@@ -182,7 +183,7 @@ def serve(
 
     `tell` gets what is being done and at last `on_ready`. InputError if the store has a worker already.
     """
-    from penstock.warm.imports import import_for_runs
+    from penstock.warm.imports import freeze_for_forks, import_for_runs
     from penstock.warm.store_watch import StoreWatch
 
     must_be_linux()
@@ -202,7 +203,7 @@ def serve(
         preload()
         import_for_runs()
         spark.start()
-        _freeze()
+        freeze_for_forks()
         worker = Worker(
             place,
             name,
@@ -228,17 +229,6 @@ def spark_needs(file: File) -> tuple[SparkOptions, SparkRequirements]:
     for needs in wiring.requirements_of(file, list(file.pipelines)):
         together = together.combine_with(needs.only_at_start())
     return options, together
-
-
-def _freeze() -> None:
-    """What is there by now is shared with every process that is forked: no collector must touch it."""
-    import gc
-    import warnings
-
-    # There are threads by now, of OpenBLAS and jemalloc. Both see to it that they can be forked.
-    warnings.filterwarnings("ignore", ".* multi-threaded, use of fork", DeprecationWarning)
-    gc.collect()
-    gc.freeze()
 
 
 def _say(text: str) -> None:

@@ -47,9 +47,9 @@ class KeptSpark(Protocol):
 
     def wait(self) -> int: ...
 
-    def offer(self, ended: int, unfit: Callable[[str], object]) -> RunningSpark: ...
+    def describe(self, status_pipe: int, on_misfit: Callable[[str], object]) -> RunningSpark: ...
 
-    def let_go(self) -> None: ...
+    def leave_to_parent(self) -> None: ...
 
     def stop_tasks(self) -> None: ...
 
@@ -247,16 +247,16 @@ class Worker:
             socket_.close()
         for file in (tells, self._jvm, self._lock):
             os.close(file)
-        self._spark.let_go()
+        self._spark.leave_to_parent()
         self._place.close()
         for number, file in enumerate(files):
             os.dup2(file, number)
             os.close(file)
 
-        def unfit(why: str) -> None:
+        def on_misfit(why: str) -> None:
             os.write(2, f"note: this run does not use the warm worker's Spark and starts its own: {why}\n".encode())
 
-        return Handed(connection, hello, self._spark.offer(ended, unfit))
+        return Handed(connection, hello, self._spark.describe(ended, on_misfit))
 
     # ------------------------------------------------------------ ends
 

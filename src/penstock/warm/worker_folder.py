@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.errors import InputError
+from penstock.links.cache import cache_folder
 
 SOCKET, LOCK, ALIAS = ".sock", ".lock", ".file"
 
@@ -23,11 +24,6 @@ def folder_path() -> Path:
     if runtime.startswith("/") and _is_private(runtime):
         return Path(runtime, "penstock")
     return cache_folder() / "warm"
-
-
-def cache_folder() -> Path:
-    caches = os.environ.get("XDG_CACHE_HOME")
-    return (Path(caches) if caches else Path.home() / ".cache") / "penstock"
 
 
 def name_of(text: str) -> str:

@@ -1,7 +1,7 @@
 """Java's archive of the classes that Spark loads: a JVM that maps it starts in about half the time.
 
-A run that ends cleanly has a missing archive made in the background (`training`); later runs find it by its key. The
-folder is PENSTOCK_ARCHIVES, or else `penstock/archives` among this user's caches; `PENSTOCK_ARCHIVES=off` means none.
+A run that ends cleanly has a missing archive made in the background (`make_archive`); later runs find it by its key.
+The folder is PENSTOCK_ARCHIVES, or else `penstock/archives` in this user's cache; `PENSTOCK_ARCHIVES=off` means none.
 With `PENSTOCK_TRAINING=off` archives are used, but none is made.
 """
 
@@ -20,35 +20,40 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from penstock.links.spark.launch import Command
+from penstock.links.cache import cache_folder
+
+if TYPE_CHECKING:
+    from penstock.links.spark.launch import Command
+
 
 #: names the folder, or is `off`
 VARIABLE = "PENSTOCK_ARCHIVES"
 #: `off`: no archive is made
 TRAINING_VARIABLE = "PENSTOCK_TRAINING"
 OFF = "off"
-#: raised whenever what training loads changes
+#: raised whenever `make_archive` loads other classes
 FORMAT = 1
 SUFFIX = ".jsa"
-#: archives that are kept; each is about 100 MB
-KEPT = 4
-#: the priority of training: a tenth of the usual share of a busy processor
-NICENESS = 10
+#: how many archives are kept; each is about 100 MB
+MOST_ARCHIVES = 4
+#: the priority of the process that makes an archive: a tenth of the usual share of a busy processor
+MAKER_NICENESS = 10
 #: seconds after a failed attempt before the next one, and how many there are
 RETRY_SECONDS, MOST_ATTEMPTS = 24 * 3600.0, 5
-#: seconds after which a use is noted again
-_NOTED_SECONDS = 24 * 3600.0
+#: seconds after which the use of an archive is recorded again
+_USE_SECONDS = 24 * 3600.0
 #: options of Java that write no file, open no port and load no agent; others are used without an archive
-_HARMLESS = re.compile(r"-XX:[+-]?\w+(=\w+)?|-X(mx|ms|mn|ss)\w+|-D(?!com\.sun\.management|java\.rmi).*")
+_HARMLESS_OPTION = re.compile(r"-XX:[+-]?\w+(=\w+)?|-X(mx|ms|mn|ss)\w+|-D(?!com\.sun\.management|java\.rmi).*")
 #: variables from which Java takes more options
 _OPTION_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-#: settings that decide on the JVM and its class path; training needs no others
-_OF_THE_JVM = ("spark.driver.memory", "spark.driver.extraClassPath")
-_TEMPORARY = "-Djava.io.tmpdir="
+#: settings that decide on the JVM and its class path; making an archive needs no others
+_JVM_SETTINGS = ("spark.driver.memory", "spark.driver.extraClassPath")
+_TEMP_OPTION = "-Djava.io.tmpdir="
 #: the program that makes archives
-TRAINING = "penstock.links.spark.make_archive"
+MAKER_MODULE = "penstock.links.spark.make_archive"
 
 
 def folder() -> Path | None:
@@ -58,9 +63,8 @@ def folder() -> Path | None:
         return None
     if named:
         return Path(named).absolute()
-    caches = os.environ.get("XDG_CACHE_HOME")
     try:
-        return (Path(caches) if caches else Path.home() / ".cache") / "penstock" / "archives"
+        return cache_folder() / "archives"
     except RuntimeError:
         return None  # a user without a home
 
@@ -71,7 +75,7 @@ class Archive:
 
     folder: Path
     key: str
-    #: the settings with which training starts the same JVM
+    #: the settings that start the same JVM
     settings: Mapping[str, str]
 
     @classmethod
@@ -80,21 +84,21 @@ class Archive:
         place = folder()
         if place is None:
             return None
-        own = [word for word in shlex.split(command.settings.get(_JAVA_OPTIONS, "")) if not _is_temporary(word)]
+        own = [word for word in shlex.split(command.settings.get(_JAVA_OPTIONS, "")) if not _names_temp_folder(word)]
         words = [word for name in _OPTION_VARIABLES for word in shlex.split(os.environ.get(name, ""))]
-        if not all(_HARMLESS.fullmatch(word) for word in own + words):
+        if not all(_HARMLESS_OPTION.fullmatch(word) for word in own + words):
             return None
         try:
             described = {
                 "format": FORMAT,
                 "java": _describe_java(command.java),
-                "options": [word for word in command.options if not _is_temporary(word)],
+                "options": [word for word in command.options if not _names_temp_folder(word)],
                 "variables": words,
                 "class path": [_describe_file(Path(entry)) for entry in command.class_path],
             }
         except OSError:
             return None  # something on the class path is not there
-        settings = {key: command.settings[key] for key in _OF_THE_JVM if key in command.settings}
+        settings = {key: command.settings[key] for key in _JVM_SETTINGS if key in command.settings}
         settings[_JAVA_OPTIONS] = shlex.join(own)
         return cls(place, hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32], settings)
 
@@ -114,11 +118,11 @@ class Archive:
     def attempts_file(self) -> Path:
         return self.folder / f"{self.key}.attempts"
 
-    def options(self, scratch: Path) -> list[str]:
+    def options(self, temp_folder: Path) -> list[str]:
         """Options with which a JVM maps the archive, and goes on without a word if it cannot; none if it is not there.
 
         The code in it is run: so it must be this user's, or the administrator's, and nobody else's to write. A JVM that
-        dies of it leaves its report in `scratch`.
+        dies of it leaves its report in `temp_folder`.
         """
         file = self.file()
         try:
@@ -130,10 +134,10 @@ class Archive:
             return []
         if not safe or not os.access(file, os.R_OK):
             return []
-        if time.time() - found.st_mtime > _NOTED_SECONDS:
+        if time.time() - found.st_mtime > _USE_SECONDS:
             with contextlib.suppress(OSError):  # an administrator's, say
                 os.utime(file)  # the oldest are removed first
-        quiet = ["-Xlog:disable", "-Xlog:all=error:stderr", f"-XX:ErrorFile={scratch}/hs_err.log"]
+        quiet = ["-Xlog:disable", "-Xlog:all=error:stderr", f"-XX:ErrorFile={temp_folder}/hs_err.log"]
         return [f"-XX:SharedArchiveFile={file}", "-Xshare:auto", *quiet]
 
     def remove(self) -> None:
@@ -169,8 +173,8 @@ class Archive:
         if not self.is_wanted():
             return
         # A shell starts it and ends: so it is no child of ours, and none that we would have to wait for.
-        background = f'nice -n {NICENESS} "$0" "$@" &'
-        command = ["/bin/sh", "-c", background, sys.executable, "-P", "-m", TRAINING, json.dumps(self.settings)]
+        background = f'nice -n {MAKER_NICENESS} "$0" "$@" &'
+        command = ["/bin/sh", "-c", background, sys.executable, "-P", "-m", MAKER_MODULE, json.dumps(self.settings)]
         nothing = subprocess.DEVNULL
         with contextlib.suppress(OSError):  # no process to be had: the run itself is done
             subprocess.run(
@@ -190,7 +194,7 @@ def make_folder(path: Path) -> None:
 def remove_oldest(path: Path) -> None:
     """Remove all but the archives that were used last, with the notes about attempts that nobody needs any more."""
     found = sorted(path.glob(f"*{SUFFIX}"), key=lambda file: file.stat().st_mtime, reverse=True)
-    for file in found[KEPT:]:
+    for file in found[MOST_ARCHIVES:]:
         file.unlink(missing_ok=True)
     for note in path.glob("*.attempts"):
         if time.time() - note.stat().st_mtime > 30 * RETRY_SECONDS:
@@ -202,9 +206,9 @@ def _is_safe(found: os.stat_result) -> bool:
     return found.st_uid in (os.geteuid(), 0) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
-def _is_temporary(word: str) -> bool:
+def _names_temp_folder(word: str) -> bool:
     """Whether an option names the folder for temporary files, another one for every start."""
-    return word.startswith(_TEMPORARY)
+    return word.startswith(_TEMP_OPTION)
 
 
 def _describe_java(java: Path) -> list[object]:

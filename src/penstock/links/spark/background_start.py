@@ -1,4 +1,4 @@
-"""A start of Spark that goes on beside the caller, who can wait for it or give it up at any time."""
+"""Starts Spark in a thread: the caller can wait for it or give it up at any time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 from penstock.errors import StreamFailed
 
-#: seconds that a start which was given up may take to notice that its JVM was killed
+#: seconds that a start may take to notice that its JVM was killed
 _NOTICE_SECONDS = 5.0
 
 
-class Start(threading.Thread):
-    """Runs `work`, which says by `launched` what must be killed if it is given up."""
+class BackgroundStart(threading.Thread):
+    """Runs `work`, which registers the process that must be killed if the start is given up."""
 
-    def __init__(self, work: Callable[[Start], object]) -> None:
+    def __init__(self, work: Callable[[BackgroundStart], object]) -> None:
         super().__init__(name="penstock-start", daemon=True)
         self._work = work
         self._failure: BaseException | None = None
@@ -31,13 +31,13 @@ class Start(threading.Thread):
             self._failure = error
 
     def wait(self) -> None:
-        """Wait until it is done; raises what went wrong."""
+        """Wait until it is done, and raise its error."""
         self.join()
         if self._failure is not None:
             raise self._failure
 
-    def launched(self, process: subprocess.Popen[bytes]) -> None:
-        """The JVM that it has launched. StreamFailed if it was given up before."""
+    def register(self, process: subprocess.Popen[bytes]) -> None:
+        """Note the JVM that was launched. StreamFailed if the start was given up before."""
         with self._lock:
             self._process = process
             given_up = self.given_up
@@ -47,7 +47,7 @@ class Start(threading.Thread):
             raise given_up_error()
 
     def give_up(self) -> None:
-        """Kill what it has launched. One that only prepares to launch is left alone: it ends by itself."""
+        """Kill the JVM. A start that has not launched one yet is left alone: it ends by itself."""
         with self._lock:
             self.given_up = True
             process = self._process

@@ -1,4 +1,4 @@
-"""What a cluster needs that a Spark in this process does not: an address that answers, and executors that come."""
+"""Checks for a cluster, which a Spark in this process does not need: the master answers, and executors arrive."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 from penstock.errors import ConnectionFailed, InputError
 
 #: seconds that an address may take to answer
-REACH_SECONDS = 5.0
+ANSWER_SECONDS = 5.0
 #: seconds between two looks at the cluster's executors
-LOOK_SECONDS = 1.0
-#: workers of a cluster whose size nobody has said, until it can be asked
+POLL_SECONDS = 1.0
+#: workers of a cluster of unknown size, until it can be asked
 ASSUMED_WORKERS = 4
 
 
-def workers_of(master: str, config: Mapping[str, str], processors: int) -> int:
-    """Parts that can move at the same time, as far as the settings say."""
+def count_workers(master: str, config: Mapping[str, str], processors: int) -> int:
+    """The number of parts that can move at the same time, according to the settings."""
     if master == "local":
         return 1
     if found := re.match(r"local\[\s*(\d+|\*)", master):
@@ -38,7 +38,7 @@ def _number(config: Mapping[str, str], name: str) -> int | None:
     return int(text) if text.isdecimal() and int(text) > 0 else None
 
 
-def must_be_classic(master: str, config: Mapping[str, str], environment: Mapping[str, str]) -> None:
+def refuse_connect(master: str, config: Mapping[str, str], environment: Mapping[str, str]) -> None:
     """InputError for Spark Connect, which penstock cannot use yet."""
     connect = ["spark.remote"] if "spark.remote" in config else []
     connect += ["spark.api.mode"] if config.get("spark.api.mode") == "connect" else []
@@ -53,7 +53,7 @@ def must_be_classic(master: str, config: Mapping[str, str], environment: Mapping
         )
 
 
-def must_answer(master: str) -> None:
+def check_master_answers(master: str) -> None:
     """ConnectionFailed if nobody listens at any address of a standalone master: Spark itself would try for a minute."""
     if not master.startswith("spark://"):
         return
@@ -65,7 +65,7 @@ def must_answer(master: str) -> None:
                 f"`spark.master` {master} is no address of a cluster", next_step="write it as spark://host:7077"
             )
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
+            socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS).close()
         except OSError as error:
             failures.append(f"{address}: {error.strerror or error}")
         else:
@@ -79,11 +79,11 @@ def must_answer(master: str) -> None:
 class ExecutorWatch:
     """Notices a job for which a cluster gives no executor: Spark itself would wait for ever."""
 
-    def __init__(self, session: Any, master: str, patience: float) -> None:
+    def __init__(self, session: Any, master: str, wait_seconds: float) -> None:
         self._session = session
         self._master = master
         #: seconds that a job may wait
-        self._patience = patience
+        self._wait_seconds = wait_seconds
         self._looked = time.monotonic()
         #: since when a job waits
         self._waiting: float | None = None
@@ -91,21 +91,21 @@ class ExecutorWatch:
     def look(self) -> None:
         """ConnectionFailed if a job has waited too long; asks the JVM now and then."""
         now = time.monotonic()
-        if now - self._looked < LOOK_SECONDS:
+        if now - self._looked < POLL_SECONDS:
             return
         self._looked = now
-        if not self._starved():
+        if not self._waits_for_executor():
             self._waiting = None
         elif self._waiting is None:
             self._waiting = now
-        elif now - self._waiting > self._patience:
+        elif now - self._waiting > self._wait_seconds:
             raise ConnectionFailed(
-                f"the cluster {self._master} has given this run no executor for {self._patience:g} s",
+                f"the cluster {self._master} has given this run no executor for {self._wait_seconds:g} s",
                 next_step="see on the master's page that its workers are up and have cores and memory free for "
                 "`spark.executor.memory`; `spark: {executor_seconds: 900}` waits longer",
             )
 
-    def _starved(self) -> bool:
+    def _waits_for_executor(self) -> bool:
         """Whether there are tasks to do and none is being done."""
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
 

@@ -30,7 +30,7 @@ IMPORTED_BY_PARTS = (
 IMPORTED_WITH_LAKE = ("penstock.lake.writing",)
 
 
-def shed_zips() -> None:
+def remove_zips_from_path() -> None:
     """Take zip files out of this worker's path: each import would look into them, 130 ms a task before our first line.
 
     Only where pyspark is installed in the worker's own environment too.
@@ -50,9 +50,9 @@ def import_for_parts() -> None:
         import_module(name)
 
 
-def idle_pipe(numbers: Iterator[int]) -> Iterator[bytes]:
+def import_in_worker(numbers: Iterator[int]) -> Iterator[bytes]:
     """A part that moves nothing: has a worker start and import what parts need."""
-    shed_zips()
+    remove_zips_from_path()
     import_for_parts()
     for _ in numbers:
         yield b""
@@ -60,11 +60,11 @@ def idle_pipe(numbers: Iterator[int]) -> Iterator[bytes]:
 
 def start_workers(session: Any, count: int) -> None:
     """Have a session start that many Python workers, as moving parts does."""
-    session.sparkContext.parallelize(range(count), count).mapPartitions(idle_pipe).collect()
+    session.sparkContext.parallelize(range(count), count).mapPartitions(import_in_worker).collect()
 
 
 def main() -> None:
-    shed_zips()
+    remove_zips_from_path()
     import_for_parts()
     from pyspark.daemon import manager
 

@@ -1,4 +1,4 @@
-"""What a failure of Spark means, in one line with its next step."""
+"""Errors for failures of Spark, each in one line with its next step."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 import signal
 
 from penstock.errors import ConnectionFailed, InputError, PenstockError, StreamFailed
-from penstock.links.spark.jvm import HEAP_FULL
+from penstock.links.spark.jvm import HEAP_FULL_STATUS
 
 
-def died(status: int, log: str) -> StreamFailed:
-    """The error of a JVM that ended by itself. `log` is the path of what it said."""
-    if status == HEAP_FULL:
+def jvm_died(status: int, log: str) -> StreamFailed:
+    """The error where a JVM has ended by itself. `log` is the path of its log."""
+    if status == HEAP_FULL_STATUS:
         return StreamFailed(
             "Spark died: the heap of its JVM was full",
             next_step=f"give it more, as in `spark: {{memory: 2g}}`, and run again; its log is in {log}",
@@ -29,8 +29,8 @@ def died(status: int, log: str) -> StreamFailed:
     )
 
 
-def unstarted(master: str, text: str, log: str) -> PenstockError:
-    """The error of a Spark that does not start. `log` is the path of what it said."""
+def start_failed(master: str, text: str, log: str) -> PenstockError:
+    """The error where Spark does not start. `log` is the path of its log."""
     if "stopped SparkContext" in text or "masters are unresponsive" in text:
         return ConnectionFailed(
             f"Spark's master {master} did not take this application; Spark's log is in {log}",
@@ -44,8 +44,8 @@ def unstarted(master: str, text: str, log: str) -> PenstockError:
     )
 
 
-def foreign_python(text: str, python: str, version: str) -> InputError | None:
-    """The error of workers whose Python is not fit for ours; None: they fail for another reason.
+def unfit_python(text: str, python: str, version: str) -> InputError | None:
+    """The error where the workers' Python cannot run our parts; None: they fail for another reason.
 
     `python` is the one that they are to run, `version` penstock's own.
     """
@@ -64,8 +64,8 @@ def foreign_python(text: str, python: str, version: str) -> InputError | None:
     )
 
 
-def telling(text: str) -> str:
-    """The line of a failure that says what happened: where a Python traceback ends, or else Spark's own first words."""
+def key_line(text: str) -> str:
+    """The most telling line of a failure: the end of a Python traceback, or else Spark's own first line."""
     _, traced, trace = text.rpartition("Traceback (most recent call last):\n")
     lines = [line for line in (trace if traced else text).splitlines() if line.strip()]
     if traced:

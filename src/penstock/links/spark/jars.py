@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from penstock.errors import InputError
+from penstock.links.cache import cache_folder
 
 # Each is one file: what it needs besides is inside it or comes with Spark.
 ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
@@ -26,18 +27,16 @@ AWS = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
 
 NAMES = {"iceberg": ICEBERG, "sqlite": SQLITE, "postgres": POSTGRES, "aws": AWS}
 #: what a lake with its catalog in SQLite needs
-USUAL = (ICEBERG, SQLITE)
+LAKE_PACKAGES = (ICEBERG, SQLITE)
 
 #: Spark's settings that say where Maven packages come from
-_WHENCE = ("spark.jars.repositories", "spark.jars.ivySettings")
+_REPOSITORY_SETTINGS = ("spark.jars.repositories", "spark.jars.ivySettings")
 
 
 def folder() -> Path:
     """Where the files are kept."""
-    if named := os.environ.get("PENSTOCK_JARS"):
-        return Path(named).absolute()
-    caches = os.environ.get("XDG_CACHE_HOME")
-    return (Path(caches) if caches else Path.home() / ".cache") / "penstock" / "jars"
+    named = os.environ.get("PENSTOCK_JARS")
+    return Path(named).absolute() if named else cache_folder() / "jars"
 
 
 def files(packages: Sequence[str], settings: Mapping[str, str] | None = None) -> list[Path]:
@@ -45,7 +44,7 @@ def files(packages: Sequence[str], settings: Mapping[str, str] | None = None) ->
 
     `settings` are Spark's, for a user whose packages come from a repository of their own.
     """
-    missing = [package for package in packages if not _whole(file_of(package))]
+    missing = [package for package in packages if not _is_whole(file_of(package))]
     if missing:
         _fetch(missing, settings or {})
     return [file_of(package) for package in packages]
@@ -58,7 +57,7 @@ def file_of(package: str) -> Path:
     return folder() / f"{group}_{artifact}-{version}.jar"
 
 
-def _whole(file: Path) -> bool:
+def _is_whole(file: Path) -> bool:
     """Whether the file is there with its end: a jar's directory is written last."""
     return zipfile.is_zipfile(file)
 
@@ -68,14 +67,14 @@ def _fetch(packages: Sequence[str], settings: Mapping[str, str]) -> None:
     try:
         folder().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder()) as attempt:
-            said = _resolve(packages, settings, Path(attempt))
+            output = _resolve(packages, settings, Path(attempt))
             for package in packages:
                 fetched = Path(attempt, "jars", file_of(package).name)
-                if not _whole(fetched):
-                    raise _unfetched(package, said)
+                if not _is_whole(fetched):
+                    raise _fetch_failed(package, output)
                 os.replace(fetched, file_of(package))
     except OSError as error:
-        raise _unfetched(packages[0], f"{error.strerror or error}: {error.filename}") from error
+        raise _fetch_failed(packages[0], f"{error.strerror or error}: {error.filename}") from error
 
 
 def _resolve(packages: Sequence[str], settings: Mapping[str, str], attempt: Path) -> str:
@@ -85,7 +84,7 @@ def _resolve(packages: Sequence[str], settings: Mapping[str, str], attempt: Path
     # Packages are resolved before a program is run, and this one does nothing.
     program = attempt / "nothing.py"
     program.touch()
-    chosen = {key: settings[key] for key in _WHENCE if key in settings}
+    chosen = {key: settings[key] for key in _REPOSITORY_SETTINGS if key in settings}
     chosen |= {"spark.jars.packages": ",".join(packages), "spark.jars.ivy": str(attempt)}
     home: str = _find_spark_home()  # type: ignore[no-untyped-call]  # pyspark's own
     command = [str(Path(home, "bin", "spark-submit")), "--master", "local[1]"]
@@ -102,16 +101,16 @@ def _resolve(packages: Sequence[str], settings: Mapping[str, str], attempt: Path
     ) as process:
         # Whoever gives up waiting for this thread leaves without it.
         atexit.register(process.kill)
-        said, _ = process.communicate()
+        output, _ = process.communicate()
         atexit.unregister(process.kill)
     if process.returncode < 0:
         # Nothing of what it had fetched so far is taken: who gave up waiting may look whether anything is left.
-        raise _unfetched(packages[0], f"ended by signal {-process.returncode}")
-    return said
+        raise _fetch_failed(packages[0], f"ended by signal {-process.returncode}")
+    return output
 
 
-def _unfetched(package: str, said: str) -> InputError:
-    lines = [line.strip() for line in said.splitlines()]
+def _fetch_failed(package: str, output: str) -> InputError:
+    lines = [line.strip() for line in output.splitlines()]
     telling = [line for line in lines if "Exception" in line or "unresolved" in line or "not found" in line] or lines
     return InputError(
         f"Spark needs {package}, which is not in {folder()} and could not be fetched from Maven: "
@@ -126,8 +125,8 @@ def main(words: Sequence[str]) -> int:
     if unknown:
         print(f"jars: unknown: {', '.join(unknown)}; known: {', '.join(NAMES)}", file=sys.stderr)
         return 2
-    packages = [NAMES[word] for word in words] or list(USUAL)
-    missing = [package for package in packages if not _whole(file_of(package))]
+    packages = [NAMES[word] for word in words] or list(LAKE_PACKAGES)
+    missing = [package for package in packages if not _is_whole(file_of(package))]
     if missing:
         print(f"jars: fetching {', '.join(missing)} into {folder()}", file=sys.stderr)
     try:

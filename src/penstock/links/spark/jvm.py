@@ -1,4 +1,4 @@
-"""The JVM behind this process's Spark: whether it lives, how it ended, and how it is ended."""
+"""The JVM of this process's Spark: its connection, its exit status, and its end."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from penstock.links.spark.launch import ClassArchive
+from penstock.links.spark.archive import Archive
 
 #: seconds that a JVM is given to end by itself
 END_SECONDS = 10
 #: seconds between a connection that breaks and the end of its process
-_LAG_SECONDS = 5
+_EXIT_LAG_SECONDS = 5
 #: seconds between two tries to wake a server
-_KNOCK_SECONDS = 0.02
+_WAKE_SECONDS = 0.02
 #: the exit status that Spark gives itself when its heap is full
-HEAP_FULL = 52
+HEAP_FULL_STATUS = 52
 
 
 class Jvm:
@@ -31,7 +31,7 @@ class Jvm:
         self._process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
         #: of its classes, if we have started it ourselves
         # Not by getattr: a gateway that `spark-submit` has opened takes any name for one of Java's.
-        self.archive: ClassArchive | None = vars(gateway).get("archive")
+        self.archive: Archive | None = vars(gateway).get("archive")
 
     @classmethod
     def current(cls) -> Jvm | None:
@@ -49,9 +49,9 @@ class Jvm:
         """
         if self._process is None:
             return None
-        if error is not None and _broken(error):
+        if error is not None and _is_broken_connection(error):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                return self._process.wait(timeout=_LAG_SECONDS)
+                return self._process.wait(timeout=_EXIT_LAG_SECONDS)
         return self._process.poll()
 
     def end(self, *, at_once: bool = False) -> None:
@@ -73,12 +73,12 @@ class Jvm:
         if self._process is not None:
             if at_once:
                 self._process.kill()
-            end(self._process)
+            end_process(self._process)
         if context is not None:
             context._jsc = None  # not to be asked any more
             server: Any = context._accumulatorServer
             if server is not None:
-                server.shutdown = partial(_shut_down, server, server.shutdown)
+                server.shutdown = partial(_wake_and_shut_down, server, server.shutdown)
             context.stop()
 
 
@@ -89,8 +89,8 @@ def forget_dead() -> None:
         before.end()
 
 
-def context_runs() -> bool:
-    """Whether someone in this process has a SparkContext."""
+def has_context() -> bool:
+    """Whether this process has a SparkContext, whoever made it."""
     if "pyspark" not in sys.modules:
         return False
     from pyspark import SparkContext
@@ -98,10 +98,10 @@ def context_runs() -> bool:
     return SparkContext._active_spark_context is not None
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """A JVM that PySpark has started ends when its standard input does."""
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """End a JVM: it exits when its standard input is closed."""
     if process.stdin is not None:
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(OSError):
             process.stdin.close()
     try:
         process.wait(timeout=END_SECONDS)
@@ -110,7 +110,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def stop(session: Any) -> None:
+def stop_session(session: Any) -> None:
     """Stop Spark in a JVM that may die meanwhile. PySpark's own part of it ends with the JVM: see `Jvm.end`.
 
     PySpark would now wait for its server of accumulators, which waits a second for a JVM that still lives.
@@ -123,19 +123,28 @@ def stop(session: Any) -> None:
             context._jsc.stop()
 
 
-def _shut_down(server: Any, shutdown: Callable[[], None]) -> None:
+def _wake_and_shut_down(server: Any, shutdown: Callable[[], None]) -> None:
     """Wake a `socketserver` until it has seen that it is to shut down."""
     thread = threading.Thread(target=shutdown, daemon=True)
     thread.start()
     while thread.is_alive():
-        with contextlib.suppress(OSError), socket.socket(server.address_family, server.socket_type) as knock:
-            knock.settimeout(_KNOCK_SECONDS)
-            knock.connect(server.server_address)
-        thread.join(_KNOCK_SECONDS)
+        with contextlib.suppress(OSError), socket.socket(server.address_family, server.socket_type) as waker:
+            waker.settimeout(_WAKE_SECONDS)
+            waker.connect(server.server_address)
+        thread.join(_WAKE_SECONDS)
 
 
-def _broken(error: BaseException) -> bool:
+def _is_broken_connection(error: BaseException) -> bool:
     """Whether the failure is that of a connection to the JVM: py4j's own error, without one of Java's inside."""
     from py4j.protocol import Py4JError, Py4JNetworkError
 
     return isinstance(error, Py4JNetworkError | ConnectionError | EOFError) or type(error) is Py4JError
+
+
+def close_connection(client: Any) -> None:
+    """Close this thread's connection to the JVM, which py4j would leave to the garbage collector."""
+    connection = client.get_thread_connection()
+    if connection is not None:
+        with contextlib.suppress(ValueError):  # another thread has closed it
+            client.deque.remove(connection)
+        connection.close()

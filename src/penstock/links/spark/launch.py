@@ -1,7 +1,7 @@
-"""Starts Spark's JVM as `java` itself, where only our settings have a say in it.
+"""Starts Spark's JVM as `java` itself, where only our settings decide how.
 
 Spark's own `spark-submit` starts a shell and a JVM before that one, to read files and variables that are seldom there.
-Where one of them is, or a setting that only `spark-submit` understands, it is left to that: see `Command.plain`.
+Where one of them is, or a setting that only `spark-submit` understands, `spark-submit` starts it: see `Command.plain`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-#: what `spark-submit` of the locked version adds for the modules of Java; a test compares them
-MODULES = (
+if TYPE_CHECKING:
+    from penstock.links.spark.archive import Archive
+
+#: options for Java's modules, which `spark-submit` of the locked version adds; a test compares them
+MODULE_OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     "--add-modules=jdk.incubator.vector",
     *(
@@ -51,7 +54,7 @@ MODULES = (
 #: the program that PySpark talks to
 GATEWAY = "org.apache.spark.api.python.PythonGatewayServer"
 #: settings that only `spark-submit` understands
-_SUBMITTED = (
+_SUBMIT_SETTINGS = (
     "spark.archives",
     "spark.driver.defaultJavaOptions",
     "spark.driver.extraLibraryPath",
@@ -62,8 +65,8 @@ _SUBMITTED = (
     "spark.submit.",
     "spark.yarn.",
 )
-#: variables that it heeds
-_HEEDED = (
+#: variables that `spark-submit` reads
+_SUBMIT_VARIABLES = (
     "HADOOP_CONF_DIR",
     "PYSPARK_GATEWAY_PORT",
     "PYSPARK_SUBMIT_ARGS",
@@ -77,28 +80,15 @@ _HEEDED = (
     "SPARK_TESTING",
     "YARN_CONF_DIR",
 )
-#: the file in which the JVM says how it can be reached
-_ADDRESS = "_PYSPARK_DRIVER_CONN_INFO_PATH"
+#: names the file into which the JVM writes its port and its secret
+_ADDRESS_VARIABLE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 #: seconds between two looks for it
-_LOOK_SECONDS = 0.01
-
-
-class ClassArchive(Protocol):
-    """The archive of classes with which a JVM starts sooner: see `archive`."""
-
-    def options(self, scratch: Path) -> list[str]:
-        """Options with which the JVM uses it; none if it is not there."""
-
-    def remove(self) -> None:
-        """Remove it: a JVM has died with it."""
-
-    def make_in_background(self) -> None:
-        """Have it made if it is missing."""
+_POLL_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
 class Command:
-    """How Spark's JVM is started with some settings."""
+    """The command that starts Spark's JVM with some settings."""
 
     java: Path
     #: the folder of Spark
@@ -107,19 +97,21 @@ class Command:
 
     @classmethod
     def plain(cls, settings: Mapping[str, str], environment: Mapping[str, str]) -> Command | None:
-        """The command, if all that it depends on are these settings; None: `spark-submit` must be asked."""
-        home, java = _home(), _java(environment)
+        """The command, if it depends on these settings alone; None: `spark-submit` must start the JVM."""
+        home, java = _find_spark(), _find_java(environment)
         if home is None or java is None or (home / "conf").exists():
             return None
-        if environment.get("SPARK_HOME") not in (None, str(home)) or any(name in environment for name in _HEEDED):
+        if environment.get("SPARK_HOME") not in (None, str(home)) or any(
+            name in environment for name in _SUBMIT_VARIABLES
+        ):
             return None
-        if any(key.startswith(_SUBMITTED) for key in settings):
+        if any(key.startswith(_SUBMIT_SETTINGS) for key in settings):
             return None
         return cls(java, home, settings)
 
     @property
     def class_path(self) -> list[str]:
-        """Every file by its name: with a wildcard, Java would have none that an archive could be compared with."""
+        """Every file by its name: an archive does not fit a class path with a wildcard."""
         extra = self.settings.get("spark.driver.extraClassPath", "")
         jars = sorted(str(jar) for jar in (self.home / "jars").glob("*.jar"))
         # As `spark-submit` has it: the logging facade first.
@@ -131,7 +123,7 @@ class Command:
         """The JVM's options, without the class path."""
         memory = self.settings.get("spark.driver.memory", "1g")
         own = shlex.split(self.settings.get("spark.driver.extraJavaOptions", ""))
-        return [f"-Xmx{memory}", *own, *MODULES]
+        return [f"-Xmx{memory}", *own, *MODULE_OPTIONS]
 
     def words(self, more: Sequence[str] = ()) -> list[str]:
         """The command line; `more` are further options of the JVM."""
@@ -140,76 +132,79 @@ class Command:
         return [str(self.java), "-cp", path, *self.options, *more, *settings, GATEWAY]
 
     def launch(
-        self, scratch: Path, log: int, archive: ClassArchive | None = None, more: Sequence[str] = ()
-    ) -> Launched:
-        """Start it; its output goes to `log`, and how it is reached to a file in `scratch`."""
-        archived = archive.options(scratch) if archive is not None else []
-        address = scratch / "gateway"
+        self, temp_folder: Path, log: int, archive: Archive | None = None, more: Sequence[str] = ()
+    ) -> LaunchedJvm:
+        """Start it; its output goes to `log`, its port and secret to a file in `temp_folder`."""
+        archived = archive.options(temp_folder) if archive is not None else []
+        address = temp_folder / "gateway"
         environment = os.environ | {
             "SPARK_HOME": str(self.home),
             "SPARK_CONNECT_MODE": "0",
             "PYTHONHASHSEED": "0",
-            _ADDRESS: str(address),
+            _ADDRESS_VARIABLE: str(address),
         }
         # Ctrl-C is for us alone. A shell sets that before Java begins: in a process with threads, Python must not.
         shielded = ["/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"', *self.words([*archived, *more])]
         process = subprocess.Popen(
             shielded, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, close_fds=True
         )
-        return Launched(process, address, archive, bool(archived))
+        return LaunchedJvm(process, address, archive, bool(archived))
 
 
 @dataclass(frozen=True)
-class Launched:
-    """A JVM that has been started, and perhaps cannot be reached yet."""
+class LaunchedJvm:
+    """A JVM that was started and may not be reachable yet."""
 
     process: subprocess.Popen[bytes]
     address: Path
-    #: of the classes that it loads; None: it has none
-    archive: ClassArchive | None = None
+    #: of the classes that it loads; None: none is used
+    archive: Archive | None = None
     #: whether it was started with that archive; otherwise the archive is still to be made
-    archived: bool = False
+    uses_archive: bool = False
 
     def gateway(self) -> Any:
-        """Wait until it can be reached, and reach it. RuntimeError if it ends before."""
-        from pyspark.java_gateway import launch_gateway
-
-        while not (said := _address(self.address)):
+        """Wait until it can be reached, and connect to it. RuntimeError if it ends before."""
+        while not (found := _read_address(self.address)):
             if self.process.poll() is not None:
                 raise RuntimeError(f"the JVM ended with exit code {self.process.returncode} as it started")
-            time.sleep(_LOOK_SECONDS)
-        port, secret = said
+            time.sleep(_POLL_SECONDS)
         self.address.unlink()
-        # PySpark's own way to a JVM that others have started.
-        named = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
-        os.environ.update(named)
-        try:
-            gateway = launch_gateway()  # type: ignore[no-untyped-call]  # pyspark's own
-        finally:
-            for name in named:
-                del os.environ[name]
+        gateway = connect_gateway(*found)
         gateway.proc, gateway.archive = self.process, self.archive
         return gateway
 
 
-def _address(file: Path) -> tuple[int, str] | None:
-    """Port and secret, once the JVM has said them; None: not yet. It renames the file when it is whole."""
+def connect_gateway(port: int, secret: str) -> Any:
+    """Connect to a running JVM, as PySpark does to one that others have started."""
+    from pyspark.java_gateway import launch_gateway
+
+    named = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    os.environ.update(named)
     try:
-        said = file.read_bytes()
+        return launch_gateway()  # type: ignore[no-untyped-call]  # pyspark's own
+    finally:
+        for name in named:
+            del os.environ[name]
+
+
+def _read_address(file: Path) -> tuple[int, str] | None:
+    """The port and the secret; None: not yet. The JVM renames the file when it is complete."""
+    try:
+        content = file.read_bytes()
     except FileNotFoundError:
         return None
-    length = int.from_bytes(said[4:8], "big")
-    return int.from_bytes(said[:4], "big"), said[8 : 8 + length].decode()
+    length = int.from_bytes(content[4:8], "big")
+    return int.from_bytes(content[:4], "big"), content[8 : 8 + length].decode()
 
 
-def _home() -> Path | None:
+def _find_spark() -> Path | None:
     """The folder of the Spark that comes with PySpark, which is not imported for it."""
     found = find_spec("pyspark")
     home = Path(found.origin).resolve().parent if found and found.origin else None
     return home if home and (home / "jars").is_dir() and not (home / "spark-distribution").exists() else None
 
 
-def _java(environment: Mapping[str, str]) -> Path | None:
+def _find_java(environment: Mapping[str, str]) -> Path | None:
     if named := environment.get("JAVA_HOME"):
         java = Path(named, "bin", "java")
         return java if os.access(java, os.X_OK) else None

@@ -14,7 +14,7 @@ from typing import cast
 from penstock import __version__
 from penstock.core.slices import Part, Receipt
 from penstock.errors import InputError, PenstockError
-from penstock.links.spark.daemon import shed_zips
+from penstock.links.spark.daemon import remove_zips_from_path
 from penstock.links.spark.session_provider import SparkSessionProvider
 from penstock.ports import Reader, Writer
 
@@ -45,7 +45,7 @@ class SparkMover:
             # Not as a query: planning one and compiling its code takes Spark two seconds when it has just started.
             numbers = session.sparkContext.parallelize(range(len(parts)), len(parts))
             outcomes = numbers.mapPartitions(pipe).collect()
-            self.provider.ask_size()
+            self.provider.ask_cluster_size()
             return cast(Sequence[bytes], outcomes)
 
         return [_receipt(outcome) for outcome in self.provider.wait(collect, failed="a part could not be moved")]
@@ -75,7 +75,7 @@ def pipe_of(payload: bytes) -> Callable[[Iterator[int]], Iterator[bytes]]:
 
 def run_parts(payload: bytes, numbers: Iterator[int]) -> Iterator[bytes]:
     """Move parts one by one; what became of each, as `_receipt` reads it."""
-    shed_zips()
+    remove_zips_from_path()
     from penstock.links.pipe import carry
 
     version, inside = pickle.loads(payload)

@@ -13,11 +13,11 @@ from typing import Any
 from penstock.errors import InputError
 from penstock.links.spark import daemon
 from penstock.links.spark.archive import Archive
-from penstock.links.spark.background_start import Start, given_up_error
-from penstock.links.spark.cluster import must_answer, must_be_classic, workers_of
-from penstock.links.spark.failures import died, unstarted
-from penstock.links.spark.jvm import Jvm, end
-from penstock.links.spark.launch import Command, Launched
+from penstock.links.spark.background_start import BackgroundStart, given_up_error
+from penstock.links.spark.cluster import check_master_answers, count_workers, refuse_connect
+from penstock.links.spark.failures import jvm_died, start_failed
+from penstock.links.spark.jvm import Jvm, end_process
+from penstock.links.spark.launch import Command, LaunchedJvm
 from penstock.links.spark.log import SparkLog
 
 #: unless told otherwise: a worker takes some 240 MiB, and a server seldom sends faster to more of them
@@ -49,16 +49,16 @@ class SparkOptions:
     @property
     def workers(self) -> int:
         """Parts that can move at the same time, as far as is known before a cluster is asked."""
-        return workers_of(self.resolved_master, self.config, os.cpu_count() or 1)
+        return count_workers(self.resolved_master, self.config, os.cpu_count() or 1)
 
 
-_EXTENSIONS = "spark.sql.extensions"
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+EXTENSIONS = "spark.sql.extensions"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 #: Java's own setting for its temporary files; Spark's is `spark.local.dir`
 _TEMPORARY = "-Djava.io.tmpdir"
-#: settings that are lists, each with what parts it
-_LISTS = {
-    _EXTENSIONS: ",",
+#: settings that are lists, each with its separator
+LIST_SEPARATORS = {
+    EXTENSIONS: ",",
     "spark.jars": ",",
     "spark.jars.packages": ",",
     "spark.driver.extraClassPath": os.pathsep,
@@ -73,14 +73,14 @@ _PYTHON = "spark.pyspark.python"
 _DAEMON, _VARIABLE = "spark.python.daemon.module", "spark.executorEnv."
 
 
-def united(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+def merge_settings(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
     """Settings with more added: lists are joined; InputError where two values contradict each other."""
     result = dict(settings)
     for key, value in more.items():
         known = result.get(key, value)
-        if key in _LISTS:
-            between = _LISTS[key]
-            result[key] = between.join(dict.fromkeys(known.split(between) + value.split(between)))
+        if key in LIST_SEPARATORS:
+            separator = LIST_SEPARATORS[key]
+            result[key] = separator.join(dict.fromkeys(known.split(separator) + value.split(separator)))
         elif known != value:
             raise InputError(
                 f"Spark's setting {key} is wanted with two different values",
@@ -97,29 +97,29 @@ def start(
     wanted: Mapping[str, str],
     jars: Sequence[Path],
     log: SparkLog,
-    scratch: Path,
-    attempt: Start | None = None,
+    temp_folder: Path,
+    attempt: BackgroundStart | None = None,
 ) -> Any:
-    """A session; InputError with what to install if Spark cannot start here. `scratch` is for temporary files.
+    """A session; InputError with what to install if Spark cannot start here. `temp_folder` is for temporary files.
 
-    An `attempt` is told of the JVM, so that it can be given up.
+    The JVM is registered with the `attempt`, so that it can be given up.
     """
     # PySpark looks nowhere else for it, whatever the settings say.
-    os.environ["PYSPARK_PYTHON"] = wanted.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    os.environ["PYSPARK_PYTHON"] = worker_python(wanted)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    settings = _settings(options, wanted, jars, scratch)
+    settings = all_settings(options, wanted, jars, temp_folder)
     early = None
     if "pyspark" not in sys.modules:
-        must_be_classic(options.resolved_master, wanted, os.environ)
+        refuse_connect(options.resolved_master, wanted, os.environ)
         # The JVM begins while PySpark is imported.
-        early = _launch(options, settings, log, scratch, attempt)
+        early = launch(options, settings, log, temp_folder, attempt)
     from pyspark import SparkContext
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     if SparkContext._active_spark_context is None:
-        must_be_classic(options.resolved_master, wanted, os.environ)
-        must_answer(options.resolved_master)
+        refuse_connect(options.resolved_master, wanted, os.environ)
+        check_master_answers(options.resolved_master)
     builder = SparkSession.builder.master(options.resolved_master)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -127,14 +127,14 @@ def start(
     try:
         with SparkContext._lock:
             if SparkContext._gateway is None:
-                early = early or _launch(options, settings, log, scratch, attempt)
-                gateway = _reached(early, options, settings, log, scratch, attempt)
+                early = early or launch(options, settings, log, temp_folder, attempt)
+                gateway = connect(early, options, settings, log, temp_folder, attempt)
                 SparkContext._gateway = gateway
                 SparkContext._jvm = gateway.jvm
                 launched = Jvm(gateway)
             elif early is not None:
-                end(early.process)  # another thread was quicker
-        session = _of_its_own(SparkSession, builder, settings)
+                end_process(early.process)  # another thread was quicker
+        session = _new_session(SparkSession, builder, settings)
     except (PySparkException, OSError, RuntimeError) as error:
         status = launched.status(error) if launched is not None else None
         if launched is not None:
@@ -142,11 +142,11 @@ def start(
         if attempt is not None and attempt.given_up:
             raise given_up_error() from error
         if status is not None:
-            raise died(status, log.keep(str(error))) from error
-        raise unstarted(options.resolved_master, str(error), log.keep(str(error))) from error
+            raise jvm_died(status, log.keep(str(error))) from error
+        raise start_failed(options.resolved_master, str(error), log.keep(str(error))) from error
     if launched is not None:
         log.take_errors_of(session.sparkContext._accumulatorServer)
-    _check(session, settings)
+    _check_extensions(session, settings)
     return session
 
 
@@ -155,36 +155,40 @@ def _public(settings: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in settings.items() if not _private(key)}
 
 
-def _reached(
-    launched: Launched | None,
+def connect(
+    launched: LaunchedJvm | None,
     options: SparkOptions,
     settings: Mapping[str, str],
     log: SparkLog,
-    scratch: Path,
-    attempt: Start | None = None,
+    temp_folder: Path,
+    attempt: BackgroundStart | None = None,
 ) -> Any:
     """The gateway of a JVM that was launched, or else of one that `spark-submit` starts.
 
     Should a JVM die as it starts with an archive, the archive is removed and another JVM started without it.
     """
     if launched is None:
-        return _submit(options, settings, log, scratch)
+        return _submit(options, settings, log, temp_folder)
     try:
         return launched.gateway()
     except RuntimeError:
-        if launched.archive is None or not launched.archived or (attempt is not None and attempt.given_up):
+        if launched.archive is None or not launched.uses_archive or (attempt is not None and attempt.given_up):
             raise
-        end(launched.process)
+        end_process(launched.process)
         launched.archive.remove()
-        again = _launch(options, settings, log, scratch, attempt)
+        again = launch(options, settings, log, temp_folder, attempt)
         if again is None:
             raise
         return again.gateway()
 
 
-def _launch(
-    options: SparkOptions, settings: Mapping[str, str], log: SparkLog, scratch: Path, attempt: Start | None
-) -> Launched | None:
+def launch(
+    options: SparkOptions,
+    settings: Mapping[str, str],
+    log: SparkLog,
+    temp_folder: Path,
+    attempt: BackgroundStart | None,
+) -> LaunchedJvm | None:
     """A JVM that we have started ourselves; None: that is for `spark-submit` to do."""
     if not options.one_process:
         return None
@@ -193,25 +197,25 @@ def _launch(
     if command is None:
         return None
     archive = Archive.of(command)
-    with log.opened(scratch) as handle:
-        launched = command.launch(scratch, handle, archive)
+    with log.opened(temp_folder) as handle:
+        launched = command.launch(temp_folder, handle, archive)
     if attempt is not None:
-        attempt.launched(launched.process)
+        attempt.register(launched.process)
     return launched
 
 
-def _submit(options: SparkOptions, settings: Mapping[str, str], log: SparkLog, scratch: Path) -> Any:
+def _submit(options: SparkOptions, settings: Mapping[str, str], log: SparkLog, temp_folder: Path) -> Any:
     """The gateway of a JVM that `spark-submit` has started."""
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
     conf = SparkConf().setMaster(options.resolved_master).setAll(list(_public(settings).items()))
     # Not by turning our own standard error away meanwhile: a signal's last words must get through.
-    with log.opened(scratch) as handle:
+    with log.opened(temp_folder) as handle:
         return launch_gateway(conf, {"stderr": handle})  # type: ignore[no-untyped-call]  # pyspark's own
 
 
-def _of_its_own(sessions: Any, builder: Any, settings: Mapping[str, str]) -> Any:
+def _new_session(sessions: Any, builder: Any, settings: Mapping[str, str]) -> Any:
     """A new session; beside one that somebody else in this process has started, with our settings in ours alone."""
     theirs = sessions._instantiatedSession
     if theirs is None or theirs._sc._jsc is None:
@@ -225,19 +229,19 @@ def _private(key: str) -> bool:
     return key.startswith(_PRIVATE) or re.search(SECRET, key) is not None
 
 
-def _check(session: Any, settings: Mapping[str, str]) -> None:
+def _check_extensions(session: Any, settings: Mapping[str, str]) -> None:
     """A session that someone else had started keeps its own extensions and ignores ours without a word."""
-    running = session.conf.get(_EXTENSIONS, "").split(",")
-    missing = [name for name in settings.get(_EXTENSIONS, "").split(",") if name and name not in running]
+    running = session.conf.get(EXTENSIONS, "").split(",")
+    missing = [name for name in settings.get(EXTENSIONS, "").split(",") if name and name not in running]
     if missing:
         raise InputError(
             f"this process runs a Spark session without {', '.join(missing)}",
-            next_step=f"start it with {_EXTENSIONS} set, or run this in a process of its own",
+            next_step=f"start it with {EXTENSIONS} set, or run this in a process of its own",
         )
 
 
-def _settings(
-    options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path], scratch: Path | None = None
+def all_settings(
+    options: SparkOptions, wanted: Mapping[str, str], jars: Sequence[Path], temp_folder: Path | None = None
 ) -> dict[str, str]:
     """All of a session's settings: ours give way to what is wanted."""
     settings = {
@@ -247,29 +251,29 @@ def _settings(
         "spark.driver.memory": options.memory,
         # Rows never enter the JVM: one collector thread and the first compiler are enough, and start sooner. A heap
         # that begins small takes 85 MiB less; room for classes keeps Java from collecting garbage while it loads them.
-        _JAVA_OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms64m -XX:MetaspaceSize=160m",
+        JAVA_OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms64m -XX:MetaspaceSize=160m",
         "spark.log.level": "ERROR",
         "spark.redaction.regex": SECRET,
     }
     if options.one_process:
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    if scratch is not None:
-        settings["spark.local.dir"] = str(scratch)
-    if options.one_process and _runs_our_python(wanted):
+    if temp_folder is not None:
+        settings["spark.local.dir"] = str(temp_folder)
+    if options.one_process and worker_python(wanted) == sys.executable:
         settings[_DAEMON] = daemon.__name__
         if any("iceberg" in jar.name for jar in jars):
             settings[_VARIABLE + daemon.VARIABLE] = ",".join(daemon.IMPORTED_WITH_LAKE)
     settings |= wanted
-    if scratch is not None and _TEMPORARY not in settings[_JAVA_OPTIONS]:
-        settings[_JAVA_OPTIONS] += f' "{_TEMPORARY}={scratch}"'
+    if temp_folder is not None and _TEMPORARY not in settings[JAVA_OPTIONS]:
+        settings[JAVA_OPTIONS] += f' "{_TEMPORARY}={temp_folder}"'
     if jars:
         # Spark would copy what `spark.jars` names at every start, 60 MB; the driver finds it where it lies.
-        settings = united(settings, {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars))})
+        settings = merge_settings(settings, {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars))})
     if jars and not options.one_process:
-        settings = united(settings, {"spark.jars": ",".join(map(str, jars))})
+        settings = merge_settings(settings, {"spark.jars": ",".join(map(str, jars))})
     return settings
 
 
-def _runs_our_python(wanted: Mapping[str, str]) -> bool:
-    """Whether the workers run this process's own Python, which has penstock."""
-    return (wanted.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable) == sys.executable
+def worker_python(wanted: Mapping[str, str]) -> str:
+    """The Python that the workers run."""
+    return wanted.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable

@@ -34,12 +34,12 @@ class SparkTempFolder:
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 
-    def let_go(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a forked process: leave the folder and its lock to the process that made it."""
         os.close(self._lock)
 
 
-def sweep() -> None:
+def sweep_temp_folders() -> None:
     """Remove the folders of this user's processes that have ended without removing theirs."""
     for entry in os.scandir(tempfile.gettempdir()):
         if not entry.name.startswith(PREFIX):

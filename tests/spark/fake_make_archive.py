@@ -1,4 +1,4 @@
-"""Stands in for the training of an archive: writes down how it was started, and lives for a while."""
+"""Stands in for `make_archive`: writes down how it was started, and lives for a while."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     files = {name: os.readlink(f"/proc/self/fd/{name}") for name in ("0", "1", "2")}
     said = {"settings": settings, "files": files, "session": os.getsid(0), "pid": os.getpid(), "folder": os.getcwd()}
-    told = Path(os.environ["PRETEND_TRAINING"])
+    told = Path(os.environ["FAKE_MAKE_ARCHIVE"])
     told.with_suffix(".new").write_text(json.dumps(said))
     told.with_suffix(".new").rename(told)
-    time.sleep(float(os.environ.get("PRETEND_SECONDS", "60")))
+    time.sleep(float(os.environ.get("FAKE_SECONDS", "60")))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""When a store refuses a write and what it says then, the same in memory and in a database."""
+"""The decisions of a store, the same in memory and in a database: who may write, and what a new run continues."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 
 from penstock.core.slices import Slice
 from penstock.errors import LeaseLost, PipelineHeld, StreamFailed
-from penstock.ports import Holder, Lease, Owner, StreamState
+from penstock.ports import Holder, Lease, Owner, RunRecord, StreamState
 
 
 def may_take(holder: Holder, owner: Owner, now: datetime, gone: Callable[[Owner], bool]) -> bool:
@@ -16,8 +16,8 @@ def may_take(holder: Holder, owner: Owner, now: datetime, gone: Callable[[Owner]
     return theirs.token == owner.token or holder.expires <= now or gone(theirs)
 
 
-def held(holder: Holder, now: datetime) -> PipelineHeld:
-    """Another process holds the pipeline."""
+def pipeline_held(holder: Holder, now: datetime) -> PipelineHeld:
+    """The error where another process holds the pipeline."""
     owner = holder.lease.owner
     ends = f"{holder.expires:%Y-%m-%d %H:%M:%S} UTC"
     ago = max(0.0, (now - holder.heartbeat).total_seconds())
@@ -30,8 +30,8 @@ def held(holder: Holder, now: datetime) -> PipelineHeld:
     )
 
 
-def lost(lease: Lease, holder: Holder | None) -> LeaseLost:
-    """The lease is not ours any more."""
+def lease_lost(lease: Lease, holder: Holder | None) -> LeaseLost:
+    """The error where the lease is not ours any more."""
     if holder is None:
         now = "nobody holds it now"
     else:
@@ -45,8 +45,8 @@ def lost(lease: Lease, holder: Holder | None) -> LeaseLost:
     )
 
 
-def elsewhere(slice_: Slice, state: StreamState, wanted: str) -> StreamFailed:
-    """The lease is ours, but the stream does not stand where the caller thinks."""
+def unexpected_state(slice_: Slice, state: StreamState, wanted: str) -> StreamFailed:
+    """The error where the lease is ours, but the stream is not where the caller expects it."""
     at = f"stands at slice {state.last.number} ({state.last.id[:12]})" if state.last else "has no slice done"
     intent = state.intent
     opened = f"slice {intent.number} ({intent.id[:12]})" if intent else "no slice"
@@ -56,4 +56,27 @@ def elsewhere(slice_: Slice, state: StreamState, wanted: str) -> StreamFailed:
         next_step="run the pipeline again; it first compares the store with the sink",
         pipeline=slice_.pipeline,
         stream=slice_.stream,
+    )
+
+
+def check_pipeline(lease: Lease, slice_: Slice) -> None:
+    if lease.pipeline != slice_.pipeline:
+        raise ValueError(f"a lease on {lease.pipeline} cannot move a slice of {slice_.pipeline}")
+
+
+def new_run(lease: Lease, run: str, last: RunRecord | None, *, now: datetime, verb: str) -> RunRecord:
+    """The record of a run that begins; it continues the last one if that ended with more to do, or never ended."""
+    continued = None
+    if last is not None and last.verb == verb == "run" and (last.has_more or last.status == "running"):
+        continued = last
+    return RunRecord(
+        id=run,
+        pipeline=lease.pipeline,
+        started=now,
+        ended=None,
+        status="running",
+        has_more=False,
+        continues=continued.id if continued else None,
+        totals=continued.totals if continued else "{}",
+        verb=verb,
     )
