@@ -127,7 +127,7 @@ def test_an_upgrade_of_a_package_is_another_fingerprint(tmp_path: Path, monkeypa
 def test_looking_for_a_worker_imports_nothing_heavy() -> None:
     """A run without a worker must not get slower by it."""
     script = (
-        "import sys; from penstock.warm import handover; handover.find('x.yaml', lambda: None);"
+        "import sys; from penstock.warm import handover; handover.find_worker('x.yaml', lambda: None);"
         "print(sorted(name for name in sys.modules if name.partition('.')[0] in"
         " ('pyspark', 'pyarrow', 'pydantic', 'yaml', 'sqlalchemy', 'psycopg', 'typer', 'rich')))"
     )

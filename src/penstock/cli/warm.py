@@ -172,7 +172,7 @@ def _serve(path: str, sets: list[str], idle: float | None, memory: int, ready_fd
         from penstock.cli import main
         from penstock.cli.shared.environment import adopt
 
-        adopt(handed.added)
+        adopt(handed.env_file_variables)
         handed.run(main)
 
 

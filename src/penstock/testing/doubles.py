@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_COLUMNS = ("place", "key", "version")
+
+
 @dataclass
 class Clock:
     """Time that moves only when told."""
@@ -97,14 +100,17 @@ class _MemoryReader:
     rows: Rows
 
     def open(self, part: Part) -> pa.RecordBatchReader:
-        import pyarrow as pa
-
         terms = parse(part.terms)
-        found = self.rows.between(terms["after"], terms["upto"])
-        schema = pa.schema([("place", pa.int64()), ("key", pa.int64()), ("version", pa.int64())])
-        columns = [pa.array([row[i] for row in found], pa.int64()) for i in range(3)]
-        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-        return pa.RecordBatchReader.from_batches(schema, [batch])
+        return batches_of(self.rows.between(terms["after"], terms["upto"]))
+
+
+def batches_of(rows: Sequence[Sequence[int]]) -> pa.RecordBatchReader:
+    """Rows of place, key and version as Arrow batches."""
+    import pyarrow as pa
+
+    schema = pa.schema([(name, pa.int64()) for name in _COLUMNS])
+    columns = [pa.array([row[i] for row in rows], pa.int64()) for i in range(len(_COLUMNS))]
+    return pa.RecordBatchReader.from_batches(schema, [pa.RecordBatch.from_arrays(columns, schema=schema)])
 
 
 class MemorySource:
@@ -124,7 +130,7 @@ class MemorySource:
         return [StreamInfo(name, Kind.ROWS, ("key",), ("place",)) for name in self.streams]
 
     def discover(self) -> Sequence[DiscoveredStream]:
-        columns = tuple((name, "int64") for name in ("place", "key", "version"))
+        columns = tuple((name, "int64") for name in _COLUMNS)
         reasons = ("rows are numbered in the order in which they arrive",)
         return [
             DiscoveredStream(name, "list", columns, ("key",), rows.arrived, reasons=reasons)
@@ -132,7 +138,7 @@ class MemorySource:
         ]
 
     def content(self, stream: str) -> Content:
-        columns = tuple(Column(name, Plain.INT64) for name in ("place", "key", "version"))
+        columns = tuple(Column(name, Plain.INT64) for name in _COLUMNS)
         return Content(columns, identity={"source": self.identity})
 
     def accept(self, stream: str, last: Position, content: Content) -> None:

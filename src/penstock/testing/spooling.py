@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.content import Content
@@ -22,12 +22,10 @@ from penstock.core.slices import Part, Receipt, Slice
 from penstock.errors import CommitUnclear, StreamFailed, StreamStopped
 from penstock.links.durable import write_durably
 from penstock.ports import Budget, Context, Held, Planned, Reading, Spool, Spools, StreamInfo
-from penstock.testing.doubles import MemorySource, Rows
+from penstock.testing.doubles import MemorySource, Rows, batches_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_COLUMNS = ("place", "key", "version")
 
 
 # ---------------------------------------------------------------- the source
@@ -72,14 +70,8 @@ class PageReader:
     """Reads one page, which is one part."""
 
     def open(self, part: Part) -> pa.RecordBatchReader:
-        import pyarrow as pa
-
         with open(parse(part.terms)["page"], encoding="utf-8") as page:
-            rows = json.load(page)
-        schema = pa.schema([(name, pa.int64()) for name in _COLUMNS])
-        columns = [pa.array([row[i] for row in rows], pa.int64()) for i in range(len(_COLUMNS))]
-        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-        return pa.RecordBatchReader.from_batches(schema, [batch])
+            return batches_of(json.load(page))
 
 
 # ---------------------------------------------------------------- the sink
@@ -135,9 +127,7 @@ class Receiver:
         if index > len(known.pieces) or known.is_complete:
             return False
         pieces = (*known.pieces, (name, tuple(places)))
-        slices[slices.index(known)] = Taken(
-            known.position, known.kind, known.after, known.previous, known.total, pieces
-        )
+        slices[slices.index(known)] = replace(known, pieces=pieces)
         return True
 
     def withdraw(self, stream: str, slice_id: str) -> None:

@@ -1,4 +1,4 @@
-"""A run's own process, forked by the worker: it becomes what the command would have been, and hears its signals."""
+"""A run's own process, forked by the worker: it does what the command would have done, and gets its signals."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from penstock.warm import wire
 
 _PR_SET_PDEATHSIG = 1
 #: signals that a command passes on
-PASSED_ON = (signal.SIGINT, signal.SIGTERM)
+FORWARDED_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 #: seconds that a command may take to say that the run may begin
 BEGIN_SECONDS = 10.0
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel end this process when its parent ends, however that ends."""
+    """Have the kernel kill this process when its parent ends."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def _set_buffering(stream: object) -> None:
-    """As a new interpreter does for whatever its standard files are."""
+    """Set line buffering as a new interpreter does."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(line_buffering=stream is sys.stderr or os.isatty(stream.fileno()))
 
 
 @dataclass(frozen=True)
-class Handed:
+class HandedRun:
     """A run that was handed over, in the process that is to run it."""
 
     connection: socket.socket
@@ -50,8 +50,8 @@ class Handed:
     spark: RunningSpark
 
     @property
-    def added(self) -> list[str]:
-        """Variables that the command has from an env file."""
+    def env_file_variables(self) -> list[str]:
+        """The variables that the command took from an env file."""
         return list(self.hello["added"])
 
     def run(self, command: Callable[[], object]) -> None:
@@ -61,7 +61,7 @@ class Handed:
         sys.argv = ["penstock", *self.hello["words"]]
         for stream in (sys.stdin, sys.stdout, sys.stderr):
             _set_buffering(stream)
-        for number in PASSED_ON:
+        for number in FORWARDED_SIGNALS:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         self._await_begin()
         attach.offer(self.spark)
@@ -70,9 +70,9 @@ class Handed:
         try:
             command()
         except SystemExit as ended:
-            self._say_done(ended.code)
+            self._report_end(ended.code)
             raise
-        self._say_done(0)
+        self._report_end(0)
 
     def _await_begin(self) -> None:
         """Nothing has happened so far: a command that has given up meanwhile runs by itself."""
@@ -98,11 +98,11 @@ class Handed:
                 # Not by a signal: a process that was frozen would take two that come together for one.
                 os.write(2, STOPPED_IMMEDIATELY)
                 os._exit(128 + number)
-            if number in PASSED_ON:
+            if number in FORWARDED_SIGNALS:
                 passed_on = True
                 os.kill(os.getpid(), number)
 
-    def _say_done(self, code: Any) -> None:
+    def _report_end(self, code: Any) -> None:
         number = code if isinstance(code, int) else 0 if code is None else 1
         with contextlib.suppress(wire.Gone):  # the command has ended; this process ends now too
             wire.send(self.connection, {"done": number})

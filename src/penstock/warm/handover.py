@@ -26,18 +26,18 @@ ANSWER_SECONDS = 2.0
 #: seconds that a worker may take to fork
 START_SECONDS = 5.0
 #: seconds between the end of a run's process and the worker's word about it
-END_SECONDS = 2.0
-SAFE = "Nothing was lost: a mark moves only after its slice is in."
+EXIT_SECONDS = 2.0
+NOTHING_LOST = "Nothing was lost: a mark moves only after its slice is in."
 
 
 @dataclass(frozen=True)
-class Unused:
+class NotHandedOver:
     """There is a worker, and this run was not handed over to it."""
 
     why: str
 
 
-def find(path: str, store_name: Callable[[], str | None], *, use_alias: bool = True) -> socket.socket | None:
+def find_worker(path: str, store_name: Callable[[], str | None], *, use_alias: bool = True) -> socket.socket | None:
     """A connection to the worker of a pipeline file; None: there is none.
 
     `store_name` reads the file for the name of its store; it is asked only if a worker is there that may serve it.
@@ -45,23 +45,19 @@ def find(path: str, store_name: Callable[[], str | None], *, use_alias: bool = T
     """
     if sys.platform != "linux":
         return None
-    place = WorkerFolder.find()
-    if place is None:
+    folder = WorkerFolder.find()
+    if folder is None:
         return None
-    with place:
-        if not place.any_socket():
+    with folder:
+        if not folder.any_socket():
             return None
-        name = (place.alias(path) if use_alias else None) or store_name()
-        connection = place.connect(name, ANSWER_SECONDS) if name is not None else None
-    if connection is not None and not wire.same_user(connection):
-        connection.close()
-        return None
-    return connection
+        name = (folder.alias(path) if use_alias else None) or store_name()
+        return folder.connect(name, ANSWER_SECONDS) if name is not None else None
 
 
 def hand_over(
     connection: socket.socket, words: Sequence[str], variables: Mapping[str, str], added: Sequence[str]
-) -> int | Unused:
+) -> int | NotHandedOver:
     """Have the worker run a command, and wait for its end: the exit code.
 
     `variables` is this process's environment, of which an env file has `added` some.
@@ -80,25 +76,25 @@ def hand_over(
             wire.send(connection, {"hello": hello})
             answer, _ = wire.receive(connection, ANSWER_SECONDS)
             if "refused" in answer:
-                return Unused(str(answer["refused"]))
+                return NotHandedOver(str(answer["refused"]))
             sys.stdout.flush()
             sys.stderr.flush()
             wire.send(connection, {"go": True}, (0, 1, 2))
             answer, _ = wire.receive(connection, START_SECONDS)
             handle = os.pidfd_open(answer["started"])
-            passing = _Passing(connection)
+            forwarder = _SignalForwarder(connection)
         except (wire.Gone, KeyError, ProcessLookupError):
-            return Unused("it does not answer")
-        with passing:
+            return NotHandedOver("it does not answer")
+        with forwarder:
             try:
-                passing.begin()
-                return _wait(connection, handle, passing, answer["started"])
+                forwarder.begin()
+                return _wait_for_end(connection, handle, forwarder, answer["started"])
             finally:
                 os.close(handle)
 
 
-class _Passing:
-    """Passes signals on while it is open."""
+class _SignalForwarder:
+    """Forwards signals to the run while it is open."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -109,9 +105,9 @@ class _Passing:
         #: a second SIGINT has come: the command does not wait any longer than it must
         self.at_once = False
         for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._pass_on)
+            self._before[number] = signal.signal(number, self._forward)
 
-    def __enter__(self) -> _Passing:
+    def __enter__(self) -> _SignalForwarder:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -126,7 +122,7 @@ class _Passing:
         for number in pending:
             self._send({"signal": number})
 
-    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+    def _forward(self, number: int, frame: FrameType | None) -> None:
         self.at_once = self.at_once or (self.number is not None and number == signal.SIGINT)
         self.number = self.number or number
         if self._pending is not None:
@@ -139,43 +135,43 @@ class _Passing:
             wire.send(self._connection, message)
 
 
-def _wait(connection: socket.socket, handle: int, passing: _Passing, pid: int) -> int:
+def _wait_for_end(connection: socket.socket, handle: int, forwarder: _SignalForwarder, pid: int) -> int:
     """Wait for the worker's word about the end; the run's process itself is watched too."""
     done: int | None = None
     process_ended = False
     while True:
         # Short looks: a signal's handler does not end the wait by itself.
-        patience = END_SECONDS if process_ended or passing.at_once else 1.0
+        seconds = EXIT_SECONDS if process_ended or forwarder.at_once else 1.0
         watched: list[Any] = [connection] if process_ended else [connection, handle]
-        found, _, _ = select.select(watched, [], [], patience)
+        found, _, _ = select.select(watched, [], [], seconds)
         if connection in found:
             try:
                 message, _ = wire.receive(connection, None)
             except wire.Gone:
                 if done is not None:
                     return done
-                raise _lost("the warm worker exited during the run") from None
+                raise _run_lost("the warm worker exited during the run") from None
             if "ended" in message:
-                return _exit_code(int(message["ended"]), pid, passing)
+                return _exit_code(int(message["ended"]), pid, forwarder)
             done = message.get("done", done)
         elif handle in found:
             process_ended = True
         elif process_ended:
             if done is not None:
                 return done
-            raise _lost(f"the warm worker's process for this run (pid {pid}) exited")
-        elif passing.at_once:
+            raise _run_lost(f"the warm worker's process for this run (pid {pid}) exited")
+        elif forwarder.at_once:
             os.write(2, STOPPED_IMMEDIATELY)
             return 128 + signal.SIGINT
 
 
-def _exit_code(status: int, pid: int, passing: _Passing) -> int:
+def _exit_code(status: int, pid: int, forwarder: _SignalForwarder) -> int:
     if status >= 0:
         return status
-    if passing.number == -status:
-        return 128 + passing.number  # it had come before the run could listen to signals
-    raise _lost(f"the warm worker's process for this run (pid {pid}) was ended by signal {-status}")
+    if forwarder.number == -status:
+        return 128 + forwarder.number  # it had come before the run could listen to signals
+    raise _run_lost(f"the warm worker's process for this run (pid {pid}) was ended by signal {-status}")
 
 
-def _lost(what: str) -> StreamFailed:
-    return StreamFailed(what, safe=SAFE, next_step="run the same command again to resume")
+def _run_lost(what: str) -> StreamFailed:
+    return StreamFailed(what, safe=NOTHING_LOST, next_step="run the same command again to resume")

@@ -1,4 +1,4 @@
-"""Starts a worker: a detached process, or this one; and asks one that is there about itself, or to stop."""
+"""Starts a worker, detached or in this process; asks a running one for its status, or to stop."""
 
 from __future__ import annotations
 
@@ -21,25 +21,20 @@ from penstock.links.cache import cache_folder
 from penstock.links.spark.session import SparkOptions
 from penstock.links.spark.shared import SparkRequirements
 from penstock.warm import wire
-from penstock.warm.child import Handed
-from penstock.warm.worker import KeptSpark, Worker
+from penstock.warm.child import HandedRun
+from penstock.warm.jvm import WarmSpark
+from penstock.warm.worker import Worker
 from penstock.warm.worker_folder import WorkerFolder, name_of
 
 #: seconds that a worker may take to answer a question
 ANSWER_SECONDS = 5.0
 #: seconds that a worker that is ending may take to be gone
-END_SECONDS = 60.0
-LOOK_SECONDS = 0.05
+EXIT_SECONDS = 60.0
+POLL_SECONDS = 0.05
 
 
-def _warm_spark(options: SparkOptions, settings: Mapping[str, str], packages: Sequence[str]) -> KeptSpark:
-    from penstock.warm.jvm import WarmSpark
-
-    return WarmSpark(options, settings, packages)
-
-
-#: what a worker keeps warm; `penstock.testing` replaces it
-make_spark: Callable[[SparkOptions, Mapping[str, str], Sequence[str]], KeptSpark] = _warm_spark
+#: starts the Spark that a worker keeps; `penstock.testing` replaces it
+make_spark: Callable[[SparkOptions, Mapping[str, str], Sequence[str]], WarmSpark] = WarmSpark
 
 
 def must_be_linux() -> None:
@@ -56,21 +51,19 @@ def store_name(file: File) -> str:
     return name_of(wiring.store_address(file))
 
 
-# ---------------------------------------------------------------- a worker that is there
+# ---------------------------------------------------------------- a running worker
 
 
 def ask(name: str, question: str) -> tuple[dict[str, Any], socket.socket] | None:
-    """What the worker of a store answers, with the connection; None: there is none, or it does not answer."""
-    place = WorkerFolder.find()
-    if place is None:
+    """The answer of a store's worker, with the connection; None: there is none, or it does not answer."""
+    folder = WorkerFolder.find()
+    if folder is None:
         return None
-    with place:
-        connection = place.connect(name, ANSWER_SECONDS)
+    with folder:
+        connection = folder.connect(name, ANSWER_SECONDS)
     if connection is None:
         return None
     try:
-        if not wire.same_user(connection):
-            raise wire.Gone("another user's")
         wire.send(connection, {question: True})
         answer, _ = wire.receive(connection, ANSWER_SECONDS)
     except wire.Gone:
@@ -80,7 +73,7 @@ def ask(name: str, question: str) -> tuple[dict[str, Any], socket.socket] | None
 
 
 def status(file: File) -> dict[str, Any] | None:
-    """What the worker of this file's store says of itself; None: there is none."""
+    """The status of the worker of this file's store; None: there is none."""
     found = ask(store_name(file), "status")
     if found is None:
         return None
@@ -91,7 +84,7 @@ def status(file: File) -> dict[str, Any] | None:
 
 
 def stop(file: File) -> dict[str, Any] | None:
-    """Stop the worker of this file's store and wait for its end; what it said of itself. None: there was none."""
+    """Stop the worker of this file's store and wait for its end; its last status. None: there was none."""
     name = store_name(file)
     found = ask(name, "stop")
     if found is None:
@@ -106,10 +99,10 @@ def stop(file: File) -> dict[str, Any] | None:
 
 def _await_end(name: str) -> None:
     """Wait until a worker that is ending has given up its lock."""
-    deadline = time.monotonic() + END_SECONDS
-    with WorkerFolder.make() as place:
+    deadline = time.monotonic() + EXIT_SECONDS
+    with WorkerFolder.make() as folder:
         while True:
-            with place.locked(name) as free:
+            with folder.locked(name) as free:
                 if free:
                     return
             if time.monotonic() > deadline:
@@ -118,7 +111,7 @@ def _await_end(name: str) -> None:
                     safe=UNTOUCHED,
                     next_step="wait, or find the process with `ps` and kill it",
                 )
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
 
 # ---------------------------------------------------------------- a new one
@@ -139,11 +132,11 @@ def start_detached(
     path: str,
     name: str,
     environment: Mapping[str, str],
-    heard: Callable[[dict[str, Any]], object] | None,
+    on_message: Callable[[dict[str, Any]], object] | None,
 ) -> subprocess.Popen[bytes]:
-    """Start `penstock WORDS --foreground PATH` in the background; `heard` gets what it says until it is ready.
+    """Start `penstock WORDS --foreground PATH` in the background; `on_message` gets what it says until it is ready.
 
-    Without `heard` it is not waited for.
+    Without `on_message` it is not waited for.
     """
     log = log_path(name)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -164,9 +157,9 @@ def start_detached(
         os.close(handle)
         os.close(writing)
     with open(reading, encoding="utf-8") as pipe:
-        for line in pipe if heard is not None else ():
-            assert heard is not None
-            heard(json.loads(line))
+        for line in pipe if on_message is not None else ():
+            assert on_message is not None
+            on_message(json.loads(line))
     return process
 
 
@@ -178,18 +171,18 @@ def serve(
     description: Mapping[str, Any],
     preload: Callable[[], object],
     tell: Callable[[dict[str, Any]], object],
-) -> Handed | None:
+) -> HandedRun | None:
     """Be the worker of a file's store until it ends; in a process that was forked for a run, return that run.
 
-    `tell` gets what is being done and at last `on_ready`. InputError if the store has a worker already.
+    `tell` gets what is being done and at last `ready`. InputError if the store has a worker already.
     """
     from penstock.warm.imports import freeze_for_forks, import_for_runs
     from penstock.warm.store_watch import StoreWatch
 
     must_be_linux()
     name = store_name(file)
-    place = WorkerFolder.make()
-    lock = place.lock(name)
+    folder = WorkerFolder.make()
+    lock = folder.lock(name)
     if lock is None:
         raise InputError(
             "the store already has a warm worker",
@@ -205,7 +198,7 @@ def serve(
         spark.start()
         freeze_for_forks()
         worker = Worker(
-            place,
+            folder,
             name,
             lock,
             spark,
@@ -213,12 +206,12 @@ def serve(
             description=description,
             idle_seconds=idle_seconds,
             memory_limit=memory_limit,
-            say=_say,
+            log=_log,
         )
     except BaseException:
         spark.end()
         raise
-    place.set_alias(file.path, name)
+    folder.set_alias(file.path, name)
     return worker.serve(lambda: tell({"ready": worker.document()}))
 
 
@@ -231,7 +224,7 @@ def spark_needs(file: File) -> tuple[SparkOptions, SparkRequirements]:
     return options, together
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z warm worker {os.getpid()} {text}", file=sys.stderr, flush=True)
 
 

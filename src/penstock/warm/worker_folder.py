@@ -14,6 +14,7 @@ from pathlib import Path
 
 from penstock.errors import InputError
 from penstock.links.cache import cache_folder
+from penstock.warm import wire
 
 SOCKET, LOCK, ALIAS = ".sock", ".lock", ".file"
 
@@ -99,7 +100,7 @@ class WorkerFolder:
         return listening
 
     def connect(self, name: str, seconds: float) -> socket.socket | None:
-        """A connection to a worker; None: none listens. A socket that a dead one has left is removed."""
+        """A connection to a worker of this user; None: none listens. The socket of a dead worker is removed."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(seconds)
         try:
@@ -108,6 +109,9 @@ class WorkerFolder:
             connection.close()
             if error.errno == errno.ECONNREFUSED:
                 self._remove_stale(name)
+            return None
+        if not wire.same_user(connection):
+            connection.close()
             return None
         return connection
 

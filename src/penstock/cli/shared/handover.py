@@ -18,13 +18,13 @@ def hand_over(path: str, sets: Sequence[str], arguments: Sequence[str], as_json:
     """The exit code of a run in a worker; None if this process must run it. Prints why an existing worker is unused."""
     from penstock.warm import handover
 
-    connection = handover.find(path, lambda: _store_name(path, sets), use_alias=not _overrides_store(sets))
+    connection = handover.find_worker(path, lambda: _store_name(path, sets), use_alias=not _overrides_store(sets))
     if connection is None:
         return None
     from penstock.cli.shared.environment import added_variables
 
     result = handover.hand_over(connection, arguments, os.environ, added_variables())
-    if isinstance(result, handover.Unused):
+    if isinstance(result, handover.NotHandedOver):
         from penstock.cli.shared.warm_worker import print_unused_worker
 
         print_unused_worker(result.why, as_json=as_json)
