@@ -23,7 +23,7 @@ from penstock.errors import ConfigError, ConnectionFailed, InputError, PenstockE
 from penstock.links.spark import SparkMover, SparkOptions, SparkSessionProvider
 from penstock.links.spark.cluster import check_master_answers, count_workers, refuse_connect
 from penstock.links.spark.failures import start_failed, unfit_python
-from penstock.links.spark.session import _private
+from penstock.links.spark.session import is_private
 from penstock.testing.contracts.mover import Notes, Numbers, parts
 
 TOP = Path(__file__).parents[2]
@@ -246,5 +246,5 @@ def test_a_python_that_is_not_fit_is_said_to_be(text: str, what: str) -> None:
 
 @pytest.mark.parametrize("name", ["spark.authenticate.secret", "spark.ssl.keyPassword", "spark.x.token", "spark.sql.a"])
 def test_what_is_private_stays_off_the_command_line(name: str) -> None:
-    assert _private(name)
-    assert not _private("spark.driver.memory")
+    assert is_private(name)
+    assert not is_private("spark.driver.memory")

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.warm.compatibility import difference, fingerprint, is_of_a_session, self_description
+from penstock.warm.compatibility import code_fingerprint, describe_process, find_difference, is_session_variable
 
 ENVIRONMENT = {"DATABASE_URL": "postgresql://ann:secret@db/shop", "PATH": "/usr/bin", "TERM": "xterm"}
 
 
 def described(environment: dict[str, str] | None = None) -> dict[str, Any]:
-    return self_description(ENVIRONMENT if environment is None else environment)
+    return describe_process(ENVIRONMENT if environment is None else environment)
 
 
 def test_the_same_process_is_the_same() -> None:
-    assert difference(described(), described()) is None
+    assert find_difference(described(), described()) is None
 
 
 def test_a_terminal_makes_no_difference() -> None:
@@ -35,7 +35,7 @@ def test_a_terminal_makes_no_difference() -> None:
         "_": "z",
         "INVOCATION_ID": "1",
     }
-    assert difference(described(), described(other)) is None
+    assert find_difference(described(), described(other)) is None
 
 
 @pytest.mark.parametrize(
@@ -44,22 +44,22 @@ def test_a_terminal_makes_no_difference() -> None:
      "PENSTOCK_JARS", "AWS_PROFILE", "HTTPS_PROXY", "HOME", "USER", "LD_LIBRARY_PATH", "TERMINFO", "PWD_FILE"],
 )  # fmt: skip
 def test_what_rows_may_depend_on_makes_one(variable: str) -> None:
-    assert not is_of_a_session(variable)
-    said = difference(described(), described({**ENVIRONMENT, variable: "another secret"}))
+    assert not is_session_variable(variable)
+    said = find_difference(described(), described({**ENVIRONMENT, variable: "another secret"}))
     assert said == f"environment variables differ: {variable}"
 
 
 def test_a_variable_that_is_missing_or_new_makes_one_too() -> None:
     less = {name: value for name, value in ENVIRONMENT.items() if name != "DATABASE_URL"}
     for worker, command in ((ENVIRONMENT, less), (less, ENVIRONMENT)):
-        said = difference(described(worker), described(command))
+        said = find_difference(described(worker), described(command))
         assert said == "environment variables differ: DATABASE_URL"
         assert "secret" not in said
 
 
 def test_many_variables_are_counted() -> None:
     more = {**ENVIRONMENT, **{f"V{number}": "x" for number in range(5)}}
-    assert difference(described(), described(more)) == "environment variables differ: V0, V1, V2 and 2 more"
+    assert find_difference(described(), described(more)) == "environment variables differ: V0, V1, V2 and 2 more"
 
 
 def test_another_folder_mask_group_limit_or_namespace_makes_one(
@@ -75,9 +75,9 @@ def test_another_folder_mask_group_limit_or_namespace_makes_one(
         ("limits", {}),
         ("namespaces", ["mnt:[1]"]),
     ):
-        assert difference(here, {**here, part: other}) is not None, part
+        assert find_difference(here, {**here, part: other}) is not None, part
     monkeypatch.chdir(tmp_path)
-    assert difference(here, described()) == f"the worker runs in the folder {here['folder'][0]}"
+    assert find_difference(here, described()) == f"the worker runs in the folder {here['folder'][0]}"
 
 
 def test_a_folder_that_was_replaced_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_a_folder_that_was_replaced_is_another(tmp_path: Path, monkeypatch: pyte
     work.rename(tmp_path / "moved")
     work.mkdir()
     monkeypatch.chdir(work)
-    assert difference(before, described()) is not None
+    assert find_difference(before, described()) is not None
 
 
 def test_the_umask_is_only_looked_at() -> None:
@@ -108,20 +108,20 @@ def test_an_edit_of_the_code_is_another_fingerprint(tmp_path: Path, monkeypatch:
     (package / "inside" / "query.sql").write_text("select 1\n")
     (package / "__pycache__").mkdir()
     monkeypatch.setattr(penstock, "__file__", str(package / "__init__.py"))
-    first = fingerprint()
+    first = code_fingerprint()
     (package / "__pycache__" / "x.pyc").write_text("made by Python")
-    assert fingerprint() == first
+    assert code_fingerprint() == first
     (package / "inside" / "query.sql").write_text("select 22\n")
-    assert fingerprint() != first
+    assert code_fingerprint() != first
 
 
 def test_an_upgrade_of_a_package_is_another_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = fingerprint()
+    first = code_fingerprint()
     monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
-    assert fingerprint() != first
-    second = fingerprint()
+    assert code_fingerprint() != first
+    second = code_fingerprint()
     (tmp_path / "pyspark-4.1.5.dist-info").mkdir()
-    assert fingerprint() != second
+    assert code_fingerprint() != second
 
 
 def test_looking_for_a_worker_imports_nothing_heavy() -> None:

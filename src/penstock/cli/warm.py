@@ -129,7 +129,7 @@ def _serve(path: str, sets: list[str], idle: float | None, memory: int, ready_fd
     from penstock.errors import PenstockError
     from penstock.warm import compatibility, starting
 
-    description = compatibility.self_description(os.environ)
+    description = compatibility.describe_process(os.environ)
 
     def tell(message: dict[str, Any]) -> None:
         if ready_fd is None and as_json:

@@ -1,7 +1,7 @@
-"""What must be equal in a command and in the worker that runs for it, and what differs.
+"""Compares a command with the worker that is to run it.
 
-The worker's JVM and its Python workers keep the environment, folder and limits that the worker was started with. So a
-run there is the run that was asked for only where these are equal.
+The worker's JVM and its Python workers keep the environment, folder and limits that the worker was started with. So the
+worker may run only commands for which these are equal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import penstock
 
 #: variables of a terminal, a login or a service's start: nothing that moves rows reads them
-_OF_A_SESSION = re.compile(
+_SESSION_VARIABLES = re.compile(
     r"_|SHLVL|PWD|OLDPWD|TERM|COLORTERM|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|CLICOLOR\w*|TERM_\w+|VTE_VERSION|WINDOWID|"
     r"LS_COLORS|PS[1-4]|PROMPT_COMMAND|HIST\w+|GPG_TTY|SSH_\w+|TMUX\w*|STY|WINDOW|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY|"
     r"XDG_SESSION_\w+|XDG_SEAT|XDG_VTNR|DBUS_SESSION_BUS_ADDRESS|DESKTOP_\w+|SUDO_\w+|MAIL|"
@@ -26,35 +26,35 @@ _OF_A_SESSION = re.compile(
     r"LISTEN_FDS|LISTEN_PID|LISTEN_FDNAMES"
 )
 #: limits of a process that change what a run can do
-_LIMITS = ("AS", "CPU", "DATA", "FSIZE", "NOFILE")
+_LIMIT_NAMES = ("AS", "CPU", "DATA", "FSIZE", "NOFILE")
 #: what a process sees of the machine
 _NAMESPACES = ("mnt", "net", "pid", "user")
 
 
-def self_description(environment: Mapping[str, str]) -> dict[str, Any]:
-    """This process, as far as it matters to a run."""
+def describe_process(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Describe this process, as far as it matters to a run."""
     here = os.stat(".")
     top = os.stat("/")
     mask = os.umask(0o077)
     os.umask(mask)
     return {
         "version": penstock.__version__,
-        "code": fingerprint(),
+        "code": code_fingerprint(),
         "python": sys.executable,
         "folder": [os.getcwd(), here.st_dev, here.st_ino, top.st_dev, top.st_ino],
         "umask": mask,
         "groups": [os.getegid(), *sorted(os.getgroups())],
-        "limits": {name: list(resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))) for name in _LIMITS},
+        "limits": {name: list(resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))) for name in _LIMIT_NAMES},
         "namespaces": [_namespace(name) for name in _NAMESPACES],
-        "environment": {name: value for name, value in environment.items() if not is_of_a_session(name)},
+        "environment": {name: value for name, value in environment.items() if not is_session_variable(name)},
     }
 
 
-def is_of_a_session(variable: str) -> bool:
-    return _OF_A_SESSION.fullmatch(variable) is not None
+def is_session_variable(variable: str) -> bool:
+    return _SESSION_VARIABLES.fullmatch(variable) is not None
 
 
-def difference(worker: Mapping[str, Any], command: Mapping[str, Any]) -> str | None:
+def find_difference(worker: Mapping[str, Any], command: Mapping[str, Any]) -> str | None:
     """Describe the difference without the values of variables; None if there is none."""
     for part, words in (
         ("version", "penstock's version differs"),
@@ -77,8 +77,8 @@ def difference(worker: Mapping[str, Any], command: Mapping[str, Any]) -> str | N
     return None
 
 
-def fingerprint() -> str:
-    """Of penstock's own files and the list of installed packages: another one after an edit or an upgrade."""
+def code_fingerprint() -> str:
+    """A hash of penstock's own files and the list of installed packages; an edit or an upgrade changes it."""
     seen: list[str] = []
     waiting = [os.path.dirname(penstock.__file__)]
     while waiting:

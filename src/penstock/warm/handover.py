@@ -62,14 +62,14 @@ def hand_over(
 
     `variables` is this process's environment, of which an env file has `added` some.
     """
-    from penstock.warm.compatibility import self_description
+    from penstock.warm.compatibility import describe_process
 
     hello = {
         "protocol": wire.PROTOCOL,
         "words": list(words),
         "variables": dict(variables),
         "added": list(added),
-        "description": self_description(variables),
+        "description": describe_process(variables),
     }
     with connection:
         try:

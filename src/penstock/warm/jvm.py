@@ -22,7 +22,7 @@ from penstock.links.spark.daemon import start_workers
 from penstock.links.spark.failures import jvm_died
 from penstock.links.spark.jvm import close_connection, end_process
 from penstock.links.spark.log import SparkLog
-from penstock.links.spark.session import SparkOptions, all_settings, connect, launch, start, worker_python
+from penstock.links.spark.session import JvmStarter, SparkOptions, all_settings, start, worker_python
 from penstock.links.spark.temp_folder import SparkTempFolder, sweep_temp_folders
 from penstock.warm.child import die_with
 
@@ -49,8 +49,7 @@ class WarmSpark:
         os.environ["PYSPARK_PYTHON"] = worker_python(self._wanted)
         folder = self._temp_folder.path
         settings = all_settings(self._options, self._wanted, self._files, folder)
-        launched = launch(self._options, settings, self._log, folder, None)
-        gateway = connect(launched, self._options, settings, self._log, folder)
+        gateway = JvmStarter(self._options, settings, self._log, folder).connect()
         close_connection(gateway._gateway_client)
         process: subprocess.Popen[bytes] = gateway.proc
         self._process, self._archive = process, vars(gateway).get("archive")

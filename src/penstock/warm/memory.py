@@ -1,4 +1,4 @@
-"""How much memory a process and everything below it takes, shared pages counted once."""
+"""Measures the memory of a process and its descendants; shared pages count once."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from penstock.links.processes import children
 
 def tree_bytes(pid: int) -> int:
     """The proportional set size of a process and its descendants; those that end meanwhile do not count."""
-    return sum(_own_bytes(process) for process in tree(pid))
+    return sum(_own_bytes(process) for process in list_tree(pid))
 
 
-def tree(pid: int) -> list[int]:
+def list_tree(pid: int) -> list[int]:
     """A process and its descendants."""
     found, waiting = [], [pid]
     while waiting:

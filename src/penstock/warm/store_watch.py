@@ -1,4 +1,4 @@
-"""Whether the store that a worker serves is still there: a worker without its store has nothing to wait for."""
+"""Checks whether the store of a worker still exists: a worker without its store has nothing to do."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from penstock.warm.child import die_with
 
-#: seconds between two questions to a server
-ASK_SECONDS = 60.0
-_GONE = 7
+#: seconds between two queries to a server
+SERVER_POLL_SECONDS = 60.0
+_GONE_STATUS = 7
 
 
 class StoreWatch:
-    """Looks at the file of a store, or has a forked process ask a server."""
+    """Watches the file of a store, or has a forked process query a server."""
 
     def __init__(self, path: str | None, missing: Callable[[], bool]) -> None:
         """`path` is that of a file; without one, `missing` asks a server whether there is no store any more."""
@@ -22,27 +22,27 @@ class StoreWatch:
         self._missing = missing
         self._seen = self._identity()
         #: a server's store is gone only if it was there
-        self._asked = time.monotonic()
+        self._queried_at = time.monotonic()
         self._was_there = False
-        #: the forked process that is asking
-        self._asking: int | None = None
+        #: the forked process that queries
+        self._query_pid: int | None = None
 
     def after_run(self) -> None:
-        """A run makes the store that was not there before."""
+        """Note that the store exists: a run creates it."""
         self._was_there = True
         self._seen = self._seen or self._identity()
 
     def is_gone(self) -> bool:
         if self._path is not None:
             return self._seen is not None and self._identity() != self._seen
-        if self._asking is not None:
-            pid, status = os.waitpid(self._asking, os.WNOHANG)
+        if self._query_pid is not None:
+            pid, status = os.waitpid(self._query_pid, os.WNOHANG)
             if pid:
-                self._asking = None
-            return bool(pid) and os.waitstatus_to_exitcode(status) == _GONE
-        if self._was_there and time.monotonic() - self._asked >= ASK_SECONDS:
-            self._asked = time.monotonic()
-            self._asking = self._ask()
+                self._query_pid = None
+            return bool(pid) and os.waitstatus_to_exitcode(status) == _GONE_STATUS
+        if self._was_there and time.monotonic() - self._queried_at >= SERVER_POLL_SECONDS:
+            self._queried_at = time.monotonic()
+            self._query_pid = self._start_query()
         return False
 
     def _identity(self) -> tuple[int, int] | None:
@@ -54,15 +54,15 @@ class StoreWatch:
             return None
         return found.st_dev, found.st_ino
 
-    def _ask(self) -> int:
-        """Ask in a forked process: the worker itself must have no connection, and does not wait."""
+    def _start_query(self) -> int:
+        """Query in a forked process: the worker itself must have no connection, and does not wait."""
         parent = os.getpid()
         pid = os.fork()
         if not pid:
             code = 0
             try:
                 die_with(parent)
-                code = _GONE if self._missing() else 0
+                code = _GONE_STATUS if self._missing() else 0
             finally:
                 os._exit(code)
         return pid

@@ -22,7 +22,7 @@ from penstock.errors import PenstockError
 from penstock.links.spark.attach import STATUS
 from penstock.warm import wire
 from penstock.warm.child import HandedRun, die_with
-from penstock.warm.compatibility import difference, fingerprint
+from penstock.warm.compatibility import code_fingerprint, find_difference
 from penstock.warm.memory import tree_bytes
 from penstock.warm.store_watch import StoreWatch
 
@@ -143,7 +143,7 @@ class Worker:
             self._check_code()
 
     def _check_code(self) -> None:
-        if fingerprint() != self._description["code"]:
+        if code_fingerprint() != self._description["code"]:
             self._end_soon("penstock or a package was changed")
 
     def _end_soon(self, why: str) -> None:
@@ -201,7 +201,7 @@ class Worker:
             return "it is stopping"
         if self._run is not None:
             return f"it is busy with another run (pid {self._run.pid})"
-        differs = difference(self._description, hello["description"])
+        differs = find_difference(self._description, hello["description"])
         if differs is not None:
             self._check_code()
             return differs

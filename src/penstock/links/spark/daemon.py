@@ -1,4 +1,4 @@
-"""The process from which Spark forks its Python workers, with their imports done: no worker has to, and all share them.
+"""The process from which Spark forks its Python workers: it has done their imports, and all workers share them.
 
 Spark runs it as `spark.python.daemon.module`, where the workers run this process's own Python.
 """
@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-#: names what is imported besides, separated by commas
+#: names further modules to import, separated by commas
 VARIABLE = "PENSTOCK_WORKER_IMPORTS"
-#: what a part imports in a Python worker, whatever its source and sink
+#: modules that every part imports in a Python worker
 IMPORTED_BY_PARTS = (
     "adbc_driver_postgresql.dbapi",
     "penstock.links.pipe",
@@ -26,7 +26,7 @@ IMPORTED_BY_PARTS = (
     "pyarrow.compute",
     "pyarrow.parquet",
 )
-#: what a part imports where there is a lake
+#: modules that a part imports where there is a lake
 IMPORTED_WITH_LAKE = ("penstock.lake.writing",)
 
 
@@ -51,7 +51,7 @@ def import_for_parts() -> None:
 
 
 def import_in_worker(numbers: Iterator[int]) -> Iterator[bytes]:
-    """A part that moves nothing: has a worker start and import what parts need."""
+    """A part that moves nothing: it only makes a worker start and do its imports."""
     remove_zips_from_path()
     import_for_parts()
     for _ in numbers:
@@ -68,7 +68,7 @@ def main() -> None:
     import_for_parts()
     from pyspark.daemon import manager
 
-    # What is there by now stays: without this, the first collection in a worker would copy the pages of all of it.
+    # Without this, the first garbage collection in a worker would copy the pages of all objects that exist now.
     gc.collect()
     gc.freeze()
     manager()  # type: ignore[no-untyped-call]  # pyspark's own

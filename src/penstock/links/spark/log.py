@@ -1,4 +1,4 @@
-"""What Spark has to say, kept out of our own output: the JVM's, its workers' and PySpark's own."""
+"""The log of Spark: the output of the JVM, its workers and PySpark, kept out of our own output."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-#: PySpark's loggers that write a traceback to standard error for every failure that Spark gives a place in a query
+#: PySpark's loggers that write a traceback to standard error for each failure that Spark can locate in a query
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
 class SparkLog:
     """A file that the JVM and its workers write to instead of standard error.
 
-    It is removed with the folder it lies in, unless `keep` was called: then it lies beside that folder.
+    It is removed with its folder, unless `keep` was called, which moves it elsewhere.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class SparkLog:
             logger.handlers[:] = [_ToLog(self)]
 
     def take_errors_of(self, server: Any) -> None:
-        """Have a `socketserver` report here what goes wrong with a request, as it does when the JVM dies."""
+        """Have a `socketserver` report failed requests here: each request fails when the JVM ends."""
         server.handle_error = lambda _request, _client: self._add(_traceback())
 
     def close(self) -> None:

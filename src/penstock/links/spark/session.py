@@ -108,11 +108,12 @@ def start(
     os.environ["PYSPARK_PYTHON"] = worker_python(wanted)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings = all_settings(options, wanted, jars, temp_folder)
+    starter = JvmStarter(options, settings, log, temp_folder, attempt)
     early = None
     if "pyspark" not in sys.modules:
         refuse_connect(options.resolved_master, wanted, os.environ)
         # The JVM begins while PySpark is imported.
-        early = launch(options, settings, log, temp_folder, attempt)
+        early = starter.launch()
     from pyspark import SparkContext
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -127,8 +128,7 @@ def start(
     try:
         with SparkContext._lock:
             if SparkContext._gateway is None:
-                early = early or launch(options, settings, log, temp_folder, attempt)
-                gateway = connect(early, options, settings, log, temp_folder, attempt)
+                gateway = starter.connect(early)
                 SparkContext._gateway = gateway
                 SparkContext._jvm = gateway.jvm
                 launched = Jvm(gateway)
@@ -152,67 +152,66 @@ def start(
 
 def _public(settings: Mapping[str, str]) -> dict[str, str]:
     """The settings that everyone may see on a command line."""
-    return {key: value for key, value in settings.items() if not _private(key)}
+    return {key: value for key, value in settings.items() if not is_private(key)}
 
 
-def connect(
-    launched: LaunchedJvm | None,
-    options: SparkOptions,
-    settings: Mapping[str, str],
-    log: SparkLog,
-    temp_folder: Path,
-    attempt: BackgroundStart | None = None,
-) -> Any:
-    """The gateway of a JVM that was launched, or else of one that `spark-submit` starts.
-
-    Should a JVM die as it starts with an archive, the archive is removed and another JVM started without it.
-    """
-    if launched is None:
-        return _submit(options, settings, log, temp_folder)
-    try:
-        return launched.gateway()
-    except RuntimeError:
-        if launched.archive is None or not launched.uses_archive or (attempt is not None and attempt.given_up):
-            raise
-        end_process(launched.process)
-        launched.archive.remove()
-        again = launch(options, settings, log, temp_folder, attempt)
-        if again is None:
-            raise
-        return again.gateway()
+def is_private(key: str) -> bool:
+    return key.startswith(_PRIVATE) or re.search(SECRET, key) is not None
 
 
-def launch(
-    options: SparkOptions,
-    settings: Mapping[str, str],
-    log: SparkLog,
-    temp_folder: Path,
-    attempt: BackgroundStart | None,
-) -> LaunchedJvm | None:
-    """A JVM that we have started ourselves; None: that is for `spark-submit` to do."""
-    if not options.one_process:
-        return None
-    public = _public(settings) | {"spark.master": options.resolved_master}
-    command = Command.plain(public, os.environ)
-    if command is None:
-        return None
-    archive = Archive.of(command)
-    with log.opened(temp_folder) as handle:
-        launched = command.launch(temp_folder, handle, archive)
-    if attempt is not None:
-        attempt.register(launched.process)
-    return launched
+@dataclass(frozen=True)
+class JvmStarter:
+    """Starts a JVM for Spark with some settings, and connects to it."""
 
+    options: SparkOptions
+    settings: Mapping[str, str]
+    log: SparkLog
+    temp_folder: Path
+    #: notes the JVM, and says whether the start was given up
+    attempt: BackgroundStart | None = None
 
-def _submit(options: SparkOptions, settings: Mapping[str, str], log: SparkLog, temp_folder: Path) -> Any:
-    """The gateway of a JVM that `spark-submit` has started."""
-    from pyspark import SparkConf
-    from pyspark.java_gateway import launch_gateway
+    def connect(self, launched: LaunchedJvm | None = None) -> Any:
+        """The gateway of the JVM that was launched; without one, launch it now.
 
-    conf = SparkConf().setMaster(options.resolved_master).setAll(list(_public(settings).items()))
-    # Not by turning our own standard error away meanwhile: a signal's last words must get through.
-    with log.opened(temp_folder) as handle:
-        return launch_gateway(conf, {"stderr": handle})  # type: ignore[no-untyped-call]  # pyspark's own
+        Should a JVM die as it starts with an archive, the archive is removed and another JVM started without it.
+        """
+        launched = launched or self.launch()
+        if launched is None:
+            return self._submit()
+        try:
+            return launched.gateway()
+        except RuntimeError:
+            given_up = self.attempt is not None and self.attempt.given_up
+            if launched.archive is None or not launched.uses_archive or given_up:
+                raise
+            end_process(launched.process)
+            launched.archive.remove()
+            again = self.launch()
+            if again is None:
+                raise
+            return again.gateway()
+
+    def launch(self) -> LaunchedJvm | None:
+        """Start the JVM ourselves; None: only `spark-submit` can."""
+        public = _public(self.settings) | {"spark.master": self.options.resolved_master}
+        command = Command.plain(public, os.environ) if self.options.one_process else None
+        if command is None:
+            return None
+        with self.log.opened(self.temp_folder) as handle:
+            launched = command.launch(self.temp_folder, handle, Archive.of(command))
+        if self.attempt is not None:
+            self.attempt.register(launched.process)
+        return launched
+
+    def _submit(self) -> Any:
+        """The gateway of a JVM that `spark-submit` starts."""
+        from pyspark import SparkConf
+        from pyspark.java_gateway import launch_gateway
+
+        conf = SparkConf().setMaster(self.options.resolved_master).setAll(list(_public(self.settings).items()))
+        # Our own standard error is not redirected meanwhile: the last message after a signal must get through.
+        with self.log.opened(self.temp_folder) as handle:
+            return launch_gateway(conf, {"stderr": handle})  # type: ignore[no-untyped-call]  # pyspark's own
 
 
 def _new_session(sessions: Any, builder: Any, settings: Mapping[str, str]) -> Any:
@@ -223,10 +222,6 @@ def _new_session(sessions: Any, builder: Any, settings: Mapping[str, str]) -> An
     ours = theirs.newSession()
     sessions._get_j_spark_session_module(ours._jvm).applyModifiableSettings(ours._jsparkSession, dict(settings))
     return ours
-
-
-def _private(key: str) -> bool:
-    return key.startswith(_PRIVATE) or re.search(SECRET, key) is not None
 
 
 def _check_extensions(session: Any, settings: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
-"""A folder for the temporary files of one Spark, removed with it; those of processes that were killed are removed too.
+"""A folder for the temporary files of one Spark. It is removed with it; those of killed processes are swept.
 
-The folder is locked while its process lives, and the kernel gives the lock back however the process ends. So a folder
-whose lock is free has no owner any more, also after a reboot and also if the owner's process id is in use again.
+The folder is locked while its process lives, and the kernel frees the lock however the process ends. So a folder with a
+free lock has no owner any more, also after a reboot, and also if another process has the owner's id.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PREFIX = "penstock-spark-of-"
 
 
 class SparkTempFolder:
-    """A folder that is ours as long as this process lives."""
+    """A folder that belongs to this process as long as it lives."""
 
     def __init__(self) -> None:
         # Under another name until it is locked: a process that sweeps meanwhile must not take it for a leftover.
