@@ -11,6 +11,7 @@ import pickle
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,7 @@ class WarmSpark:
         self._files: list[Path] = jars.files(packages, settings)
         self._wanted = without_session_settings(settings)
         self._log = SparkLog()
-        sweep_temp_folders()
-        self._temp_folder = SparkTempFolder()
+        self._temp_folder: SparkTempFolder | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._archive: Archive | None = None
         self._running: RunningSpark | None = None
@@ -47,6 +47,8 @@ class WarmSpark:
     def start(self) -> None:
         """Start the JVM and a Spark in it, and run a job that has its Python workers import what they need."""
         os.environ["PYSPARK_PYTHON"] = worker_python(self._wanted)
+        sweep_temp_folders()
+        self._temp_folder = SparkTempFolder()
         folder = self._temp_folder.path
         settings = all_settings(self._options, self._wanted, self._files, folder)
         gateway = JvmStarter(self._options, settings, self._log, folder).connect()
@@ -62,7 +64,7 @@ class WarmSpark:
             settings=without_session_settings(all_settings(self._options, self._wanted, self._files)),
             on_misfit=lambda _: None,
         )
-        self._in_fork(self._start_context)
+        self._in_fork(partial(self._start_context, folder))
 
     @property
     def pid(self) -> int:
@@ -89,7 +91,8 @@ class WarmSpark:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.returncode = 0  # not ours to wait for
-        self._temp_folder.leave_to_parent()
+        if self._temp_folder is not None:
+            self._temp_folder.leave_to_parent()
 
     def end(self) -> None:
         """End the JVM and remove its temporary files."""
@@ -98,7 +101,8 @@ class WarmSpark:
         if process is not None:
             end_process(process)
         self._log.close()
-        self._temp_folder.remove()
+        if self._temp_folder is not None:
+            self._temp_folder.remove()
         if lived and self._archive is not None:
             self._archive.make_in_background()
 
@@ -134,12 +138,12 @@ class WarmSpark:
         if error is not None:
             raise error
 
-    def _start_context(self, gateway: Any) -> None:
+    def _start_context(self, folder: Path, gateway: Any) -> None:
         """In a forked process: make the context and the first session, and run a small job."""
         from pyspark import SparkContext
 
         SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
-        session = start(self._options, self._wanted, self._files, self._log, self._temp_folder.path)
+        session = start(self._options, self._wanted, self._files, self._log, folder)
         start_workers(session, self._options.workers)
 
 
