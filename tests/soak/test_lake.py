@@ -8,7 +8,7 @@ from tests.soak.lake import soak
 
 
 def test_every_row_arrives_once_and_in_order_while_every_process_is_killed(tmp_path: Path) -> None:
-    result = soak(seed=1, seconds=20.0, folder=tmp_path)
+    result = soak(seed=1, seconds=10.0, folder=tmp_path)
 
     assert result["faults"] == []
     assert result["rows"] > 0
