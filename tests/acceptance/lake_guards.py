@@ -154,10 +154,9 @@ GUARDS = (
         5,
         "every run first asks the sink which slice it holds",
         (
-            "engine/gate.py",
-            "        if (held.position.id if held else None) != (state.last.id if state.last else None):\n"
-            "            self.stop(disagreement(self.pipeline, self.stream, state.last, held.position if held else "
-            "None))\n",
+            "engine/look.py",
+            "        if (position.id if position else None) != (last.id if last else None):\n"
+            "            raise disagreement(self.pipeline, self.stream, last, position)\n",
             "",
         ),
         (

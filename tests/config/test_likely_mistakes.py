@@ -398,7 +398,7 @@ LIKELY = [
         "partition_by: day\n",
         15,
         f"{STREAMS}.orders.partition_by",
-        "expected a mapping, not 'day'; ",
+        "expected a mapping or a list, not 'day'; ",
         "its keys: column, by",
     ),
     Likely(

@@ -34,7 +34,7 @@ from penstock.sinks import lake as lake_sink
 from penstock.sinks import postgres as postgres_sink
 from penstock.sinks.files.options import PartitionBy
 from penstock.sources import lake as lake_source
-from penstock.sources import postgres, rest
+from penstock.sources import postgres, rest, stripe
 from penstock.sources.postgres.options import Horizon
 from penstock.sources.rest.options import Paging, Time, TimeRange
 
@@ -52,10 +52,12 @@ MODELS: dict[str, type[BaseModel]] = {
     "horizon": Horizon,
     "Streams of postgres": postgres.StreamOptions,
     "Source rest": rest.Options,
+    "Source stripe": stripe.Options,
     "auth": Auth,
     "auth.oauth": OAuth,
     "time_range": TimeRange,
     "Streams of rest": rest.StreamOptions,
+    "Streams of stripe": stripe.StreamOptions,
     "time": Time,
     "paging": Paging,
     "Sink files": files.Options,

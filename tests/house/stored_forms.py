@@ -89,7 +89,7 @@ def stored_forms() -> dict[str, object]:
 
 
 def _column(column: SqlColumn[Any]) -> str:
-    return f"{column.name} {column.type!r} {'NULL' if column.nullable else 'NOT NULL'}"
+    return f"{column.name} {getattr(column.type, 'impl', column.type)!r} {'NULL' if column.nullable else 'NOT NULL'}"
 
 
 def _manifest() -> str:

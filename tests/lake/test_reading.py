@@ -184,7 +184,7 @@ def test_deleted_places_are_left_out(tmp_path: Path) -> None:
 def test_a_file_that_vanished_says_to_run_again(tmp_path: Path) -> None:
     piece = write(tmp_path / "a.parquet", rows_of([1, 2]), deletes=[tmp_path / "none.parquet"])
     for missing in (ScanFile(str(tmp_path / "no.parquet"), 1, 1, 1, 2), piece):
-        with pytest.raises(StreamFailed, match="not there any more") as failed:
+        with pytest.raises(StreamFailed, match="no longer exists") as failed:
             read(reader_of(), 0, 9, missing)
         assert failed.value.next_step.startswith("run again")
 

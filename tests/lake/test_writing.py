@@ -53,6 +53,7 @@ from penstock.lake.partitions import make_partition_spec, make_splitter
 from penstock.lake.schema import make_iceberg_schema
 from penstock.lake.stamping import restamp
 from penstock.lake.writing import NUMBERS_PER_PART, LakeWriter, decode_files, read_last_number
+from penstock.links import durable
 from penstock.links.arrow_types import type_of
 
 
@@ -238,6 +239,7 @@ def test_files_are_on_the_disk_before_the_receipt(lake: SqlCatalog, monkeypatch:
     synced: list[str] = []
     monkeypatch.setattr(parquet, "sync", synced.append)
     monkeypatch.setattr(writing, "sync", synced.append)
+    monkeypatch.setattr(durable, "sync", synced.append)
     table = table_for(lake, numbered(0).schema)
     [file] = decode_files(written(writer_for(table), numbered(3)))
     folder = FileLayout.of(table).location.removeprefix("file://")
