@@ -114,7 +114,7 @@ def _check_files(folder: Path, wanted: set[Row], numbers: dict[Row, int], findin
 
 def _file_order(path: Path) -> tuple[int, ...]:
     """Slice, part and piece, which the name tells."""
-    found = re.fullmatch(r"(\d+)-\w+-\w+-[0-9a-z]+-(\d+)-(\d+)\.parquet", path.name)
+    found = re.fullmatch(r"(\d+)-[0-9a-z]+-(\d+)-(\d+)\.parquet", path.name)
     assert found is not None, path.name
     return tuple(int(text) for text in found.groups())
 

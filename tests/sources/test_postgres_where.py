@@ -45,7 +45,7 @@ def test_rows_that_meet_it_are_read(database: str, options: dict[str, Any], wher
 )
 def test_what_is_no_condition_is_refused(database: str, where: str) -> None:
     execute(database, ORDERS, FILLED)
-    with pytest.raises(StreamRefused, match="`where` is not a condition") as refused:
+    with pytest.raises(StreamRefused, match="`where` is not a valid condition") as refused:
         source(database, {"orders": KEYSET | {"where": where}}).content("orders")
     assert "correct `where`" in refused.value.next_step
     assert len(delivered(database, "orders", **KEYSET)) == 30
