@@ -1,5 +1,5 @@
 -- Whether a relation that is read and a table that is written have rows in common: they are the same, one is a partition
--- of the other, or ({views}) the relation is a view on the table.
+-- of the other, or the relation is a view on the table (where views are asked for).
 WITH RECURSIVE reads AS (
     SELECT to_regclass({source})::oid AS oid
     UNION
