@@ -33,6 +33,8 @@ def test_every_list_is_a_stream_of_a_rest_source() -> None:
     for name in LISTS:
         options = stripe.stream_options(name, StreamOptions())
         assert (options.time is not None) == (name in BY_CREATED)
+        if options.time is not None:
+            assert options.time.field == ("date" if name == "invoiceitems" else "created")
     with pytest.raises(StreamRefused, match="did you mean 'charges'"):
         stripe.stream_options("charge", StreamOptions())
     assert stripe.stream_options("mine", StreamOptions(list="charges")).path == "charges"

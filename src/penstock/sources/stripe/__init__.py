@@ -10,7 +10,7 @@ from penstock.links.http.options import Auth
 from penstock.ports import Context
 from penstock.sources import rest
 from penstock.sources.rest.options import Time
-from penstock.sources.stripe.lists import BY_CREATED, EVERYTHING, LISTS
+from penstock.sources.stripe.lists import BY_CREATED, EVERYTHING, LISTS, TIME_FIELDS
 from penstock.sources.stripe.options import Options, StreamOptions
 
 __all__ = ["Options", "StreamOptions", "build"]
@@ -53,7 +53,7 @@ def stream_options(stream: str, options: StreamOptions) -> rest.StreamOptions:
     return rest.StreamOptions(
         path=LISTS[name],
         params={**EVERYTHING.get(name, {}), **options.params},
-        time=Time() if name in BY_CREATED else None,
+        time=Time(field=TIME_FIELDS.get(name, "created")) if name in BY_CREATED else None,
         columns=options.columns,
         fields=options.fields,
         json_column=options.json_column,

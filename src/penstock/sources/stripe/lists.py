@@ -37,6 +37,8 @@ BY_CREATED: Mapping[str, str] = {
     "topups": "topups",
     "transfers": "transfers",
 }
+#: lists whose objects have the time that `created` filters by in another field
+TIME_FIELDS: Mapping[str, str] = {"invoiceitems": "date"}
 #: lists without such a filter: read whole in every run
 WHOLE: Mapping[str, str] = {
     "country_specs": "country_specs",
