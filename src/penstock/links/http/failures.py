@@ -1,4 +1,4 @@
-"""What an answer means: failures by kind, in words, without secrets."""
+"""What an answer means: failures by kind, human-readable and without secrets."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def retry_after(value: str | None, now: datetime) -> float:
 
 
 def describe(answer: Answer) -> str:
-    """The status, the provider's own message and its request id, in words."""
+    """The status, the provider's own message and its request id, for a message."""
     said = f"status {answer.status}"
     if message := _message(answer.body):
         said += f" ({message})"
