@@ -13,7 +13,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -80,7 +80,7 @@ class Stage:
         started: set[str] = set()
         with self.running(*words) as process:
             while process.poll() is None:
-                started |= {each.name() for each in _descendants(process)}
+                started |= _names(_descendants(process))
                 time.sleep(0.1)
         if process.returncode != 0:
             raise DemoFailed(
@@ -143,10 +143,20 @@ def _descendants(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
         return []
 
 
+def _names(family: list[psutil.Process]) -> set[str]:
+    """The names of those that are still there: any of them may end while it is asked."""
+    names = set()
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            names.add(process.name())
+    return names
+
+
 def _wait_for_end(family: list[psutil.Process]) -> None:
     """Wait until these processes have ended, and kill those that do not end."""
     for process in psutil.wait_procs(family, STOP_SECONDS)[1]:
-        process.kill()
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 @contextmanager

@@ -154,15 +154,15 @@ def test_how_many_parts_move_at_once(master: str, config: dict[str, str], worker
 #: what the scripts below begin with; `java()` lists the JVMs that this process has started
 BEGIN = """
 import os, signal, sys, time
-import psutil
 from pathlib import Path
 from penstock.errors import PenstockError
 from penstock.links.spark import SparkSessionProvider, SparkMover, SparkOptions
 from penstock.ports import Reader
 from penstock.testing.contracts.mover import Notes, Numbers, Waiting, parts
+from penstock.testing.spark import jvms_of
 
 def java():
-    return [p.pid for p in psutil.Process().children(recursive=True) if "java" in p.name()]
+    return jvms_of(os.getpid())
 
 folder = sys.argv[1]
 mover = SparkMover(SparkSessionProvider(SparkOptions(master="local[1,3]")))

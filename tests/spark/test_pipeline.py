@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 
-import psutil
 import psycopg
 import pyarrow.dataset as ds
 import pytest
 
 from penstock import wiring
 from penstock.core.messages import Eof, Message, MoverStatus, StepDone
+from penstock.testing.spark import jvms_of
 
 # pyspark's own: `collect` leaves the socket it reads the result from to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -31,7 +32,7 @@ ROWS = 3000
 
 
 def java() -> list[int]:
-    return [child.pid for child in psutil.Process().children(recursive=True) if "java" in child.name()]
+    return jvms_of(os.getpid())
 
 
 def test_postgres_to_files(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from tests.acceptance.freezing import LEASE, past_its_lease
 from tests.warm.kit import Halted, WarmShop, until, warm_shop
 
 from penstock.testing.postgres import PostgresServer
+from penstock.testing.spark import jvms_of
 
 #: reached in a Python worker of Spark, in the middle of a move
 MOVING = "files.part_written"
@@ -35,8 +36,8 @@ def warm(shared: WarmShop) -> WarmShop:
 
 
 def jvm(warm: WarmShop) -> psutil.Process:
-    [found] = [child for child in psutil.Process(warm.pid).children() if "java" in child.name()]
-    return found
+    [found] = jvms_of(warm.pid)
+    return psutil.Process(found)
 
 
 def in_mid_move(warm: WarmShop, *options: str) -> tuple[Halted, int]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
+
+from penstock.links import processes
 from penstock.links.spark import jars
 from penstock.links.spark.session import SparkOptions
 from penstock.links.spark.session_provider import SparkSessionProvider
@@ -24,3 +28,17 @@ def provider_on(spark: SharedSpark) -> SparkSessionProvider:
     provider = SparkSessionProvider(spark.options, shared=spark)
     provider.require(_EVERYTHING.settings, _EVERYTHING.packages)
     return provider
+
+
+def jvms_of(pid: int) -> list[int]:
+    """The JVMs that a process or one of its descendants has started and that still run.
+
+    Any of them may end while it is asked for its name.
+    """
+    found = []
+    for child in processes.children(pid):
+        with suppress(OSError):
+            if "java" in Path(f"/proc/{child}/comm").read_text():
+                found.append(child)
+        found += jvms_of(child)
+    return found
