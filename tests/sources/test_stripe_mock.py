@@ -1,0 +1,61 @@
+"""Every request of the stripe preset, as Stripe's own mock server checks it against Stripe's OpenAPI description."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.errors import StreamFailed
+from penstock.links.http.account import Account
+from penstock.sources import stripe
+from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
+from penstock.sources.stripe.lists import BY_CREATED, LISTS
+from penstock.sources.stripe.options import Options, StreamOptions
+from penstock.testing.stripe_mock import StripeMock
+
+#: the requests that a gather makes: the first look, a page of a range, and the page after it
+REQUESTS = (Asked(None, None, None, 1), Asked(1, 2, None, 100), Asked(1, 2, "obj_1", 100))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[StripeMock]:
+    with StripeMock() as server:
+        yield server
+
+
+def fetch(server: StripeMock, name: str, options: StreamOptions | None = None) -> list[FetchedPage]:
+    """The answers to all requests for one list."""
+    source = stripe.account_options(
+        Options(api_key="sk_test_key", base_url=f"{server.url}/v1", rate_limit=1000)  # type: ignore[arg-type]  # as in a file
+    )
+
+    async def ask() -> list[FetchedPage]:
+        account = Account(source)
+        try:
+            api = ListApi(account, name, stripe.stream_options(name, options or StreamOptions()), source)
+            return [await api.fetch(each) for each in REQUESTS]
+        finally:
+            await account.close()
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_every_list_takes_the_parameters_of_the_preset(server: StripeMock, name: str) -> None:
+    for page in fetch(server, name):
+        # A page has each object's id and time where the preset looks for them.
+        assert all(id_ for _, id_ in page.records)
+        if name in BY_CREATED:
+            assert all(created > 0 for created, _ in page.records)
+
+
+def test_the_mock_server_refuses_a_parameter_that_stripe_does_not_have(server: StripeMock) -> None:
+    with pytest.raises(StreamFailed, match="status 400"):
+        fetch(server, "charges", StreamOptions(params={"bogus": "1"}))
+
+
+def test_a_list_without_the_filter_would_be_refused_with_one(server: StripeMock) -> None:
+    with pytest.raises(StreamFailed, match="additional properties are not allowed"):
+        fetch(server, "payment_links", StreamOptions(params={"created[gte]": "1"}))
