@@ -56,3 +56,34 @@ def test_the_file_of_the_page(tmp_path: Path) -> None:
         skipped = {each["stream"]: each["skipped"] for each in done.messages[0]["streams"] if each["skipped"]}
         assert list(skipped) == ["customers"]
         assert {each["query"].get("created[lt]") for each in server.requests("payment_links")} == {None}
+
+
+def test_an_account_bounds_the_time_and_cannot_be_swapped(tmp_path: Path) -> None:
+    (tmp_path / "stripe.yaml").write_text(
+        "store: store.db\n"
+        "pipelines:\n"
+        "  stripe:\n"
+        "    source: {type: stripe, base_url: '${API}/v1', api_key: sk_test_key}\n"
+        "    sink: {type: files, directory: out}\n"
+        "    streams: {charges: {}}\n"
+    )
+    with RestServer({"charges": {}}) as server:
+        created = server.now - 86400
+        command = Command(tmp_path, "loop", {"API": server.url})
+
+        def run(code: int = 0) -> str:
+            server.arrive("charges", 3)
+            server.set_clock(server.now + 60)
+            done = command.run("run", "stripe.yaml", "--json")
+            assert done.code == code, done.err
+            return "\n".join(map(str, done.messages)) + done.err
+
+        run()
+        bounds = {each["query"].get("created[gte]") for each in server.requests("charges")}
+        assert str(created) in bounds
+        assert len(server.requests("account")) == 1
+        server.set_account({"id": "acct_2", "created": created})
+        assert "made with account acct_1, and the key now belongs to account acct_2" in run(code=2)
+        # A key that may not read its account goes on, and says what it cannot notice.
+        server.set_account(None)
+        assert "a swapped account is not noticed" in run()

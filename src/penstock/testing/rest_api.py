@@ -189,6 +189,8 @@ class Api:
         self.now: int | None = settings.get("now", EPOCH)
         self.faults = Faults(**settings.get("faults", {}))
         self.endpoints = {name: Endpoint(name, **about) for name, about in settings.get("endpoints", {}).items()}
+        #: what `/v1/account` answers; None: the key may not read it
+        self.account: dict[str, Any] | None = {"id": "acct_1", "object": "account", "created": EPOCH - 86400}
         self.log: list[dict[str, Any]] = []
         self.granted: list[float] = []
         self.random = random.Random(self.faults.seed)
@@ -211,6 +213,8 @@ class Api:
             case {"do": "faults", **changes}:
                 self.faults = Faults(**{key: value for key, value in changes.items() if key != "do"})
                 self.random = random.Random(self.faults.seed)
+            case {"do": "account", "account": account}:
+                self.account = account
             case {"do": "clock", "now": now}:
                 self.now = now
             case {"do": "objects", "endpoint": name}:
@@ -241,6 +245,8 @@ class Api:
             return 429, _problem(429, "Too many requests")[1], {"Retry-After": value or self.faults.retry_after}
         if self.random.random() < self.faults.errors:
             return _problem(500, "Something went wrong")
+        if name == "account":
+            return (200, json.dumps(self.account).encode(), {}) if self.account else _problem(403, "No permission")
         endpoint = self.endpoints.get(name)
         if endpoint is None:
             return _problem(404, f"Unrecognized request URL (GET: {path})")

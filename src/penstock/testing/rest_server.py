@@ -60,6 +60,10 @@ class RestServer:
         """Change an endpoint: its status, its page size."""
         self._do(do="set", endpoint=name, **settings)
 
+    def set_account(self, account: dict[str, Any] | None) -> None:
+        """What `/v1/account` answers; None: the key may not read it."""
+        self._do(do="account", account=account)
+
     def set_faults(self, **faults: Any) -> None:
         """What goes wrong from now on; without any, nothing does."""
         self._do(do="faults", **faults)

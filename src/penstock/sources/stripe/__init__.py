@@ -12,18 +12,19 @@ from penstock.sources import rest
 from penstock.sources.rest.options import Time
 from penstock.sources.stripe.lists import BY_CREATED, EVERYTHING, LISTS, TIME_FIELDS
 from penstock.sources.stripe.options import Options, StreamOptions
+from penstock.sources.stripe.source import StripeSource
 
 __all__ = ["Options", "StreamOptions", "build"]
 
 
-def build(options: Options, streams: Mapping[str, StreamOptions], context: Context) -> rest.RestSource:
+def build(options: Options, streams: Mapping[str, StreamOptions], context: Context) -> StripeSource:
     """The source of a pipeline; connects to nothing yet. Without streams, every list is one.
 
     StreamRefused if Stripe has no such list.
     """
     chosen = dict(streams) or {name: StreamOptions() for name in LISTS}
     lists = {name: stream_options(name, each) for name, each in chosen.items()}
-    return rest.RestSource(account_options(options), lists, context)
+    return StripeSource(account_options(options), lists, context)
 
 
 def account_options(options: Options) -> rest.Options:
