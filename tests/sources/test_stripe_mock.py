@@ -9,10 +9,11 @@ import pytest
 
 from penstock.errors import StreamFailed
 from penstock.links.http.account import Account
-from penstock.sources import stripe
+from penstock.sources import rest, stripe
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
 from penstock.sources.stripe.lists import BY_CREATED, LISTS
 from penstock.sources.stripe.options import Options, StreamOptions
+from penstock.sources.stripe.source import StripeAccount, read_account
 from penstock.testing.stripe_mock import StripeMock
 
 #: the requests that a gather makes: the first look, a page of a range, and the page after it
@@ -25,11 +26,14 @@ def server() -> Iterator[StripeMock]:
         yield server
 
 
+def source_options(server: StripeMock) -> rest.Options:
+    options = Options(api_key="sk_test_key", base_url=f"{server.url}/v1", rate_limit=1000)  # type: ignore[arg-type]  # as in a file
+    return stripe.account_options(options)
+
+
 def fetch(server: StripeMock, name: str, options: StreamOptions | None = None) -> list[FetchedPage]:
     """The answers to all requests for one list."""
-    source = stripe.account_options(
-        Options(api_key="sk_test_key", base_url=f"{server.url}/v1", rate_limit=1000)  # type: ignore[arg-type]  # as in a file
-    )
+    source = source_options(server)
 
     async def ask() -> list[FetchedPage]:
         account = Account(source)
@@ -40,6 +44,19 @@ def fetch(server: StripeMock, name: str, options: StreamOptions | None = None) -
             await account.close()
 
     return asyncio.run(ask())
+
+
+def test_the_account_has_an_id_and_a_time(server: StripeMock) -> None:
+    async def ask() -> StripeAccount:
+        account = Account(source_options(server))
+        try:
+            return await account.fetch("account", {}, read_account, stream="charges")
+        finally:
+            await account.close()
+
+    found = asyncio.run(ask())
+    assert found.id.startswith("acct_")
+    assert found.created
 
 
 @pytest.mark.parametrize("name", LISTS)

@@ -62,7 +62,7 @@ class StripeSource(RestSource):
         """The account; None: the key may not read it."""
         if not self._has_asked:
             try:
-                self._found = self._loop.run(self._account.fetch("account", {}, _read_account, stream=stream))
+                self._found = self._loop.run(self._account.fetch("account", {}, read_account, stream=stream))
             except ResourceRefused:
                 self._context.say(stream, "the key may not read its account: a swapped account is not noticed")
             except ConnectionFailed as failed:
@@ -75,7 +75,8 @@ class StripeSource(RestSource):
         self._has_asked, self._found = False, None
 
 
-def _read_account(answer: Answer) -> StripeAccount:
+def read_account(answer: Answer) -> StripeAccount:
+    """The account in an answer; Malformed if it is no JSON, StreamFailed if it has no id."""
     try:
         document = json.loads(answer.body)
     except ValueError as error:
