@@ -2,11 +2,14 @@
 
 import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import typer.main
+import typer.testing
 from xdist.scheduler import LoadScopeScheduling
 
 from penstock.links.spark.session_provider import SparkSessionProvider
@@ -17,6 +20,11 @@ from penstock.testing.spark import provider_on, shared_spark
 
 # The archives that script/test has made are used. No test has one made behind it; a test of archives sets this itself.
 os.environ.setdefault("PENSTOCK_TRAINING", "off")
+
+# Typer builds all commands anew whenever one is called, a third of the time of a short one.
+_build_once = cache(typer.main.get_command)
+for _where, _name in ((typer.main, "get_command"), (typer.testing, "_get_command")):
+    setattr(_where, _name, _build_once)
 
 #: files that take minutes, the longest first: begun last, each would keep the others' workers waiting for it
 LONG = (

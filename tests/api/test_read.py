@@ -51,6 +51,7 @@ def spark() -> Iterator[SparkSession]:
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.log.level", "ERROR")
             .config("spark.driver.memory", "512m")
+            .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
             .config("spark.sql.session.timeZone", "UTC")
             .getOrCreate()
         )

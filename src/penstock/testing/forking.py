@@ -33,8 +33,13 @@ from penstock.warm.imports import IMPORTED_BY_RUNS, freeze_for_forks
 IMPORTED_BY_COMMANDS = (
     "penstock.cli.run",
     "penstock.cli.shared.engine_run",
+    "penstock.cli.shared.hooks",
     "penstock.cli.shared.status_output",
+    "penstock.links.spark",
+    "penstock.store.retention",
+    "penstock.store.sql",
     "penstock.testing.doubles",
+    "penstock.warm.handover",
 )
 #: seconds between two looks of a waiting process
 POLL_SECONDS = 0.005
@@ -113,6 +118,7 @@ def nursery() -> Nursery:
 def main() -> None:
     for name in IMPORTED_BY_RUNS + IMPORTED_BY_COMMANDS:
         import_module(name)
+    _build_commands()
     freeze_for_forks()
     order = _serve()
     if order is None:
@@ -123,6 +129,16 @@ def main() -> None:
 
     sys.argv = [command.__file__, *order["words"]]
     command.main()
+
+
+def _build_commands() -> None:
+    """Build the commands once, which Typer does whenever one is called."""
+    import typer.main
+
+    from penstock.cli import app
+
+    built = typer.main.get_command(app)
+    setattr(typer.main, "get_command", lambda _: built)  # noqa: B010 (a function of a module is no variable to mypy)
 
 
 def _serve() -> dict[str, Any] | None:

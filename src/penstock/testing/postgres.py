@@ -137,7 +137,9 @@ class LocalServer:
 
     def create(self, database: str, *, template: str | None = None) -> str:
         """Create a database, empty or as a copy of an unused one, and return its URL."""
-        like = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+        # Since version 15 a database is copied through the log, which takes twice as long as a copy of the files.
+        faster = " STRATEGY file_copy" if int(self.programs.parts[-2]) >= 15 else ""
+        like = sql.SQL("CREATE DATABASE {} TEMPLATE {}" + faster)
         self.execute(like.format(sql.Identifier(database), sql.Identifier(template or "template1")))
         return self.url(database)
 
@@ -161,7 +163,8 @@ class LocalServer:
             for path in (self.directory, password):
                 os.chown(path, owner.pw_uid, owner.pw_gid)
         options = ["--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"]
-        access = ["--auth-host=scram-sha-256", "--auth-local=trust", f"--username={SUPERUSER}"]
+        # md5: a proof by scram-sha-256 takes longer than the rest of a connection, and tests open thousands.
+        access = ["--auth-host=md5", "--auth-local=trust", f"--username={SUPERUSER}"]
         self._as_owner(
             [str(self.programs / "initdb"), f"--pgdata={made}", f"--pwfile={password}", *options, *access],
         )

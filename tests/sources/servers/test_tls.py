@@ -30,7 +30,7 @@ from penstock.testing.postgres import PASSWORD, PostgresServer, unprivileged_use
 HOST = "db.test"
 RULES = """\
 hostssl all certified 127.0.0.1/32 cert
-host all all 127.0.0.1/32 scram-sha-256
+host all all 127.0.0.1/32 md5
 local all all trust
 """
 
