@@ -12,6 +12,7 @@ from tests.engine.test_machine import LONG_ENOUGH
 SEARCH = settings(LONG_ENOUGH, max_examples=2000, database=None, phases=[Phase.generate])
 #: where a mutant takes long to be caught by the usual seed, one that is quicker
 SEEDS = {
+    "a process without the lease may seal": 8,
     "less 'seal in spool': the seal is in the store alone": 5,
     "receiver ignores its open slice": 4,
     "staging shared by all attempts": 5,
