@@ -1,0 +1,80 @@
+"""Compares two sets of rows by counts and checksums of key ranges, and narrows differences down to small ranges. Pure.
+
+The two sides are asked through functions, so that the search itself needs neither a database nor a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from penstock.core.ranges import Key, Range, cut
+
+#: a differing range with at most this many rows on either side is compared row by row
+LEAF_ROWS = 1000
+#: pieces that a differing range is cut into
+FANOUT = 16
+
+WHOLE = Range(None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The rows of one range on one side."""
+
+    rows: int
+    #: the same for the same rows in any order
+    checksum: str
+
+
+Summarize = Callable[[Range], Summary]
+#: keys that cut a range into about so many pieces, in order
+FindCuts = Callable[[Range, int], Sequence[Key]]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """How one side is asked."""
+
+    summarize: Summarize
+    find_cuts: FindCuts
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A range that needs no further look, or whose rows must be compared one by one."""
+
+    range: Range
+    equal: bool
+    #: rows on the source's side
+    rows: int
+
+
+def narrow(
+    source: Side, sink: Side, whole: Range = WHOLE, *, leaf_rows: int = LEAF_ROWS, fanout: int = FANOUT
+) -> Iterator[Compared]:
+    """Yield ranges that cover the whole: equal ones, and differing ones that are small or cannot be cut.
+
+    The side with more rows in a range says where to cut it. Ranges come in the order of their keys.
+    """
+    waiting = [whole]
+    while waiting:
+        range_ = waiting.pop()
+        left, right = source.summarize(range_), sink.summarize(range_)
+        if left == right:
+            yield Compared(range_, True, left.rows)
+            continue
+        pieces = [range_]
+        if max(left.rows, right.rows) > leaf_rows:
+            larger = source if left.rows >= right.rows else sink
+            pieces = cut(range_, larger.find_cuts(range_, fanout))
+        if len(pieces) == 1:
+            yield Compared(range_, False, left.rows)
+        else:
+            waiting += reversed(pieces)
+
+
+def find_differences(source: dict[Key, str], sink: dict[Key, str]) -> list[Key]:
+    """The keys that only one side has, or whose digests differ, in the order in which the sides list them."""
+    keys = dict.fromkeys([*source, *sink])
+    return [key for key in keys if source.get(key) != sink.get(key)]
