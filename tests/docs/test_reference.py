@@ -163,6 +163,18 @@ def test_every_argument_and_option_is_explained(words: str) -> None:
                 assert re.search(rf"^  .*{re.escape(option)}", shown, re.MULTILINE), option
 
 
+@pytest.mark.parametrize("words", VERBS)
+def test_a_section_names_every_option_and_the_first_one_explains_those_that_are_shared(words: str) -> None:
+    shared = reference.shared_parameters(list(VERBS.values()))
+    shown = reference.section_text(words, VERBS[words], shared)
+    top = reference.section_text("penstock", VERBS["penstock"], shared)
+    for parameter in VERBS[words].params:
+        if parameter.param_type_name == "option" and not parameter.hidden:
+            assert max(parameter.opts, key=len) in shown
+            first_words = " ".join((parameter.help or "").split()[:3])
+            assert first_words in shown + top, parameter.name
+
+
 EXAMPLES = [(words, example) for words, command in VERBS.items() for example in reference.examples(command)]
 
 
