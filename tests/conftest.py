@@ -15,8 +15,8 @@ from xdist.scheduler import LoadScopeScheduling
 from penstock.links.spark.session_provider import SparkSessionProvider
 from penstock.links.spark.shared import SharedSpark
 from penstock.testing.postgres import PostgresServer
-from penstock.testing.s3 import S3Server
-from penstock.testing.spark import provider_on, shared_spark
+from tests.s3 import S3Server
+from tests.shared_jvm import provider_on, shared_spark
 
 # The archives that script/test has made are used. No test has one made behind it; a test of archives sets this itself.
 os.environ.setdefault("PENSTOCK_TRAINING", "off")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.testing.compare import Comparison
+from tests.acceptance.compare import Comparison
 from tests.acceptance.shop import Shop
 
 CHANGES = ("arrive", "change", "both", "none")

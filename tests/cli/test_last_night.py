@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.store.memory_store import MemoryStore
 from typer.testing import CliRunner, Result
 
 from penstock import wiring
@@ -23,7 +24,6 @@ from penstock.errors import ConnectionFailed, StreamFailed
 from penstock.ports import Owner
 from penstock.store import location, open_store
 from penstock.testing.doubles import LoopMover, MemorySource, Rows
-from penstock.testing.memory_store import MemoryStore
 
 FILE = """\
 pipelines:

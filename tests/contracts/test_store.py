@@ -5,12 +5,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.contracts.store_contract import StoreContract
+from tests.store.memory_store import MemoryStore
 
 from penstock.core.history import HistoryLimits
 from penstock.ports import Store
 from penstock.store import open_store
-from penstock.testing.contracts.store import StoreContract
-from penstock.testing.memory_store import MemoryStore
 
 
 class TestSqlite(StoreContract):

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from penstock.testing.memory_store import Contents
 from penstock.testing.processes import Process
 from tests.engine.files_world import FilesWorld
 from tests.engine.gathered_world import GatheredWorld
 from tests.engine.sealed_world import SealedWorld
 from tests.engine.world import World, Wrong
+from tests.store.memory_store import Contents
 
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 #: points worth going to at once, so that two processes meet where it matters

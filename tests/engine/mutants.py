@@ -28,7 +28,7 @@ from penstock.sinks.files import writer as writer_module
 from penstock.sinks.files.chain import Chain
 from penstock.sinks.files.layout import Layout
 from penstock.sinks.files.sink import FilesSink
-from penstock.testing.memory_store import MemoryStore
+from tests.store.memory_store import MemoryStore
 
 Mutant = Callable[[], AbstractContextManager[None]]
 MUTANTS: dict[str, Mutant] = {}

@@ -19,7 +19,7 @@ from penstock.errors import StreamFailed
 from penstock.ports import Budget, Context, Mover, NoProbe, Owner, Planned, Probe, Sink, Store, StreamState
 from penstock.sinks.files import FilesSink, Options, build
 from penstock.testing.doubles import Clock, LoopMover, MemorySource, Rows
-from penstock.testing.memory_store import Contents, MemoryStore
+from tests.store.memory_store import Contents, MemoryStore
 
 PIPELINE = "shop"
 M = TypeVar("M", bound=Message)

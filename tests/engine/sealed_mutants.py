@@ -15,9 +15,9 @@ from penstock.engine.delivery import new_attempt
 from penstock.engine.gate import Gate
 from penstock.engine.run import Engine
 from penstock.links.spools import FolderSpools
-from penstock.testing.memory_store import MemoryStore
 from penstock.testing.spooling import Receiver, WithdrawingSink
 from tests.engine.mutants import Mutant, patched, registering
+from tests.store.memory_store import MemoryStore
 
 SEALED_MUTANTS: dict[str, Mutant] = {}
 mutant = registering(SEALED_MUTANTS)

@@ -17,9 +17,9 @@ from penstock.core.slices import Kind
 from penstock.errors import StreamFailed
 from penstock.ports import StreamInfo
 from penstock.testing.doubles import MemorySource
-from penstock.testing.memory_store import MemoryStore
 from penstock.testing.processes import Crashed
 from tests.engine.pipeline import PIPELINE, At, Breaking, Pipeline, broken_off, rows
+from tests.store.memory_store import MemoryStore
 
 
 def at(place: int) -> Mark:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from tests.store.memory_store import MemoryStore
 
 from penstock.core.messages import Log, Message, StreamStatus
 from penstock.engine import Engine, Settings
@@ -19,7 +20,6 @@ from penstock.sinks import files
 from penstock.sinks import lake as lake_sink
 from penstock.sources import lake as lake_source
 from penstock.testing.doubles import Clock, LoopMover, MemorySource, Rows
-from penstock.testing.memory_store import MemoryStore
 
 _numbers = itertools.count(1)
 

@@ -19,6 +19,7 @@ import pytest
 from tests.docs.pages import TOP, blocks
 from tests.docs.test_walks import Walk
 from tests.lake.lake_runs import World, rows
+from tests.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 
 from penstock import config, sinks, sources
 from penstock.errors import ConfigError, ConnectionFailed, InputError
@@ -28,7 +29,6 @@ from penstock.lake.metadata import list_tables, read_state
 from penstock.lake.options import LakeOptions
 from penstock.links.spark import SparkMover, SparkSessionProvider
 from penstock.testing.postgres import PASSWORD, free_port
-from penstock.testing.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 
 # pyspark's own: `collect` leaves the socket it reads the result from to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

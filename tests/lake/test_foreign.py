@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.lake.lanes import STREAM, Lane, rows
+from tests.store.memory_store import MemoryStore
 
 from penstock.core.messages import Eof, Log, Message
 from penstock.engine import Engine, Settings
@@ -16,7 +17,6 @@ from penstock.ports import Context, NoProbe, Owner
 from penstock.sinks import files
 from penstock.sources import lake
 from penstock.testing.doubles import Clock, LoopMover
-from penstock.testing.memory_store import MemoryStore
 
 # pyspark's own: `collect` leaves the socket it reads the result from to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

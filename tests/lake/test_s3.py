@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 from tests.lake.lake_runs import World, rows
+from tests.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 
 from penstock.core.documents import canonical
 from penstock.errors import ConnectionFailed, InputError
 from penstock.lake.metadata import read_state
 from penstock.testing.postgres import free_port
-from penstock.testing.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 
 _numbers = itertools.count(1)
 

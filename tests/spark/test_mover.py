@@ -159,7 +159,7 @@ from penstock.errors import PenstockError
 from penstock.links.spark import SparkSessionProvider, SparkMover, SparkOptions
 from penstock.ports import Reader
 from penstock.testing.contracts.mover import Notes, Numbers, Waiting, parts
-from penstock.testing.spark import jvms_of
+from tests.shared_jvm import jvms_of
 
 def java():
     return jvms_of(os.getpid())

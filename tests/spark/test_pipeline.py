@@ -14,7 +14,7 @@ import pytest
 
 from penstock import wiring
 from penstock.core.messages import Eof, Message, MoverStatus, StepDone
-from penstock.testing.spark import jvms_of
+from tests.shared_jvm import jvms_of
 
 # pyspark's own: `collect` leaves the socket it reads the result from to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

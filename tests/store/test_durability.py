@@ -7,15 +7,15 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.contracts.store_contract import NOW, after, later, take
 
 from penstock.ports import StreamState
 from penstock.store import open_store
-from penstock.testing.contracts.store import NOW, after, later, take
 
 COMMIT = """
 import sys, time
 from penstock.store import open_store
-from penstock.testing.contracts.store import NOW, after, deliver, take
+from tests.contracts.store_contract import NOW, after, deliver, take
 store = open_store(sys.argv[1])
 lease = take(store)
 at = deliver(store, lease, after(None, 1))
@@ -51,7 +51,7 @@ def test_what_was_not_committed_is_gone_after_a_kill(tmp_path: Path) -> None:
 import sys
 from sqlalchemy import Engine, event
 from penstock.store import open_store
-from penstock.testing.contracts.store import NOW, after, take
+from tests.contracts.store_contract import NOW, after, take
 store = open_store(sys.argv[1])
 lease = take(store)
 @event.listens_for(Engine, "commit")

@@ -10,7 +10,7 @@ FILL = """
 import json, os, subprocess, sys
 from penstock.errors import PenstockError
 from penstock.store import open_store
-from penstock.testing.contracts.store import after, deliver, take
+from tests.contracts.store_contract import after, deliver, take
 
 folder, found = sys.argv[1], []
 for kibibytes in range(8, 353, 24):

@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.contracts.store_contract import NOW, deliver, take
 
 from penstock.core.content import Column, Content
 from penstock.core.history import HistoryLimits
@@ -14,7 +15,6 @@ from penstock.core.types import Plain
 from penstock.errors import StoreRefused
 from penstock.ports import Lease, Store
 from penstock.store import open_store
-from penstock.testing.contracts.store import NOW, deliver, take
 
 #: about 10 kB, as a table of 60 columns has it
 WIDE = Content(tuple(Column(f"column_{number}", Plain.STRING, "x" * 120) for number in range(60)))

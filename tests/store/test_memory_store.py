@@ -1,8 +1,9 @@
 """The misfortunes that MemoryStore offers to tests of the engine."""
 
+from tests.contracts.store_contract import NOW, after, deliver, take
+from tests.store.memory_store import MemoryStore
+
 from penstock.ports import StreamState
-from penstock.testing.contracts.store import NOW, after, deliver, take
-from penstock.testing.memory_store import MemoryStore
 
 
 def test_a_copy_is_put_back_as_often_as_wanted() -> None:

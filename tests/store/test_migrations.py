@@ -14,6 +14,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import IntegrityError
+from tests.contracts.store_contract import after, deliver, take
 from tests.store.later import LATER, use_later
 from tests.store.tables import bring_anew, bring_to, empty_place
 
@@ -23,7 +24,6 @@ from penstock.store import open_store, upgrade
 from penstock.store.location import StoreLocation
 from penstock.store.schema import ABANDONED, HEAD, REVISION_TABLE, REVISIONS, metadata
 from penstock.store.upgrade import bring_to_head, create_tables, revision
-from penstock.testing.contracts.store import after, deliver, take
 
 #: a pipeline that somebody holds, as every revision up to now keeps it
 HELD = (

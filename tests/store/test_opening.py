@@ -8,12 +8,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.contracts.store_contract import after, deliver, take
 from tests.store.later import preamble, use_later, write_later
 
 from penstock.core.outcome import Outcome
 from penstock.store import missing_store, open_store
 from penstock.store.schema import APPLICATION_ID
-from penstock.testing.contracts.store import after, deliver, take
 
 MAKE = """
 import sys

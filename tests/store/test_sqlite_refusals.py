@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, event
+from tests.contracts.store_contract import NOW, after, deliver, take
 
 from penstock import __version__
 from penstock.errors import StoreRefused
 from penstock.ports import Store
 from penstock.store import location, open_store
 from penstock.store.schema import HEAD
-from penstock.testing.contracts.store import NOW, after, deliver, take
 
 UNCHANGED = "It was not changed, and it is not taken for an empty one."
 WAY_OUT = (

@@ -6,10 +6,10 @@ from contextlib import closing
 from pathlib import Path
 
 from sqlalchemy import Engine, event
+from tests.contracts.store_contract import take
 from tests.store.later import preamble, write_later
 
 from penstock.store import open_store
-from penstock.testing.contracts.store import take
 
 OPEN = """
 import sys

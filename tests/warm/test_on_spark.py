@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.acceptance.freezing import LEASE, past_its_lease
+from tests.shared_jvm import jvms_of
 from tests.warm.kit import Halted, WarmShop, until, warm_shop
 
 from penstock.testing.postgres import PostgresServer
-from penstock.testing.spark import jvms_of
 
 #: reached in a Python worker of Spark, in the middle of a move
 MOVING = "files.part_written"

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType
 from tests.sources.lake.lakes import LakeWorld, orders
+from tests.store.memory_store import MemoryStore
 
 from penstock.core.limits import Limits
 from penstock.engine import Engine, Settings
@@ -18,7 +19,6 @@ from penstock.lake import planning
 from penstock.ports import Budget, NoProbe, Owner
 from penstock.sinks import files
 from penstock.testing.doubles import Clock, LoopMover
-from penstock.testing.memory_store import MemoryStore
 
 
 @pytest.fixture
