@@ -65,14 +65,15 @@ def test_an_account_bounds_the_time_and_cannot_be_swapped(tmp_path: Path) -> Non
         "  stripe:\n"
         "    source: {type: stripe, base_url: '${API}/v1', api_key: sk_test_key}\n"
         "    sink: {type: files, directory: out}\n"
-        "    streams: {charges: {}}\n"
+        "    streams: {charges: {}, accounts: {}, refunds: {time_range: {from: 2001-01-01}}}\n"
     )
-    with RestServer({"charges": {}}) as server:
+    with RestServer({"charges": {}, "accounts": {}, "refunds": {}}) as server:
         created = server.now - 86400
         command = Command(tmp_path, "loop", {"API": server.url})
 
         def run(code: int = 0) -> str:
-            server.arrive("charges", 3)
+            for name in ("charges", "accounts", "refunds"):
+                server.arrive(name, 3)
             server.set_clock(server.now + 60)
             done = command.run("run", "stripe.yaml", "--json")
             assert done.code == code, done.err
@@ -81,6 +82,9 @@ def test_an_account_bounds_the_time_and_cannot_be_swapped(tmp_path: Path) -> Non
         run()
         bounds = {each["query"].get("created[gte]") for each in server.requests("charges")}
         assert str(created) in bounds
+        # A connected account may be older; a bound of the file is not replaced.
+        assert {each["query"].get("created[gte]") for each in server.requests("accounts")} <= {None, "0"}
+        assert str(created) not in {each["query"].get("created[gte]") for each in server.requests("refunds")}
         assert len(server.requests("account")) == 1
         server.set_account({"id": "acct_2", "created": created})
         assert "made with account acct_1, and the key now belongs to account acct_2" in run(code=2)

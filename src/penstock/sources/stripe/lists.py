@@ -39,6 +39,8 @@ BY_CREATED: Mapping[str, str] = {
 }
 #: lists whose objects have the time that `created` filters by in another field
 TIME_FIELDS: Mapping[str, str] = {"invoiceitems": "date"}
+#: lists whose objects may be older than the account: an account can be connected to a younger one
+OLDER_THAN_ACCOUNT = frozenset({"accounts"})
 #: lists without such a filter: read whole in every run
 WHOLE: Mapping[str, str] = {
     "country_specs": "country_specs",

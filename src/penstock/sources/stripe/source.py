@@ -14,6 +14,7 @@ from penstock.errors import ConnectionFailed, StreamFailed, StreamRefused
 from penstock.links.http.failures import Answer, Malformed, ResourceRefused
 from penstock.sources.rest import RestSource
 from penstock.sources.rest.times import Unit
+from penstock.sources.stripe.lists import OLDER_THAN_ACCOUNT
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,14 @@ class StripeSource(RestSource):
             )
 
     def _window(self, stream: str, unit: Unit, ceiling: Document) -> Span | None:
-        """The range of time to read. No object is older than the account."""
-        window, account = super()._window(stream, unit, ceiling), self._stripe_account(stream)
-        if window is None or account is None or account.created is None:
+        """The range of time to read: from the creation of the account on, unless the file has a bound of its own."""
+        window = super()._window(stream, unit, ceiling)
+        if window is None or window.gte or stream in OLDER_THAN_ACCOUNT:
             return window
-        low = max(window.gte or 0, unit.of(datetime.fromtimestamp(account.created, UTC)))
+        account = self._stripe_account(stream)
+        if account is None or account.created is None:
+            return window
+        low = unit.of(datetime.fromtimestamp(account.created, UTC))
         return replace(window, gte=low) if window.lt is None or low < window.lt else None
 
     def _stripe_account(self, stream: str) -> StripeAccount | None:
