@@ -208,9 +208,7 @@ class LakeSource:
 
     def _start(self, content: TableContent, state: TableState) -> int:
         """Where a stream without a mark begins."""
-        if content.start == "now":
-            return state.head
-        return int(content.start) if content.start.isdigit() else 0
+        return state.head if content.start == "now" else _start_number(content)
 
     def advanced(self, stream: str, position: Position) -> None:
         """Tell the table now: retention should not wait for the next row."""
@@ -242,8 +240,8 @@ class LakeSource:
             # Made durable as a slice without rows: what comes from now on is not skipped by a run that comes later.
             return Planned(make_mark(uuid, head, at, began=head), kind=Kind.REWIND, rows=0)
         # One that starts at a number is to go on from what another delivered up to there.
-        began = read_began(after) if after else int(read.start) if read.start.isdigit() else head
-        seq = read_number(after) if after else (int(read.start) if read.start.isdigit() else 0)
+        began = read_began(after) if after else _start_number(read, default=head)
+        seq = read_number(after) if after else _start_number(read)
         if after:
             # Also for a look, and where nothing is new: a reader that must stop should know.
             self._must_go_on(stream, self._state(stream), after)
@@ -286,7 +284,7 @@ class LakeSource:
 
         content = TableContent.parse(slice_.content)
         assert slice_.upto is not None
-        after = read_number(slice_.after) if slice_.after else int(content.start) if content.start.isdigit() else 0
+        after = read_number(slice_.after) if slice_.after else _start_number(content)
         upto = read_number(slice_.upto)
         table, state = self._in_order(slice_.stream)
         self._must_fit(slice_.stream, state, content.uuid, upto)
@@ -384,6 +382,11 @@ class LakeSource:
 
     def _refused(self, stream: str, what: str, step: str) -> StreamRefused:
         return StreamRefused(what, next_step=step, pipeline=self.pipeline, stream=stream)
+
+
+def _start_number(content: TableContent, *, default: int = 0) -> int:
+    """The number that `from` names; otherwise the default."""
+    return int(content.start) if content.start.isdigit() else default
 
 
 def _plan(budget: Budget) -> Document:

@@ -245,7 +245,7 @@ def accept(session: Session, stream: str, last: Position, now: TableContent) -> 
         return
     reset = f"run `penstock state reset FILE --stream {stream}` to read the table from the beginning"
     try:
-        mark, before = read(last.mark), TableContent.parse(last.content)
+        keyset, before = keyset_mark(last.mark), TableContent.parse(last.content)
     except ValueError as error:
         raise StreamRefused(
             f"the stored mark does not fit: {error}",
@@ -264,7 +264,8 @@ def accept(session: Session, stream: str, last: Position, now: TableContent) -> 
             next_step=f"set `table: {before.table}` again, or {reset}",
             stream=stream,
         )
-    was, is_ = _describe_mode(mark), _describe_key_columns(now.key, unique=now.unique)
+    was = _describe_key_columns(keyset.columns if keyset else (), unique=keyset is not None and keyset.unique)
+    is_ = _describe_key_columns(now.key, unique=now.unique)
     if was != is_:
         raise StreamRefused(
             f"the mark was made with {was}, and the stream now has {is_}",
@@ -272,8 +273,8 @@ def accept(session: Session, stream: str, last: Position, now: TableContent) -> 
             f"delivered elsewhere and reads the table from the beginning; or, where the sink has a key, {reset}",
             stream=stream,
         )
-    if not isinstance(mark, RefreshMark):
-        _check_key(session, stream, mark.then if isinstance(mark, LoadMark) else mark, now, reset)
+    if keyset:
+        _check_key(session, stream, keyset, now, reset)
 
 
 def _check_key(session: Session, stream: str, mark: KeysetMark, now: TableContent, reset: str) -> None:
@@ -298,14 +299,6 @@ def _check_key(session: Session, stream: str, mark: KeysetMark, now: TableConten
 def have_same_order(old: str, new: str) -> bool:
     """Whether a key of one type can be compared with a column of another, with the same result."""
     return old == new or any({without_modifier(old), without_modifier(new)} <= family for family in _SAME_ORDER)
-
-
-def _describe_mode(mark: StreamMark) -> str:
-    if isinstance(mark, RefreshMark):
-        return _describe_key_columns((), unique=False)
-    if isinstance(mark, LoadMark):
-        mark = mark.then
-    return _describe_key_columns(mark.columns, unique=mark.unique)
 
 
 def _describe_key_columns(key: Sequence[KeyColumn], *, unique: bool) -> str:

@@ -33,7 +33,7 @@ from penstock.sources.postgres.horizon.activity import (
     scan_activity,
 )
 from penstock.sources.postgres.horizon.proof import Proof
-from penstock.sources.postgres.marks import KeysetMark, LoadMark
+from penstock.sources.postgres.marks import LoadMark
 from penstock.sources.postgres.stream import HighestRow, TableStream
 
 #: short transactions get this long to end, and are looked at this often
@@ -106,14 +106,10 @@ class MarkState:
 
 def read_mark_state(stream: str, after: Mark | None, method: str | None) -> MarkState:
     """From a stream's mark; a certificate of another method does not count."""
-    if after is None:
+    ours = marks.keyset_mark(after)
+    if after is None or ours is None:
         return MarkState()
-    ours = marks.read(after)
-    loading = isinstance(ours, LoadMark)
-    if isinstance(ours, LoadMark):
-        ours = ours.then
-    if not isinstance(ours, KeysetMark):
-        return MarkState()
+    loading = isinstance(marks.read(after), LoadMark)
     proof: Any = ours.proof
     if proof is None or proof.get("method") != method:
         return MarkState(ours.key, loading=loading, proof=proof)
