@@ -57,7 +57,7 @@ class Drift:
 
     #: what the source gives
     reads: Columns
-    #: the source's columns whose values may be put aside
+    #: the source's columns whose values may be quarantined
     quarantined: tuple[str, ...] = ()
 
 
@@ -93,7 +93,7 @@ class Content:
 
     @property
     def quarantined(self) -> tuple[str, ...]:
-        """The source's columns whose values may be put aside."""
+        """The source's columns whose values may be quarantined."""
         return self.drift.quarantined if self.drift else ()
 
     @property

@@ -15,9 +15,9 @@ from penstock.core.types import Plain, Type
 from penstock.core.widening import widens
 from penstock.errors import UNTOUCHED, StreamRefused
 
-#: what may be said of a stream: follow, stop, put aside
+#: the policies that a stream can have: follow, stop, quarantine
 EVOLVE, FREEZE, QUARANTINE = POLICIES = ("evolve", "freeze", "quarantine")
-#: the column of the sink that holds what has been put aside, as a JSON object of texts
+#: the sink's column that holds quarantined values, as a JSON object of strings
 ASIDE = "_quarantined"
 
 Columns = Sequence[Column]
@@ -189,7 +189,7 @@ def _landed(before: Columns, now: Columns, *, evolve: bool) -> list[Column]:
 
 
 def _quarantined(before: Content, now: Content) -> Content:
-    """The sink's columns stay, and what does not fit them is put aside."""
+    """Keep the sink's columns, and quarantine values that do not fit them."""
     stay, given = before.columns, now.columns
     unfit = (ChangeKind.ADDED, ChangeKind.RETYPED, ChangeKind.WIDENED)
     aside = [change.column for change in changes(stay, given) if change.kind in unfit]

@@ -32,14 +32,14 @@ def is_absent(column: pa.Field) -> bool:
 
 
 def nulled(values: int) -> None:
-    """For whoever reads: so many values had no exact form and have become NULL, as the stream wants it."""
+    """Count values without an exact form that a reader replaced by NULL, as the stream is configured."""
     count = _NULLED.get()
     if count is not None:
         count[0] += values
 
 
 def carry(reader: Reader, writer: Writer, part: Part) -> Receipt:
-    """Move one part; the receipt says what came out of the source and what was put aside."""
+    """Move one part; the receipt says what was read from the source and what was staged."""
     import pyarrow as pa
 
     count = 0

@@ -140,7 +140,7 @@ class TestAStandbyAlone:
             time.sleep(1)
             with pytest.raises(StreamFailed) as ended:
                 batches.read_all()
-        assert "the replica ended a statement to go on with what it replays" in ended.value.what
+        assert "the replica canceled a statement that blocked replay" in ended.value.what
         assert "hot_standby_feedback" in ended.value.next_step
 
     def test_a_conflict_before_the_first_row(self) -> None:

@@ -46,14 +46,14 @@ class Conversion:
 
     def __init__(self, schema: pa.Schema, nulled: Callable[[int], None] | None) -> None:
         self.schema = schema
-        #: is told how many values NULL took the place of; None: such values are an error
+        #: called with the number of values that became NULL; None: such values are an error
         self.nulled = nulled
         self._unfit: list[str] = []
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch in the stream's schema. A column more counts the arrays of each row that are no lists.
+        """The batch in the stream's schema. An extra last column counts the arrays of each row that are no lists.
 
-        Unfit if values do not fit and NULL may not take their place; Changed if columns are not what was asked for.
+        Unfit if values do not fit and may not become NULL; Changed if the columns are not the requested ones.
         """
         self._unfit = []
         fields = self.schema
@@ -118,7 +118,7 @@ class Conversion:
             return pa.nulls(len(texts), wanted)
 
     def _without(self, name: str, array: pa.Array, outside: pa.Array) -> pa.Array:
-        """The values with NULL for those outside."""
+        """Replace the values outside the limits by NULL."""
         self._count(pc.sum(outside, min_count=0).as_py(), name)
         return pc.if_else(outside, pa.scalar(None, array.type), array)
 

@@ -1,6 +1,6 @@
-"""What the server or the driver said, as our own errors, each with a next step that fits; never a password.
+"""Translates errors of the server and the driver into penstock's own, each with a next step; never with a password.
 
-Text is matched only where libpq gives nothing else (before a connection stands); after that SQLSTATE decides.
+Text is matched only where libpq gives nothing else (before a connection is open); after that SQLSTATE decides.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PREFIX = re.compile(r"^(connection failed: )?(connection to server (at|on) .*? 
 #: what to do when a pooler has no connection left for us
 POOL_FULL = "give the pooler more connections to the server (its pool size), or lower `connections`"
 
-#: (what libpq says, what to do): the first that fits
+#: pairs of a pattern for libpq's message and a next step; the first match counts
 _STEPS = (
     (r"password authentication failed", "correct the user or the password in `url`"),
     (
@@ -74,30 +74,29 @@ _STEPS = (
 #: what to do about anything else
 _OTHER = "see that the server is up and that `url` is right"
 
-#: what libpq says of a server that is not up, or not yet
+#: libpq's messages about a server that is down or still starting
 _DOWN = (
     r"Connection refused|closed the connection|Connection reset|Broken pipe|terminating connection|No such file"
     r"|(starting|shutting) (up|down)|recovery mode|not yet accepting|timeout expired|could not receive|unexpectedly"
 )
 
-#: classes and codes of SQLSTATE that mean the connection, not the statement
+#: classes and codes of SQLSTATE that concern the connection, not the statement
 _CONNECTION = ("08", "25P03", "57P01", "57P02", "57P03", "57P05", "53300")
 
-#: a schema, table, column, type or function is not there any more, or not as it was
+#: SQLSTATEs for a schema, table, column, type or function that was dropped or changed
 _GONE = ("3F000", "42P01", "42703", "42704", "42804", "42883")
 
-
-#: a lock that was not given in time, a deadlock, a transaction that may not last so long
+#: SQLSTATEs of a lock timeout, a deadlock and a transaction timeout
 _WAITED = ("55P03", "40P01", "25P04")
 
-#: what a standby says when a query would keep it from replaying
+#: part of a standby's message when it cancels a query that blocks replay
 RECOVERY = "conflict with recovery"
 
 
 def is_connection_error(error: psycopg.Error) -> bool:
-    """Whether the connection ended. Without a code of the server's, the driver speaks: by its class of error.
+    """Whether the connection ended. An error without a SQLSTATE is the driver's, and its class decides.
 
-    What it refuses itself (a statement that it cannot read, a value that it cannot send) never reached the server.
+    A statement or value that the driver refuses never reached the server.
     """
     if error.sqlstate:
         return error.sqlstate.startswith(_CONNECTION)
@@ -105,7 +104,7 @@ def is_connection_error(error: psycopg.Error) -> bool:
 
 
 def driver_error(table: str, said: str, *, stream: str | None) -> StreamFailed:
-    """A statement that the driver itself would not send."""
+    """The error for a statement that the driver refused to send."""
     return StreamFailed(
         f"{table}: the driver refused a statement: {first_line(said)}",
         next_step="this is a defect in penstock: please report it with the output of `--json`",
@@ -114,9 +113,9 @@ def driver_error(table: str, said: str, *, stream: str | None) -> StreamFailed:
 
 
 def connect_error(where: str, said: str, *, key: str = "url", again: bool = False) -> ConnectionFailed:
-    """No connection could be made to what the option `key` names.
+    """The error for a failed connection to the server that the option `key` names.
 
-    `again`: there was one before, so that nobody need correct anything where a server merely is not up.
+    `again`: there was a connection before, so the options are right if the server is only down.
     """
     why = first_line(said)
     if again and re.search(_DOWN, why):
@@ -128,7 +127,7 @@ def connect_error(where: str, said: str, *, key: str = "url", again: bool = Fals
 
 
 def connection_lost(where: str, said: str) -> ConnectionFailed:
-    """A connection ended while it was used."""
+    """The error for a connection that ended while it was in use."""
     why = first_line(said)
     first = POOL_FULL if "query_wait_timeout" in why else "see that the server is up"
     return ConnectionFailed(
@@ -138,7 +137,7 @@ def connection_lost(where: str, said: str) -> ConnectionFailed:
 
 
 def copy_error(said: str, *, where: str, table: str, stream: str | None) -> PenstockError:
-    """A COPY broke off in the middle of its rows: of that, Arrow's streams carry the words alone."""
+    """The error for a COPY that failed in the middle of its rows: Arrow's streams carry only the message."""
     if "statement timeout" in said or "user request" in said:
         state = "57014"
     elif RECOVERY in said:
@@ -149,11 +148,11 @@ def copy_error(said: str, *, where: str, table: str, stream: str | None) -> Pens
 
 
 def statement_error(sqlstate: str | None, said: str, *, where: str, table: str, stream: str | None) -> PenstockError:
-    """A statement failed."""
+    """The error for a statement that failed."""
     state, why = sqlstate or "", first_line(said)
     if RECOVERY in said:
         return StreamFailed(
-            f"{table}: the replica ended a statement to go on with what it replays: {why}",
+            f"{table}: the replica canceled a statement that blocked replay: {why}",
             next_step="set hot_standby_feedback = on or raise max_standby_streaming_delay on the replica, or leave "
             "`replica` out, then run again",
             stream=stream,
@@ -174,7 +173,7 @@ def statement_error(sqlstate: str | None, said: str, *, where: str, table: str, 
         )
     if state in _WAITED:
         return StreamFailed(
-            f"{table}: a statement waited in vain: {why}",
+            f"{table}: a statement timed out, or was in a deadlock: {why}",
             next_step="see who holds the table (pg_locks), or raise the timeout that the role has, then run again",
             stream=stream,
         )
@@ -186,7 +185,7 @@ def statement_error(sqlstate: str | None, said: str, *, where: str, table: str, 
 
 
 def table_changed(table: str, why: str, *, stream: str | None) -> StreamRefused:
-    """A table is not as it was when the slice was planned."""
+    """The error for a table that has changed since the slice was planned."""
     return StreamRefused(
         f"{table} has changed while it was read: {why}",
         next_step="run again: the slice is finished with what the table has now, or the run says what to do",
@@ -195,7 +194,7 @@ def table_changed(table: str, why: str, *, stream: str | None) -> StreamRefused:
 
 
 def first_line(said: str) -> str:
-    """One line of what libpq, psycopg or ADBC said, without what we say ourselves."""
+    """The first line of a message of libpq, psycopg or ADBC, without the prefixes that our own messages repeat."""
     # ADBC wraps the server's words: "NOT_FOUND: Failed to …: ERROR:  …\nLINE 1 …\n\nQuery was: …"
     lines = re.split(r"(?:ERROR|FATAL|PANIC):  ", said, maxsplit=1)[-1].strip().splitlines()
     first = re.sub(r"^[A-Z_]+: (\[libpq\] )?(Failed to connect: )?", "", lines[0] if lines else "")
