@@ -103,8 +103,6 @@ def test_the_page_shows_the_examples_as_they_are() -> None:
         "crontab",
         "systemd/penstock-shop.service",
         "systemd/penstock-shop.timer",
-        "airflow_dag.py",
-        "dagster_job.py",
     )
     assert shown == {(EXAMPLES / name).read_text() for name in names}
 

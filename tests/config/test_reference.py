@@ -35,7 +35,7 @@ def test_what_is_made_from_the_models_is_up_to_date(path: str) -> None:
 def test_the_command_writes_all_three(tmp_path: Path) -> None:
     for path in (generated.SCHEMA, generated.EXAMPLE, generated.PAGE):
         (tmp_path / path).parent.mkdir(exist_ok=True)
-    (tmp_path / generated.PAGE).write_text("# Keys\n\n<!-- keys: spark -->\nold\n<!-- end of keys -->\nBy hand.\n")
+    (tmp_path / generated.PAGE).write_text("# Keys\n\n<!-- keys: spark -->\nold\n<!-- end -->\nBy hand.\n")
     generated.main(tmp_path)
     assert (tmp_path / generated.SCHEMA).read_text() == (TOP / generated.SCHEMA).read_text()
     assert (tmp_path / generated.EXAMPLE).read_text() == (TOP / generated.EXAMPLE).read_text()
@@ -65,7 +65,7 @@ def test_every_key_says_what_it_means_and_what_it_is_without_it() -> None:
 
 def test_a_marker_that_names_nothing_is_refused() -> None:
     with pytest.raises(KeyError, match="sink fils"):
-        fill_tables("<!-- keys: sink fils -->\n<!-- end of keys -->\n", models(sources, sinks))
+        fill_tables("<!-- keys: sink fils -->\n<!-- end -->\n", models(sources, sinks))
 
 
 # ---------------------------------------------------------------- the example

@@ -1,6 +1,6 @@
 """Generates the tables of keys in the reference page, between markers.
 
-A marker names a mapping as `keys.models` does: `<!-- keys: sink lake upkeep -->` … `<!-- end of keys -->`.
+A marker names a mapping as `keys.models` does: `<!-- keys: sink lake upkeep -->` … `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from penstock.config.keys import Key, keys
 
-_MARKED = re.compile(r"(?P<begin><!-- keys: (?P<name>[^>]+?) -->\n).*?(?P<end><!-- end of keys -->\n)", re.DOTALL)
+_MARKED = re.compile(r"(?P<begin><!-- keys: (?P<name>[^>]+?) -->\n).*?(?P<end><!-- end -->\n)", re.DOTALL)
 
 
 def tables_in(page: str) -> list[str]:
