@@ -3,7 +3,7 @@ into the lake, and twenty million out of the lake into files.
 
 Summed is the PSS (a page shared by n processes counts for 1/n in each) of the command, its JVM and the Python
 workers; Postgres is not part of it. Each peak must stay below 2 GiB: memory follows from the byte budgets, not from
-the table. Beside it: where the time went.
+the table. Beside it: where the time went, and the same for a warm worker: the whole table, and a tick of 1,000 rows.
 """
 
 from __future__ import annotations
@@ -14,11 +14,16 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+import psycopg
 from benchmarks import _orders as orders
-from benchmarks._processes import MIB, watching
+from benchmarks import tick
+from benchmarks._processes import MIB, Peak, watching
+from benchmarks._worker import Worker
+from psycopg import sql
 
 from penstock.testing.postgres import PostgresServer
 
@@ -80,10 +85,37 @@ def measured(name: str, folder: Path, env: dict[str, str]) -> int:
     print(f"{name}: {slices} slices, {ended - begun:.1f} s, {peak.looks} looks at the processes")
     for step, seconds in phases(messages, begun, ended).items():
         print(f"  {step:<30} {seconds:6.2f} s")
+    return tell(peak)
+
+
+def tell(peak: Peak) -> int:
+    """Print a peak and what it consists of; the peak in MiB."""
     print(f"  peak {peak.bytes / MIB:,.0f} MiB (below {BOUND_MIB:,}):")
     for part, size in peak.parts.items():
         print(f"    {part:<28} {size / MIB:6.0f} MiB", flush=True)
     return round(peak.bytes / MIB)
+
+
+def handed_over(name: str, folder: Path, env: dict[str, str], ticks: Iterator[str]) -> None:
+    """Print the peaks of a warm worker: the table of a pipeline file, then ticks; `ticks` names what comes next."""
+    with Worker(folder / f"{name}.yaml", env) as worker:
+        for what in ticks:
+            with watching(worker.pid) as peak:
+                said = orders.run_once([orders.COMMAND, "run", f"{name}.yaml"], env, folder)
+            worker.must_have_run(said)
+            print(f"{what}, handed over to a warm worker:")
+            tell(peak)
+
+
+def grown(url: str, rows: int) -> Iterator[str]:
+    """The whole table, then two ticks of a thousand rows more: the first one warms up."""
+    yield f"{rows:,} rows"
+    for turn in range(2):
+        first = rows + 1 + turn * tick.NEW
+        with psycopg.connect(url, autocommit=True) as connection:
+            bounds = {"first": sql.Literal(first), "last": sql.Literal(first + tick.NEW - 1)}
+            connection.execute(sql.SQL(tick.INSERT).format(table=sql.Identifier("orders"), **bounds))
+        yield f"tick {turn + 1} of {tick.NEW:,} rows"
 
 
 def from_postgres(folder: Path, rows: int) -> dict[str, int]:
@@ -98,6 +130,11 @@ def from_postgres(folder: Path, rows: int) -> dict[str, int]:
         arrived(folder / "out", rows)
         lake = measured("lake", folder, env)
         arrived(folder / "lake", rows)
+        warm = folder / "warm"
+        warm.mkdir()
+        orders.write_pipeline(warm)
+        handed_over("shop", warm, env, grown(url, rows))
+        arrived(warm / "out", rows + 2 * tick.NEW)
     return {"files_peak_mib": files, "lake_peak_mib": lake}
 
 
