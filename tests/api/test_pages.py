@@ -100,9 +100,6 @@ def test_the_page_shows_the_examples_as_they_are() -> None:
     names = (
         "shop.yaml",
         "penstock.env",
-        "crontab",
-        "systemd/penstock-shop.service",
-        "systemd/penstock-shop.timer",
     )
     assert shown == {(EXAMPLES / name).read_text() for name in names}
 

@@ -15,7 +15,7 @@ from tests.docs.pages import PAGES, TOP, Block, blocks
 CARRIED_OUT = {
     "tests/api/test_pages.py::test_every_snippet_of_the_page_is_run": {"docs/python.md": "python"},
     "tests/api/test_pages.py::test_the_page_shows_the_examples_as_they_are": {
-        "docs/orchestration.md": "ini text yaml",
+        "docs/orchestration.md": "text yaml",
     },
     "tests/contracts/test_example_connector.py::test_a_pipeline_finds_it_by_its_entry_point": {
         "docs/connectors.md": "yaml",
