@@ -1,5 +1,6 @@
 """What every room's tests may ask for: a real PostgreSQL server, an empty database on it, and a real S3 server."""
 
+import gc
 import os
 from collections.abc import Iterator
 from functools import cache
@@ -99,6 +100,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(f"{item.path} uses `shared_jvm`: name it in ON_SHARED_JVM")
     place = {_TOP / name: number for number, name in enumerate((*ON_SHARED_JVM, *LONG))}
     items.sort(key=lambda item: place.get(item.path, len(place)))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from going through thousands of tests and all modules again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

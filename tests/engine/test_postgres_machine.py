@@ -16,7 +16,7 @@ SEEDS = {
     "a sweep drops what was staged for later slices too": 4,
     "advance without compare-and-set": 6,
     "an unknown outcome is taken for a commit": 3,
-    "less 'compare with sink': a run does not ask the sink first": 8,
+    "less 'compare with sink': a run does not ask the sink first": 12,
     "nothing is swept": 3,
     "plan anew on retry": 4,
     "recover leaves the ledger as it is": 8,
