@@ -30,6 +30,8 @@ TOP = Path(__file__).parents[2]
 # pyspark's own: `collect` leaves the socket it reads the result from to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
+#: for JVMs that live for seconds
+SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 SECRETS = tuple(f"for-nobody-{number}" for number in range(5))
 
 
@@ -43,7 +45,8 @@ def part_of_cluster(kind: str, log: Path, *words: str) -> Iterator[None]:
             [*command, "--host", "localhost", "--webui-port", "0", *words],
             stdout=out,
             stderr=out,
-            env=os.environ | {"SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": "127.0.0.1"},
+            env=os.environ
+            | {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED, "SPARK_LOCAL_IP": "127.0.0.1"},
         )
     try:
         said = "registered with master" if kind == "Worker" else "New state: ALIVE"
@@ -76,6 +79,7 @@ def wrapper(path: Path, *lines: str) -> str:
 @contextmanager
 def mover_on(master: str, settings: dict[str, str], seconds: float = 300.0) -> Iterator[SparkMover]:
     own = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    own |= {"spark.executor.extraJavaOptions": SHORT_LIVED}
     options = SparkOptions(master=master, memory="512m", config=own | settings, executor_seconds=seconds)
     mover = SparkMover(SparkSessionProvider(options))
     try:
@@ -88,7 +92,9 @@ def test_a_cluster_that_gives_no_executor_and_one_that_does(tmp_path: Path, monk
     monkeypatch.setenv("PYTHONPATH", str(TOP))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    # Set first, so that what the session sets is taken back after the test.
+    monkeypatch.setenv("PYSPARK_PYTHON", "")
+    monkeypatch.delenv("PYSPARK_PYTHON")
     port = free_port()
     master = f"spark://localhost:{port}"
     python = wrapper(tmp_path / "their-python", f"touch {tmp_path}/their-python-ran")
@@ -125,7 +131,9 @@ def test_secrets_are_not_in_the_event_log_and_workers_without_penstock_are_said_
     """On a Spark in this process: none of it needs a cluster."""
     monkeypatch.setenv("PYTHONPATH", str(TOP))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    # Set first, so that what the session sets is taken back after the test.
+    monkeypatch.setenv("PYSPARK_PYTHON", "")
+    monkeypatch.delenv("PYSPARK_PYTHON")
     (tmp_path / "without" / "penstock").mkdir(parents=True)
     missing = "raise ModuleNotFoundError(\"No module named 'penstock'\")\n"
     (tmp_path / "without" / "penstock" / "__init__.py").write_text(missing)
