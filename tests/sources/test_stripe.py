@@ -88,6 +88,14 @@ def test_an_account_bounds_the_time_and_cannot_be_swapped(tmp_path: Path) -> Non
         assert len(server.requests("account")) == 1
         server.set_account({"id": "acct_2", "created": created})
         assert "made with account acct_1, and the key now belongs to account acct_2" in run(code=2)
-        # A key that may not read its account goes on, and says what it cannot notice.
+        # A key that may not read its account goes on, and says what it cannot notice. The mark keeps the account.
         server.set_account(None)
         assert "a swapped account is not noticed" in run()
+        server.set_account({"id": "acct_2", "created": created})
+        assert "made with account acct_1, and the key now belongs to account acct_2" in run(code=2)
+        server.set_account({"id": "acct_1", "created": created})
+        run()
+        # Nothing new: one request for each stream, none for the account, and the account's creation still counts.
+        server.forget_requests()
+        assert "nothing new" in command.run("run", "stripe.yaml").out
+        assert sorted(each["path"] for each in server.requests()) == ["/v1/accounts", "/v1/charges", "/v1/refunds"]

@@ -47,6 +47,10 @@ class Endpoint:
     status: int = 0
     #: whether it takes filters, and lists all objects all the same
     ignores_filter: bool = False
+    #: whether a page's number counts pages of the size that was asked for, although it gives `most` at most
+    counts_what_was_asked: bool = False
+    #: where a status of 3xx leads to
+    moved_to: str = ""
     #: names of the parameters that bound the time: at or after, before
     since: str = "created[gte]"
     before: str = "created[lt]"
@@ -89,6 +93,17 @@ class Endpoint:
         del self.times[place], self.ids[place], self.bodies[place]
         self.index = {each: at for at, each in enumerate(self.ids)}
 
+    def update(self, id_: str, created: int) -> None:
+        """Give an object another time, as a list by `updated` does."""
+        place = self.index[id_]
+        document = json.loads(self.bodies[place]) | {self.time_field: self.spelled(created)}
+        del self.times[place], self.ids[place], self.bodies[place]
+        place = bisect.bisect_right(self.times, created)
+        self.times.insert(place, created)
+        self.ids.insert(place, id_)
+        self.bodies.insert(place, json.dumps(document).encode())
+        self.index = {each: at for at, each in enumerate(self.ids)}
+
     def spelled(self, created: int) -> int | str:
         if self.unit == "iso":
             return datetime.fromtimestamp(created, UTC).isoformat().replace("+00:00", "Z")
@@ -122,7 +137,8 @@ class Endpoint:
                 at = int(asked["page_token"].removeprefix("after-"))
                 low, high = (low, min(high, at)) if newest else (max(low, at), high)
             elif self.paging == "page":
-                skip = (int(asked.get("page", "1")) - 1) * limit
+                size = int(asked.get("limit", "10")) if self.counts_what_was_asked else limit
+                skip = (int(asked.get("page", "1")) - 1) * size
             elif self.paging == "offset":
                 skip = int(asked.get("offset", "0"))
         except KeyError as missing:
@@ -206,6 +222,8 @@ class Api:
                     self.endpoints[name].add(created)
             case {"do": "remove", "endpoint": name, "id": id_}:
                 self.endpoints[name].remove(id_)
+            case {"do": "update", "endpoint": name, "id": id_, "time": created}:
+                self.endpoints[name].update(id_, created)
             case {"do": "set", "endpoint": name, **changes}:
                 for key, value in changes.items():
                     if key != "do":
@@ -251,7 +269,8 @@ class Api:
         if endpoint is None:
             return _problem(404, f"Unrecognized request URL (GET: {path})")
         if endpoint.status:
-            return _problem(endpoint.status, f"{name} always answers {endpoint.status}")
+            status, body, more = _problem(endpoint.status, f"{name} always answers {endpoint.status}")
+            return status, body, more | ({"Location": endpoint.moved_to} if endpoint.moved_to else {})
         return endpoint.page(asked, self.address)
 
     def _grant(self) -> bool:

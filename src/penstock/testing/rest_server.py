@@ -56,6 +56,10 @@ class RestServer:
     def remove(self, endpoint: str, id_: str) -> None:
         self._do(do="remove", endpoint=endpoint, id=id_)
 
+    def update(self, endpoint: str, id_: str, time: int) -> None:
+        """Give an object another time."""
+        self._do(do="update", endpoint=endpoint, id=id_, time=time)
+
     def change(self, name: str, **settings: Any) -> None:
         """Change an endpoint: its status, its page size."""
         self._do(do="set", endpoint=name, **settings)

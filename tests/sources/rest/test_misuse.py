@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,24 +43,48 @@ def read(origin: List, said: list[str] | None = None, **more: Any) -> list[Any]:
     return rows
 
 
-@pytest.mark.parametrize("value", ["(absent)", None])
+@pytest.mark.parametrize("value", ["(absent)", None, "", "soon", True, [1]])
 def test_a_time_that_is_missing_or_null(value: Any, server: RestServer, tmp_path: Path) -> None:
     server.change("charges", odd={"5": {"created": value}})
     origin = List(server, tmp_path, time={"lag": 0})
     origin.arrive(10)
     what = fail(origin)
-    assert "record ch_00000005: field created is missing or null" in what
+    absent = value is None or value == "(absent)"
+    assert f"record ch_00000005: field created{' is missing or null' if absent else ': '}" in what
     assert what.startswith("GET charges?")
 
 
 @pytest.mark.parametrize(
-    ("real", "said"), [("milliseconds", "seconds"), ("seconds", "milliseconds"), ("iso", "seconds")]
+    ("real", "said", "why"),
+    [
+        ("milliseconds", "seconds", "field created, read as seconds, lies after the server's clock"),
+        ("seconds", "milliseconds", "field created, read as milliseconds, lies before 1990"),
+        ("iso", "seconds", "field created: invalid literal"),
+        ("iso", "milliseconds", "field created: invalid literal"),
+        ("seconds", "iso", "is no RFC 3339 time"),
+        ("milliseconds", "iso", "is no RFC 3339 time"),
+    ],
 )
-def test_times_in_another_unit(real: str, said: str, server: RestServer, tmp_path: Path) -> None:
+def test_times_in_another_unit(real: str, said: str, why: str, server: RestServer, tmp_path: Path) -> None:
     server.change("charges", unit=real)
     origin = List(server, tmp_path, time={"lag": 0, "unit": said})
     origin.arrive(10)
-    assert "created" in fail(origin)
+    assert why in fail(origin)
+
+
+@pytest.mark.parametrize("order", ["newest", "oldest"])
+@pytest.mark.parametrize(("unit", "other"), [("seconds", 1000), ("milliseconds", 0.001)])
+@pytest.mark.parametrize("number", [0, 5, 24, 25, 49])
+def test_one_time_in_another_unit(
+    number: int, unit: str, other: float, order: str, server: RestServer, tmp_path: Path
+) -> None:
+    """At either end of a page, it would look like the end of the range."""
+    steps = 1000 if unit == "milliseconds" else 1
+    odd = {str(number): {"created": int((server.now + number // 40) * steps * other)}}
+    server.change("charges", unit=unit, order=order, odd=odd)
+    origin = List(server, tmp_path, order=order, time={"lag": 0, "unit": unit}, paging={"size": 25})
+    origin.arrive(50)
+    assert re.search("out of order|looks like|lies (after|before)|was asked for", fail(origin))
 
 
 def test_an_id_that_is_missing(server: RestServer, tmp_path: Path) -> None:
@@ -139,6 +164,15 @@ def test_a_clock_that_is_behind_only_delays(server: RestServer, tmp_path: Path) 
     assert each_once([row for one in (*first, *rest) for row in one.rows], origin.rows())
 
 
+def test_a_clock_that_is_behind_its_own_objects_is_said(server: RestServer, tmp_path: Path) -> None:
+    origin = List(server, tmp_path, time={"lag": 0})
+    origin.arrive(100)
+    server.set_faults(date="-3600")
+    said: list[str] = []
+    assert read(origin, said) == []
+    assert said == ["charges: the API's clock is behind its newest object by 0:59:58: objects after that clock wait"]
+
+
 def test_objects_younger_than_the_lag_wait(server: RestServer, tmp_path: Path) -> None:
     origin = List(server, tmp_path, time={"lag": 60})
     origin.arrive(100)
@@ -177,6 +211,12 @@ def test_an_account_with_two_ways_to_sign_in(server: RestServer, tmp_path: Path)
     opened = source(server, tmp_path, {"charges": {}}, auth={"bearer": "a-token", "basic": "ann:secret"})
     with pytest.raises(InputError, match="bearer and basic"):
         opened.connect()
+
+
+def test_a_value_that_does_not_fit_names_the_record_by_its_own_id_field(server: RestServer, tmp_path: Path) -> None:
+    origin = List(server, tmp_path, time={"lag": 0}, id="metadata.number", columns={"currency": "int64"})
+    origin.arrive(1)
+    assert fail(origin).startswith("record 0: ")
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,11 @@ def _remarks(options: StreamOptions, content: ListContent) -> Iterator[Remark]:
         return
     yield Remark("guarantee", f"every object is delivered once, by its {options.time.field}, whatever is interrupted")
     yield Remark("gap", "changes and deletes of objects that were delivered are not seen")
+    yield Remark("gap", f"an object that is listed again with another {options.time.field} is delivered again")
     lag = options.time.lag
     yield Remark("gap", f"an object that appears more than {lag:g} s after its {options.time.field} may be missed")
     if options.paging.by in ("page", "offset"):
-        yield Remark("gap", "pages are counted: if an object is deleted while its range is read, another may be missed")
+        yield Remark(
+            "gap",
+            "pages are counted: if an object is deleted while others of the same time are read, one may be missed",
+        )

@@ -194,6 +194,7 @@ class RangeGather:
             raise _Unfit(str(error), next_step="reset the stream", stream=self.api.stream) from None
 
     def _take(self, key: int, asked: Asked, page: FetchedPage) -> None:
+        self._check_units(page)
         try:
             verdict = judge_page(self.state, key, page.records, page.has_more, page.cursor)
         except PageError as error:
@@ -206,9 +207,26 @@ class RangeGather:
         self.repeated += len(verdict.keep) - len(fresh)
         self.writer.write([page.texts[number] for number in fresh])
         self.state = fold(self.state, verdict.event)
+        self._leave_count(key, page)
         self.report(self.writer.rows)
         if fresh:
             self.at_page()
+
+    def _leave_count(self, key: int, page: FetchedPage) -> None:
+        """Go on from the last time where pages are counted: a count is wrong once an earlier object is deleted."""
+        if self.api.counts_pages and page.records and page.records[0][0] != page.records[-1][0]:
+            task = self.state.tasks.get(key)
+            if task is not None and not task.crowded:
+                self.state = self._restart(key)
+
+    def _check_units(self, page: FetchedPage) -> None:
+        """Refuse a time in another unit. In a page that is in order, it is the first or the last one."""
+        for at, id_ in (*page.records[:1], *page.records[-1:]):
+            if other := self.api.unit.other_unit(at):
+                raise self._unfit(
+                    f"record {id_}: its time {at} looks like {other}, and the stream's unit is {self.api.unit.name}",
+                    "correct `unit` under `time`; a list with times in two units has no `time`",
+                )
 
     def _outside(self, asked: Asked, page: FetchedPage) -> StreamFailed:
         unit, time_options = self.api.unit, self.api.options.time

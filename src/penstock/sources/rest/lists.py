@@ -62,6 +62,11 @@ class ListApi:
     def cursor_is_id(self) -> bool:
         return self.options.paging.by == "last_id"
 
+    @property
+    def counts_pages(self) -> bool:
+        """Whether the next page is named by a count, which is only right while nothing before it changes."""
+        return self.options.paging.by in ("page", "offset")
+
     async def fetch(self, asked: Asked) -> FetchedPage:
         """A page; StreamFailed if it lacks something, ResourceRefused or ConnectionFailed by its status."""
         path, query = self._request(asked)
@@ -110,10 +115,13 @@ class ListApi:
             more = self._has_more(page, records, shown)
             return more, records[-1][1] if more and records else None
         if paging.by in ("page", "offset"):
+            before = json.loads(asked.cursor) if asked.cursor else {}
+            if paging.by == "page" and records and before.get("count", asked.size) < before.get("size", 0):
+                raise self._cut_pages(shown, before)
             if not self._has_more(page, records, shown):
                 return False, None
-            at = json.loads(asked.cursor)["next"] if asked.cursor else {"page": 1, "offset": 0}[paging.by]
-            return True, self._bound(asked, at + (1 if paging.by == "page" else len(records)))
+            at = before["next"] if before else {"page": 1, "offset": 0}[paging.by]
+            return True, self._bound(asked, at + (1 if paging.by == "page" else len(records)), len(records))
         if paging.by == "link":
             found = _NEXT_LINK.search(answer.headers.get("link", ""))
             following: Any = found[1] if found else None
@@ -141,11 +149,23 @@ class ListApi:
             )
         return more
 
-    def _bound(self, asked: Asked, following: str | int) -> str:
-        """A cursor with the bounds that it is valid for: a range may have become smaller since."""
+    def _bound(self, asked: Asked, following: str | int, count: int | None = None) -> str:
+        """A cursor with the bounds that it is valid for: a range may have become smaller since.
+
+        `count` is the number of objects on the page before it, where pages have numbers.
+        """
+        counted = {} if count is None else {"count": count}
         if asked.cursor is not None:
-            return canonical({**json.loads(asked.cursor), "next": following})
-        return canonical({"next": following, "gte": asked.gte, "lt": asked.lt, "size": asked.size})
+            return canonical({**json.loads(asked.cursor), "next": following, **counted})
+        return canonical({"next": following, "gte": asked.gte, "lt": asked.lt, "size": asked.size, **counted})
+
+    def _cut_pages(self, shown: str, before: dict[str, Any]) -> StreamFailed:
+        return self._unfit(
+            shown,
+            f"the page before it has {before['count']} objects, although {before['size']} were asked for: if the "
+            "server cuts pages, page numbers may skip objects",
+            f"set `size` under `paging` to what the server gives ({before['count']}?)",
+        )
 
     def _without_secrets(self, address: str) -> str:
         """The path and query of an address on the same server; the credentials in it are left out."""

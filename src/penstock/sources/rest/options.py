@@ -112,8 +112,8 @@ class Paging(BaseModel):
     more: str | None = Field(
         default="has_more",
         min_length=1,
-        description="path of the field in the page that says whether more follow; null: a full page is followed by "
-        "another",
+        description="path of the field in the page that says whether more follow; null: pages are asked for "
+        "until one is empty",
     )
     size_parameter: str = Field(default="limit", min_length=1, description="query parameter for the size of a page")
     size: int = Field(default=100, ge=1, le=100_000, description="objects on a page; the largest that the API allows")

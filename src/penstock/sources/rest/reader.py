@@ -35,6 +35,8 @@ class SpoolReader:
     #: (name, type's string form, path; "" for the whole object)
     columns: tuple[tuple[str, str, str], ...]
     unit: str
+    #: path of the field that identifies an object, for messages
+    id: str = "id"
 
     def open(self, part: Part) -> pa.RecordBatchReader:
         import pyarrow as pa
@@ -81,7 +83,7 @@ class SpoolReader:
                 if value is not None:
                     convert(value)
             except (ValueError, TypeError, OverflowError, InvalidOperation):
-                id_ = look_up(record, "id") or "?"
+                id_ = look_up(record, self.id) or "?"
                 return StreamFailed(
                     f"record {id_}: {json.dumps(value, default=str)[:80]} has no exact form as {type_} (column {name})",
                     next_step=f"declare column {name} with a type that holds all values (json holds any)",

@@ -182,6 +182,11 @@ class RestSource:
             self._remark(
                 stream, f"the API's clock is ahead of this machine's by {there - here}: the earlier one counts"
             )
+        elif look.page and look.page.records and unit.moment(look.page.records[0][0]) > there + CLOCK_TOLERANCE:
+            behind = unit.moment(look.page.records[0][0]) - there
+            self._remark(
+                stream, f"the API's clock is behind its newest object by {behind}: objects after that clock wait"
+            )
         now = min(here, there) if there else here
         return unit.of(now - timedelta(seconds=options.lag))
 
@@ -380,4 +385,5 @@ class RestSource:
                 stream=slice_.stream,
             )
         parts = [Part(index, canonical({"file": file})) for index, file in enumerate(list_files(folder))]
-        yield Reading(SpoolReader(slice_.stream, columns_of(content.columns, content.paths), content.unit), parts)
+        columns = columns_of(content.columns, content.paths)
+        yield Reading(SpoolReader(slice_.stream, columns, content.unit, content.id), parts)

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 
 #: earlier times are a sign of another unit: 1990-01-01 in seconds
 EARLIEST_SECONDS = 631_152_000
+#: a larger number of seconds lies after the year 5000: milliseconds
+LATEST_SECONDS = 100_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,14 @@ class Unit:
             return f"lies after the server's clock ({self.show_far(time)})"
         if time < EARLIEST_SECONDS * self.steps:
             return f"lies before 1990 ({self.show_far(time)})"
+        return None
+
+    def other_unit(self, time: int) -> str | None:
+        """The unit that a time is probably in, if it is not this one."""
+        if self.name == "seconds" and time >= LATEST_SECONDS:
+            return "milliseconds"
+        if self.name == "milliseconds" and EARLIEST_SECONDS <= time < LATEST_SECONDS:
+            return "seconds"
         return None
 
     def show_far(self, time: int) -> str:

@@ -1,17 +1,21 @@
-"""The stripe source: a rest source that knows which account its key belongs to, and when the account was created."""
+"""The stripe source: a rest source that knows which account its key belongs to, and when the account was created.
+
+The mark keeps the account. It is asked for again before something is delivered, never to find that nothing is new.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 from penstock.core.content import Content
 from penstock.core.documents import Document
-from penstock.core.marks import Position
+from penstock.core.marks import Mark
 from penstock.core.subdivision import Span
 from penstock.errors import ConnectionFailed, StreamFailed, StreamRefused
 from penstock.links.http.failures import Answer, Malformed, ResourceRefused
+from penstock.ports import Budget, Planned, Spool
 from penstock.sources.rest import RestSource
 from penstock.sources.rest.times import Unit
 from penstock.sources.stripe.lists import OLDER_THAN_ACCOUNT
@@ -27,43 +31,53 @@ class StripeAccount:
 
 
 class StripeSource(RestSource):
-    """Lists of one Stripe account. The account is asked for once in a run."""
+    """Lists of one Stripe account. The account is asked for at most once in a run."""
 
     _has_asked = False
     _found: StripeAccount | None = None
+    #: the account in the mark of the stream that is planned or gathered now
+    _marked: StripeAccount | None = None
 
-    def content(self, stream: str) -> Content:
-        content = super().content(stream)
-        account = self._stripe_account(stream)
-        if account is None:
-            return content
-        return replace(content, identity={**content.identity, "account": account.id})
+    def plan(
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
+    ) -> Planned | None:
+        bare, self._marked = split_mark(after)
+        return super().plan(stream, content, bare, ceiling, budget)
 
-    def accept(self, stream: str, last: Position, content: Content) -> None:
-        super().accept(stream, last, content)
-        if last.mark is None:
-            return
-        before, now = Content.parse(last.content).identity.get("account"), content.identity.get("account")
-        if before and now and before != now:
-            raise StreamRefused(
-                f"the mark was made with account {before}, and the key now belongs to account {now}",
-                next_step=f"restore the key of {before}; or give {now} a pipeline of its own",
-                stream=stream,
-            )
+    def gather(
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget, spool: Spool
+    ) -> Planned | None:
+        bare, self._marked = split_mark(after)
+        # A key that may not read its account keeps what is known: a later key is compared with it.
+        account = self._check_account(stream, self._marked) or self._marked
+        planned = super().gather(stream, content, bare, ceiling, budget, spool)
+        if planned is None or account is None:
+            return planned
+        return replace(planned, upto=Mark.of({**planned.upto.document, "account": asdict(account)}))
 
     def _window(self, stream: str, unit: Unit, ceiling: Document) -> Span | None:
         """The range of time to read: from the creation of the account on, unless the file has a bound of its own."""
         window = super()._window(stream, unit, ceiling)
         if window is None or window.gte or stream in OLDER_THAN_ACCOUNT:
             return window
-        account = self._stripe_account(stream)
+        account = self._found or self._marked
         if account is None or account.created is None:
             return window
         low = unit.of(datetime.fromtimestamp(account.created, UTC))
         return replace(window, gte=low) if window.lt is None or low < window.lt else None
 
-    def _stripe_account(self, stream: str) -> StripeAccount | None:
-        """The account; None: the key may not read it."""
+    def _check_account(self, stream: str, known: StripeAccount | None) -> StripeAccount | None:
+        """The account of the key; None: the key may not read it. StreamRefused if it is not the known one."""
+        account = self._ask_account(stream)
+        if known and account and known.id != account.id:
+            raise StreamRefused(
+                f"the mark was made with account {known.id}, and the key now belongs to account {account.id}",
+                next_step=f"restore the key of {known.id}; or give {account.id} a pipeline of its own",
+                stream=stream,
+            )
+        return account
+
+    def _ask_account(self, stream: str) -> StripeAccount | None:
         if not self._has_asked:
             try:
                 self._found = self._loop.run(self._account.fetch("account", {}, read_account, stream=stream))
@@ -76,7 +90,16 @@ class StripeSource(RestSource):
 
     def close(self) -> None:
         super().close()
-        self._has_asked, self._found = False, None
+        self._has_asked, self._found, self._marked = False, None, None
+
+
+def split_mark(mark: Mark | None) -> tuple[Mark | None, StripeAccount | None]:
+    """A mark as the rest source wrote it, and the account that it was made with."""
+    if mark is None or "account" not in mark.document:
+        return mark, None
+    document = dict(mark.document)
+    account = document.pop("account")
+    return Mark.of(document), StripeAccount(account["id"], account["created"])
 
 
 def read_account(answer: Answer) -> StripeAccount:
