@@ -1,7 +1,7 @@
 """The composition root: the only place that chooses concrete classes.
 
 Drivers, stores and Spark are imported inside functions, so that a command imports only what it uses.
-`penstock.testing` replaces `make_probe` and `make_mover` before it calls the command.
+Tests replace `make_probe` and `make_mover` before they call the command.
 """
 
 from __future__ import annotations

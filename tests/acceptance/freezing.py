@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from penstock.testing.faults import Outcome
 from tests.acceptance.shop import Shop
+from tests.harness.faults import Outcome
 
 #: long enough that the moment of the freeze is hardly ever that of a heartbeat, which would keep the store locked
 LEASE = 4.0

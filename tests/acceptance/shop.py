@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psycopg
 
-from penstock.testing.faults import Command
 from tests.acceptance.compare import Comparison, compare
+from tests.harness.faults import Command
 
 PIPELINE = """
 store: {store}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from penstock.testing.faults import Command, Outcome
 from tests.acceptance.shop import Shop
+from tests.harness.command import START
+from tests.harness.faults import Command, Outcome
 
 BROKEN = "pipelines: {shop: {source: {type: postgres, url: '${NOWHERE}'}, sink: {type: files, directory: out}}}"
 
@@ -19,7 +19,7 @@ BROKEN = "pipelines: {shop: {source: {type: postgres, url: '${NOWHERE}'}, sink: 
 @pytest.mark.parametrize("words", [["status", "broken.yaml"], ["status", "missing.yaml"], ["version"], ["--nonsense"]])
 def test_it_says_and_ends_as_one_that_was_started(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text(BROKEN)
-    command = [sys.executable, "-m", "penstock.testing.command", json.dumps({"mover": "loop"}), *words]
+    command = [*START, json.dumps({"mover": "loop"}), *words]
     started = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert Command(tmp_path).run(*words) == Outcome(started.returncode, started.stdout, started.stderr)
 

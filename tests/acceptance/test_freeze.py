@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing.faults import Outcome
 from tests.acceptance.freezing import LEASE, frozen_while_another_goes_on
 from tests.acceptance.shop import Shop
+from tests.harness.faults import Outcome
 
 
 @pytest.mark.parametrize("point", ["gate.planned", "gate.moved", "files.manifest_written"])

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.testing.faults import POINTS, RUN_POINTS
 from tests.acceptance.matrix import Cell
+from tests.harness.faults import POINTS, RUN_POINTS
 
 #: each time and each store; `script/soak gate` runs all cells
 SPARK = (

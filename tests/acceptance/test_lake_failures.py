@@ -21,7 +21,7 @@ from penstock.lake.upkeep.options import RetentionOptions, UpkeepOptions
 from penstock.lake.upkeep.retention import retain
 from penstock.ports import NoProbe, NoSpark
 from penstock.testing.doubles import LoopMover
-from penstock.testing.faults import Command, Outcome, Running
+from tests.harness.faults import Command, Outcome, Running
 from tests.sources.lake.lakes import NAMESPACE, LakeWorld, orders
 from tests.sources.lake.opened import opened
 

@@ -11,9 +11,9 @@ import pytest
 from penstock.lake.lake import Lake
 from penstock.lake.options import LakeOptions
 from penstock.lake.tables import load_table
-from penstock.testing.faults import LAKE_RUN_POINTS
 from tests.acceptance.matrix import ONCE
 from tests.acceptance.shop import Shop
+from tests.harness.faults import LAKE_RUN_POINTS
 
 PIPELINE = """
 pipelines:

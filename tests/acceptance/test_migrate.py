@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from penstock.testing.faults import Command, Outcome
+from tests.harness.faults import Command, Outcome
 
 FILES, LAKE = "{type: files, directory: out}", "{type: lake, namespace: shop}"
 WHOLE, ONWARD, MERGED = "{}", "{cursor: id, unique: true}", "{cursor: id, unique: true, mode: merge}"

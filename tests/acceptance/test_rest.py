@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.testing.faults import Outcome
 from tests.acceptance.rest_shop import RestShop
+from tests.harness.faults import Outcome
 
 RANGE = "{{time: {{lag: 0}}, time_range: {{from: '{0}', to: '{1}'}}}}"
 

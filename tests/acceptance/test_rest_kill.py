@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing.faults import REST_RUN_POINTS
 from tests.acceptance.matrix import ONCE
 from tests.acceptance.rest_shop import RestShop
+from tests.harness.faults import REST_RUN_POINTS
 
 
 @pytest.mark.parametrize("point", REST_RUN_POINTS)

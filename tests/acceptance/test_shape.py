@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.testing.faults import Command, Outcome
+from tests.harness.faults import Command, Outcome
 
 SALT = "correct horse battery staple"
 PIPELINE = """

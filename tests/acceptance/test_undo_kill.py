@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.testing.faults import RUN_POINTS
 from tests.acceptance.shop import Shop
+from tests.harness.faults import RUN_POINTS
 
 #: what an undo that leads back passes through once it was told; it plans nothing, and has no part
 POINTS = tuple(

@@ -18,6 +18,7 @@ import psycopg
 import pytest
 from tests.acceptance.shop import Shop
 from tests.docs.pages import TOP, blocks
+from tests.harness.command import START
 from tests.plain_spark import small_spark
 
 from penstock import wiring
@@ -176,7 +177,7 @@ def through_sh(shop: Shop, command: str) -> int:
     """A line, as a scheduler's shell runs it: without an environment, penstock in the folder's own `.venv`."""
     binary = shop.folder / ".venv" / "bin"
     binary.mkdir(parents=True, exist_ok=True)
-    start = f'{shlex.quote(sys.executable)} -m penstock.testing.command \'{{"mover": "loop"}}\''
+    start = shlex.join([*START, '{"mover": "loop"}'])
     (binary / "penstock").write_text(f'#!/bin/sh\nexec {start} "$@"\n')
     (binary / "penstock").chmod(0o755)
     (shop.folder / "penstock.env").write_text(f"DATABASE_URL={shop.url}\n")

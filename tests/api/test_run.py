@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.shop import Shop
+from tests.harness.faults import Command
 
 import penstock
 from penstock import wiring
@@ -24,7 +25,6 @@ from penstock.api import runs
 from penstock.core.messages import Catalog, Eof, Message, StateChanged, decode, encode
 from penstock.errors import ConfigError, InputError, PenstockError
 from penstock.testing.doubles import LoopMover
-from penstock.testing.faults import Command
 
 SILENT = 60.0
 

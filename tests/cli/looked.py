@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-
-from penstock.testing.faults import Outcome
-from penstock.testing.forking import nursery
+from tests.harness.faults import Outcome
+from tests.harness.forking import nursery
 
 #: with this, a command that starts Spark fails
 NO_SPARK = {"JAVA_HOME": "/nowhere", "SPARK_HOME": "/nowhere"}

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 from tests.acceptance.shop import Shop
 from tests.cli.looked import Looking, document, rows, tree
+from tests.harness.faults import Outcome
 
 from penstock.cli.check.text import split_statements
-from penstock.testing.faults import Outcome
 
 KEYED = """
 pipelines:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 from tests.cli.looked import Looking, document, tree
+from tests.harness.faults import Command
 from tests.sources.lake.lakes import LakeWorld, orders
-
-from penstock.testing.faults import Command
 
 FILE = """
 pipelines:

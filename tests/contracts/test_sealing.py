@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 import pytest
+from tests.engine.spooling import Receiver, SealedSink, WithdrawingSink
 
 from penstock.core.documents import parse
 from penstock.core.slices import Receipt
@@ -15,7 +16,6 @@ from penstock.links.spools import FolderSpools
 from penstock.ports import Context, Probe
 from penstock.testing.contracts.delivery import PIPELINE, STREAM
 from penstock.testing.contracts.sealing import SealingContract
-from penstock.testing.spooling import Receiver, SealedSink, WithdrawingSink
 
 
 class Pieces:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.engine.spooling import GatheringSource
 from tests.sources.lake.lakes import Foreign, Origin
 from tests.sources.rest.lists import List
 from tests.sources.tables import STAMP, Table, execute
@@ -21,7 +22,6 @@ from penstock.testing.contracts.source import (
 )
 from penstock.testing.doubles import MemorySource, Rows
 from penstock.testing.rest_server import RestServer
-from penstock.testing.spooling import GatheringSource
 
 
 class TestPostgresKeyset(IncrementalContract):

@@ -13,8 +13,8 @@ from demo.acts import table_of
 from demo.checksums import Agreement, Connection, agreement, in_files
 from demo.folder import Folder
 from demo.shop import ORDERS, fill
+from tests.harness.faults import Command
 
-from penstock.testing.faults import Command
 from penstock.testing.postgres import PostgresServer
 
 

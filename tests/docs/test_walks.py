@@ -20,9 +20,8 @@ import pytest
 import yaml
 from pyiceberg.catalog.sql import SqlCatalog
 from tests.docs.pages import TOP, Block, blocks
+from tests.harness.forking import nursery
 from tests.plain_spark import small_spark
-
-from penstock.testing.forking import nursery
 
 #: where the reader of the pages is
 FOLDER = "/srv/shop"

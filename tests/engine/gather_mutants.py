@@ -18,10 +18,10 @@ from penstock.core.slices import Part, Slice
 from penstock.engine.gate import Gate
 from penstock.links.spools import FolderSpools
 from penstock.ports import Reading
-from penstock.testing.processes import Process
-from penstock.testing.spooling import GatheringSource, PageReader
 from tests.engine.gathered_world import GatheredWorld
 from tests.engine.mutants import Mutant, patched, registering
+from tests.engine.processes import Process
+from tests.engine.spooling import GatheringSource, PageReader
 from tests.engine.world import PIPELINE, STREAM
 
 GATHER_MUTANTS: dict[str, Mutant] = {}

@@ -11,8 +11,8 @@ from penstock.core.documents import Document
 from penstock.core.marks import Mark
 from penstock.links.spools import FolderSpools
 from penstock.ports import Budget, Planned, Probe, Source, Spool
-from penstock.testing.spooling import GatheringSource
 from tests.engine.files_world import FilesWorld
+from tests.engine.spooling import GatheringSource
 from tests.engine.world import PIPELINE, STREAM
 
 

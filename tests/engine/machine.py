@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from penstock.testing.processes import Process
 from tests.engine.files_world import FilesWorld
 from tests.engine.gathered_world import GatheredWorld
+from tests.engine.processes import Process
 from tests.engine.sealed_world import SealedWorld
 from tests.engine.world import World, Wrong
 from tests.store.memory_store import Contents

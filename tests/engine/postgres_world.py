@@ -22,7 +22,7 @@ from penstock.ports import Context, Mover, NoProbe, Probe, Reader, Writer
 from penstock.sinks.postgres import Options, PostgresSink, StreamOptions, build
 from penstock.sinks.postgres.ledger import Ledger
 from penstock.testing.doubles import LoopMover
-from penstock.testing.processes import Process
+from tests.engine.processes import Process
 from tests.engine.world import PIPELINE, STREAM, Return, World, Wrong
 
 #: points at which the transaction of a commit is open: whoever comes next waits for its end

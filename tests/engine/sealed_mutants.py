@@ -15,8 +15,8 @@ from penstock.engine.delivery import new_attempt
 from penstock.engine.gate import Gate
 from penstock.engine.run import Engine
 from penstock.links.spools import FolderSpools
-from penstock.testing.spooling import Receiver, WithdrawingSink
 from tests.engine.mutants import Mutant, patched, registering
+from tests.engine.spooling import Receiver, WithdrawingSink
 from tests.store.memory_store import MemoryStore
 
 SEALED_MUTANTS: dict[str, Mutant] = {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from penstock.links.spools import FolderSpools
 from penstock.ports import Context, Probe, Source
 from penstock.testing.doubles import MemorySource
-from penstock.testing.spooling import GatheringSource, Receiver, WithdrawingSink
+from tests.engine.spooling import GatheringSource, Receiver, WithdrawingSink
 from tests.engine.world import PIPELINE, STREAM, Return, World, Wrong
 
 

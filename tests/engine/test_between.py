@@ -19,8 +19,8 @@ from penstock.core.slices import Part, Receipt
 from penstock.errors import ConnectionFailed, StoreRefused, StreamFailed
 from penstock.ports import Owner, Reader, Writer
 from penstock.testing.doubles import Clock, LoopMover, MemorySource
-from penstock.testing.processes import Crashed
 from tests.engine.pipeline import PIPELINE, At, Breaking, Pipeline, broken_off, rows
+from tests.engine.processes import Crashed
 
 SIGNALS = {2: 130, 15: 143}
 

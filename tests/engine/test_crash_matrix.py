@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.testing.faults import RUN_POINTS
-from penstock.testing.processes import Process
 from tests.engine.files_world import FilesWorld
 from tests.engine.machine import MEMORY
+from tests.engine.processes import Process
 from tests.engine.world import World
+from tests.harness.faults import RUN_POINTS
 
 CHANGES = (
     "nothing",

@@ -18,8 +18,8 @@ from penstock.engine.delivery import COMMIT_TRIES
 from penstock.errors import CommitUnclear, StreamFailed
 from penstock.ports import Budget, Owner, Planned, Remaining, StreamInfo
 from penstock.testing.doubles import LoopMover, MemorySource, Rows
-from penstock.testing.processes import Crashed
 from tests.engine.pipeline import PIPELINE, At, Pipeline, broken_off, rows
+from tests.engine.processes import Crashed
 
 SAFE = "Nothing was changed: neither the mark nor the sink."
 RECOVER = (

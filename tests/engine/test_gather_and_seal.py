@@ -14,10 +14,10 @@ from penstock.core.messages import StepDone, WorkProgress
 from penstock.core.slices import following
 from penstock.errors import StreamStopped
 from penstock.ports import Context, Probe
-from penstock.testing.processes import Process
-from penstock.testing.spooling import SealedSink, WithdrawingSink
 from tests.engine.machine import MEMORY
+from tests.engine.processes import Process
 from tests.engine.sealed_world import SealedWorld
+from tests.engine.spooling import SealedSink, WithdrawingSink
 from tests.engine.world import PIPELINE, STREAM
 
 #: what one slice passes through

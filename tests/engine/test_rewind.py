@@ -15,8 +15,8 @@ from penstock.core.slices import Kind
 from penstock.errors import StreamFailed
 from penstock.ports import Budget, Planned
 from penstock.testing.doubles import MemorySource
-from penstock.testing.processes import Crashed
 from tests.engine.pipeline import PIPELINE, At, Breaking, Pipeline, broken_off, rows
+from tests.engine.processes import Crashed
 
 
 def at(place: int) -> Mark:

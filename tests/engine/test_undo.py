@@ -17,8 +17,8 @@ from penstock.core.slices import Kind
 from penstock.errors import StreamFailed
 from penstock.ports import StreamInfo
 from penstock.testing.doubles import MemorySource
-from penstock.testing.processes import Crashed
 from tests.engine.pipeline import PIPELINE, At, Breaking, Pipeline, broken_off, rows
+from tests.engine.processes import Crashed
 from tests.store.memory_store import MemoryStore
 
 

@@ -23,7 +23,7 @@ from psycopg import sql
 from penstock.lake.lake import Lake
 from penstock.lake.options import LakeOptions
 from penstock.lake.tables import load_table as load_table
-from penstock.testing.faults import Command, Outcome
+from tests.harness.faults import Command, Outcome
 from tests.soak.postgres_checks import compare, files
 
 SQL = Path(__file__).with_name("postgres_load.sql")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from tests.docs.pages import TOP, blocks
+from tests.harness.faults import Command
 
 from penstock.errors import StreamRefused
 from penstock.sources import stripe
 from penstock.sources.stripe.lists import BY_CREATED, LISTS
 from penstock.sources.stripe.options import Options, StreamOptions
-from penstock.testing.faults import Command
 from penstock.testing.rest_server import RestServer
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,8 +15,8 @@ from typing import Any, TypeVar
 
 import psutil
 from tests.acceptance.shop import Shop
-
-from penstock.testing.faults import PATIENCE, Outcome, Running
+from tests.harness.command import START
+from tests.harness.faults import PATIENCE, Outcome, Running
 
 LOOK_SECONDS = 0.01
 Found = TypeVar("Found")
@@ -73,7 +72,7 @@ class WarmShop:
         words = ["warm", "shop.yaml", "--foreground", "--json"]
         with open(self.folder / "worker.log", "w") as log:
             self.worker = subprocess.Popen(
-                [sys.executable, "-m", "penstock.testing.command", json.dumps(how), *words, *options],
+                [*START, json.dumps(how), *words, *options],
                 cwd=self.folder,
                 env={**os.environ, **self.shop.command.environment},
                 stdin=subprocess.DEVNULL,

@@ -1,1 +1,1 @@
-"""What tests of penstock, ours and yours, are built on: contract suites, the fault harness, real servers."""
+"""What tests of penstock, ours and yours, are built on: contract suites and real servers."""

@@ -33,7 +33,7 @@ EXIT_SECONDS = 60.0
 POLL_SECONDS = 0.05
 
 
-#: starts the Spark that a worker keeps; `penstock.testing` replaces it
+#: starts the Spark that a worker keeps; tests replace it
 make_spark: Callable[[SparkOptions, Mapping[str, str], Sequence[str]], WarmSpark] = WarmSpark
 
 

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from tests.acceptance.shop import Shop
 from tests.cli.display.terminals import Terminal
+from tests.harness.command import START
 
 _open: list[Terminal] = []
 
@@ -29,7 +30,7 @@ def start(shop: Shop, *words: str, halts: bool = False, environment: Mapping[str
     how: dict[str, str | int] = {"mover": "loop"}
     if halts:
         how |= {"point": "gate.asked", "nth": 3, "folder": str(shop.folder / "halt")}
-    command = [sys.executable, "-m", "penstock.testing.command", json.dumps(how), "run", "shop.yaml", *words]
+    command = [*START, json.dumps(how), "run", "shop.yaml", *words]
     return opened(command, shop, environment)
 
 

@@ -10,14 +10,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.testing.forking import Forked, nursery
+from tests.harness.command import START
+from tests.harness.forking import Forked, nursery
 
 #: every named point at which a run can be killed, in the order in which a run comes to them
 POINTS = (
@@ -192,7 +192,7 @@ class Command:
             return nursery().start(words, self.folder, environment)
         # Spark starts a JVM and workers, which inherit whatever this process has: a new interpreter, as for everyone.
         return subprocess.Popen(
-            [sys.executable, "-m", "penstock.testing.command", *words],
+            [*START, *words],
             cwd=self.folder,
             env=environment,
             stdin=subprocess.DEVNULL,

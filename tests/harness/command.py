@@ -1,6 +1,6 @@
 """The real command with a probe that halts at a named point: what the fault harness starts as a subprocess.
 
-    python -m penstock.testing.command '{"point": "gate.moved", "nth": 2, "folder": "…"}' run FILE
+    python tests/harness/command.py '{"point": "gate.moved", "nth": 2, "folder": "…"}' run FILE
 
 At the point it leaves a file `reached` in the folder and waits: to be killed, or for a file `go`. A warm worker is told
 the same in a file, `{"halts": PATH}`, which each run in it reads anew; with `"spark": "none"` it starts no JVM.
@@ -17,6 +17,9 @@ from penstock import wiring
 from penstock.ports import NoProbe, Probe
 from penstock.testing.halting import HaltAt
 
+#: starts it in any folder: `[*START, JSON, *WORDS]`
+START = (sys.executable, __file__)
+
 
 def main() -> None:
     how: dict[str, Any] = json.loads(sys.argv.pop(1))
@@ -29,7 +32,8 @@ def main() -> None:
     if "halts" in how:
         wiring.make_probe = lambda: _told_in(Path(how["halts"]))
     if how.get("spark") == "none":
-        from penstock.testing.warm import PipedProcess
+        from tests.harness.no_spark import PipedProcess
+
         from penstock.warm import starting
 
         starting.make_spark = PipedProcess
@@ -47,4 +51,5 @@ def _told_in(path: Path) -> Probe:
 
 
 if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).parents[2])
     main()

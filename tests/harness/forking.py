@@ -3,7 +3,7 @@
 A new interpreter takes more than a second to import what a run needs, and the fault harness starts hundreds. What is
 forked is a process of its own all the same: with its own id, folder, environment and signals, and an end of its own.
 
-    python -m penstock.testing.forking FOLDER
+    python -m tests.harness.forking FOLDER      (in the checkout)
 
 reads an order from each line that it is sent. It leaves `pid`, `out`, `err` and at the end `code` in the place that the
 order names, within the folder, and removes the folder when nobody can send anything any more.
@@ -81,7 +81,8 @@ class Nursery:
     def __init__(self) -> None:
         self._folder = mkdtemp(prefix="penstock-forked-")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "penstock.testing.forking", self._folder],
+            [sys.executable, "-m", "tests.harness.forking", self._folder],
+            cwd=Path(__file__).parents[2],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
@@ -90,7 +91,7 @@ class Nursery:
         self._count = 0
 
     def start(self, words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Forked:
-        """Begin `python -m penstock.testing.command WORDS`."""
+        """Begin `command.py WORDS`."""
         assert self._process.stdin is not None
         with self._lock:
             self._count += 1
@@ -125,7 +126,7 @@ def main() -> None:
         shutil.rmtree(sys.argv[1], ignore_errors=True)
         return
     # Back at the bottom of the stack, so that the command ends as every interpreter ends.
-    from penstock.testing import command
+    from tests.harness import command
 
     sys.argv = [command.__file__, *order["words"]]
     command.main()
