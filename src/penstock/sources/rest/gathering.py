@@ -266,7 +266,12 @@ def _take_new(page: FetchedPage, numbers: Iterable[int], ids: set[str]) -> list[
 
 
 async def gather_onward(
-    api: ListApi, position: CursorPosition, writer: SpoolWriter, limits: Limits, report: Callable[[int], None]
+    api: ListApi,
+    position: CursorPosition,
+    writer: SpoolWriter,
+    limits: Limits,
+    report: Callable[[int], None],
+    at_page: Callable[[], None],
 ) -> CursorPosition:
     """Fetch pages from a cursor on, until the list ends or the budget is used; where the next page begins."""
     ids = set(position.seen)
@@ -277,6 +282,7 @@ async def gather_onward(
             fresh = _take_new(page, range(len(page.records)), ids)
             writer.write([page.texts[number] for number in fresh])
             report(writer.rows)
+            at_page()
             # The last page may have no cursor to go on from: it is asked for again, and what it had is dropped.
             following = page.cursor or (page.records[-1][1] if api.cursor_is_id and page.records else None)
             if following is not None and following != position.cursor:
@@ -295,7 +301,11 @@ async def gather_onward(
 
 
 async def gather_whole(
-    api: ListApi, writer: SpoolWriter, is_cancelled: Callable[[], bool], report: Callable[[int], None]
+    api: ListApi,
+    writer: SpoolWriter,
+    is_cancelled: Callable[[], bool],
+    report: Callable[[int], None],
+    at_page: Callable[[], None],
 ) -> int:
     """Fetch all pages of a list, one after the other; records that came twice were dropped, and their number."""
     cursor: str | None = None
@@ -308,6 +318,7 @@ async def gather_whole(
             repeated += len(page.records) - len(fresh)
             writer.write([page.texts[number] for number in fresh])
             report(writer.rows)
+            at_page()
             if not page.has_more:
                 return repeated
             if page.cursor is None or page.cursor == cursor or (page.records and not fresh):

@@ -277,10 +277,10 @@ class RestSource:
         limits = Limits(budget, time.monotonic() + self._options.slice_seconds, context.is_cancelled)
         if read.mode == BY_CURSOR:
             at = marks.CursorPosition.read(after)
-            reached = self._loop.run(gather_onward(api, at, writer, limits, report)).mark()
+            reached = self._loop.run(gather_onward(api, at, writer, limits, report, self._at_page)).mark()
             return None if reached == after or not writer.rows else Planned(reached, rows=writer.rows, exact=True)
         if read.mode == WHOLE:
-            repeated = self._loop.run(gather_whole(api, writer, context.is_cancelled, report))
+            repeated = self._loop.run(gather_whole(api, writer, context.is_cancelled, report, self._at_page))
             self._say_repeated(stream, repeated)
             return Planned(marks.whole_mark(str(ceiling["run"])), Kind.REFRESH, rows=writer.rows, exact=True)
         self._planned.pop(stream, None)
@@ -311,7 +311,7 @@ class RestSource:
         writer: SpoolWriter,
         limits: Limits,
     ) -> RangeGather:
-        wanted, probe = self._wanted(stream, content, after, ceiling), self._context.probe
+        wanted = self._wanted(stream, content, after, ceiling)
         return RangeGather(
             self._apis[stream],
             start(wanted, marks.order_of(content), self._apis[stream].options.paging.size),
@@ -319,8 +319,11 @@ class RestSource:
             limits,
             workers=self._workers(),
             report=lambda _: None,
-            at_page=lambda: probe.at("rest.page_spooled"),
+            at_page=self._at_page,
         )
+
+    def _at_page(self) -> None:
+        self._context.probe.at("rest.page_spooled")
 
     def _workers(self) -> int:
         """Workers for one more stream: a range that is cut for workers that then wait costs requests for nothing."""
