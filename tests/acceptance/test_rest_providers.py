@@ -7,8 +7,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from penstock.testing.faults import Command
 from tests.acceptance.rest_shop import CHARGES, RestShop
+from tests.harness.faults import Command
 
 
 @pytest.mark.parametrize("status", [301, 308])

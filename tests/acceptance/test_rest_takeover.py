@@ -9,8 +9,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from penstock.testing.faults import Command, Outcome
 from tests.acceptance.rest_shop import RestShop
+from tests.harness.faults import Command, Outcome
 
 SINK = '{type: postgres, url: "${DATABASE_URL}"}'
 LEASE = 2.0
