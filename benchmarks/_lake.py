@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
+from tests.harness.contents import columns_of as columns_in
 
 from penstock.core.content import Content
 from penstock.core.marks import Mark, Position
@@ -25,7 +26,6 @@ from penstock.lake.table_state import find_link
 from penstock.lake.writing import decode_files, read_last_number
 from penstock.ports import Context, NoProbe
 from penstock.sinks import lake
-from penstock.testing.contents import columns_of as columns_in
 
 SCHEMA = pa.schema(
     [

@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarks._lake import alone
 from pyiceberg.manifest import DataFile
+from tests.harness.doubles import Clock, LoopMover, MemorySource, Rows
 
 from penstock.core.content import Content
 from penstock.core.documents import Document
@@ -38,7 +39,6 @@ from penstock.lake.upkeep.run import STEPS, run_upkeep
 from penstock.ports import Context, NoProbe, NoSpark, Owner, Store
 from penstock.sinks import lake
 from penstock.store import open_store
-from penstock.testing.doubles import Clock, LoopMover, MemorySource, Rows
 
 STREAM, PIPELINE = "orders", "shop"
 MINUTE = timedelta(minutes=1)

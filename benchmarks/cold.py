@@ -37,8 +37,7 @@ from benchmarks._contenders import FEW, FEW_ROWS, FLOATS, Ground
 from benchmarks._processes import Cost
 from benchmarks._starts import Before, Cold, HandedOver
 from benchmarks._verdict import Medians, least, medians, most, named, table
-
-from penstock.testing.postgres import PostgresServer
+from tests.harness.postgres import PostgresServer
 
 #: who takes ticks, and what takes them; in the order of their turns
 TAKERS: Mapping[str, Callable[[Ground, str, ExitStack], tick.Taker]] = {

@@ -36,8 +36,7 @@ from benchmarks._archive import own_folder, wait_for_archive
 from benchmarks._contenders import FEW, FEW_ROWS, Ground
 from benchmarks._plot_phases import Phases
 from benchmarks._starts import Before, Cold
-
-from penstock.testing.postgres import PostgresServer
+from tests.harness.postgres import PostgresServer
 
 #: the milestone that ends each phase, in their order
 ENDS = {

@@ -28,8 +28,7 @@ from benchmarks import _orders as orders
 from benchmarks._opens import Opens
 from benchmarks._warm import Warm
 from benchmarks.noop import JavaWatch
-
-from penstock.testing.postgres import PostgresServer
+from tests.harness.postgres import PostgresServer
 
 TICK_BOUND, MERGE_BOUND = 1.0, 3.0
 #: new or changed rows of one tick, and ticks that count

@@ -24,8 +24,7 @@ from benchmarks import tick
 from benchmarks._processes import MIB, Peak, watching
 from benchmarks._worker import Worker
 from psycopg import sql
-
-from penstock.testing.postgres import PostgresServer
+from tests.harness.postgres import PostgresServer
 
 BOUND_MIB = 2048
 #: landings that make the table in the lake

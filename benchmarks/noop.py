@@ -20,8 +20,7 @@ from contextlib import closing
 from pathlib import Path
 
 from benchmarks import _orders as orders
-
-from penstock.testing.postgres import PostgresServer
+from tests.harness.postgres import PostgresServer
 
 NOOP_BOUND, HELP_BOUND = 4.0, 2.5
 

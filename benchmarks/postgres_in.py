@@ -24,8 +24,7 @@ from benchmarks._processes import Cost
 from benchmarks._targets import Stock
 from benchmarks._verdict import Medians, least, medians, most, named, table
 from benchmarks._writers import CONTENDERS, Ground, meeting
-
-from penstock.testing.postgres import PostgresServer
+from tests.harness.postgres import PostgresServer
 
 NAMES = tuple(CONTENDERS)
 #: a warm upsert against the limit, and those that it must be ahead of

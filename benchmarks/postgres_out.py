@@ -21,8 +21,7 @@ from benchmarks import _plot as plot
 from benchmarks._contenders import FEW, FEW_ROWS, FLOATS, NAMES, WARM, Ground, meeting
 from benchmarks._processes import Cost
 from benchmarks._verdict import Medians, medians, named, table, verdicts
-
-from penstock.testing.postgres import PostgresServer
+from tests.harness.postgres import PostgresServer
 
 
 def counted(folder: Path, rows: int, name: str) -> None:

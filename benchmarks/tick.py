@@ -27,8 +27,7 @@ from benchmarks._processes import Cost, cost_of, spending
 from benchmarks._verdict import Medians, medians, most, named, table
 from benchmarks._warm import Warm
 from psycopg import sql
-
-from penstock.testing.postgres import PostgresServer
+from tests.harness.postgres import PostgresServer
 
 #: new rows of a tick, and the seconds after which they are taken: longer than the horizon's margin
 NEW, PAUSE = 1000, 1.5

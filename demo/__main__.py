@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from tests.harness.postgres import LocalServer
 
 from demo import shop
 from demo.acts import Demo, path_to_penstock
@@ -16,7 +17,6 @@ from demo.folder import Folder
 from demo.stage import Stage, interruptible, short_path
 from penstock.cli.shared.error_report import report_errors
 from penstock.errors import InputError, Interrupted
-from penstock.testing.postgres import LocalServer
 
 #: the change that the demo suggests to the user
 SUGGESTED_CHANGE = "UPDATE orders SET status = 'returned' WHERE id <= 500"

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import psycopg
+from tests.harness.postgres import LocalServer
 
 from demo import checksums, shop, writer
 from demo.checksums import Agreement
@@ -19,7 +20,6 @@ from demo.shop import ORDERS, TABLES
 from demo.stage import DemoFailed, Stage, short_path
 from penstock import wiring
 from penstock.config import File
-from penstock.testing.postgres import LocalServer
 
 #: the run is killed while this slice of `orders` is open
 KILL_AT_SLICE = 2

@@ -11,8 +11,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.harness.postgres import unprivileged_user
+
 from penstock.errors import InputError
-from penstock.testing.postgres import unprivileged_user
 
 HERE = Path(__file__).parent
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import psycopg
 from psycopg import sql
+from tests.harness.postgres import LocalServer, PortTaken, free_port, newest_programs
 
 from demo.folder import HERE, Folder
-from penstock.testing.postgres import LocalServer, PortTaken, free_port, newest_programs
 
 DATABASE = "shop"
 #: number of ports to try, as another process may take a free one

@@ -15,7 +15,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from penstock.links.spark.session_provider import SparkSessionProvider
 from penstock.links.spark.shared import SharedSpark
-from penstock.testing.postgres import PostgresServer
+from tests.harness.postgres import PostgresServer
 from tests.s3 import S3Server
 from tests.shared_jvm import provider_on, shared_spark
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from penstock.testing.postgres import free_port
+from tests.harness.postgres import free_port
 
 ACCESS_KEY = "key-of-the-tests"
 SECRET_KEY = "penstock-secret-of-the-tests"

@@ -10,6 +10,7 @@ from penstock.links.spark import jars
 from penstock.links.spark.session import SparkOptions
 from penstock.links.spark.session_provider import SparkSessionProvider
 from penstock.links.spark.shared import SharedSpark, SparkRequirements
+from tests.plain_spark import FOR_SMALL_TABLES
 
 #: a lake's extension, and every library that a catalog may need: nothing that a test adds later calls for another start
 _EVERYTHING = SparkRequirements(
@@ -20,7 +21,7 @@ _EVERYTHING = SparkRequirements(
 
 def shared_spark() -> SharedSpark:
     """A Spark that starts with the first session asked for, and can serve every lake of the tests."""
-    return SharedSpark(SparkOptions(master="local[2,3]"), upcoming=lambda: [_EVERYTHING])
+    return SharedSpark(SparkOptions(master="local[2,3]", config=FOR_SMALL_TABLES), upcoming=lambda: [_EVERYTHING])
 
 
 def provider_on(spark: SharedSpark) -> SparkSessionProvider:

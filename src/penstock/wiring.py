@@ -246,8 +246,8 @@ def assemble(
         runtime=runtime,
         mover=lambda: engine.mover(),
         say=lambda stream, text: engine.report_line(stream, text),
-        report=lambda stream, doing, *, done=None, total=None: engine.report_work(
-            stream, doing, done=done, total=total
+        report=lambda stream, doing, *, done=None, total=None, fetched=None: engine.report_work(
+            stream, doing, done=done, total=total, fetched=fetched
         ),
         is_cancelled=lambda: engine.is_cancelled(),
     )

@@ -23,7 +23,7 @@ from penstock.errors import StreamFailed
 from penstock.lake.lake import Lake
 from penstock.lake.options import LakeOptions
 from penstock.lake.tables import load_table
-from penstock.testing.doubles import LoopMover
+from tests.harness.doubles import LoopMover
 
 ORDERS = """
 CREATE TABLE orders (

@@ -19,8 +19,8 @@ from penstock.lake.options import LakeOptions
 from penstock.lake.tables import load_table
 from penstock.links.spark.runtime import SparkRuntime
 from penstock.links.spark.session_provider import SparkSessionProvider
-from penstock.testing.doubles import LoopMover
 from tests.acceptance.drifting import Ground, same
+from tests.harness.doubles import LoopMover
 
 
 @pytest.fixture(autouse=True)

@@ -17,9 +17,9 @@ import pytest
 from penstock.lake import tables
 from penstock.lake.lake import Lake
 from penstock.lake.options import LakeOptions
-from penstock.testing.postgres import newest_programs
 from tests.acceptance.synced import file_tables, newest, rows_of, table_rows
 from tests.harness.forking import nursery
+from tests.harness.postgres import newest_programs
 
 LENDING = Path(__file__).with_name("lending.sql")
 

@@ -20,7 +20,7 @@ from penstock.lake.upkeep.job import StepResult, UpkeepJob
 from penstock.lake.upkeep.options import RetentionOptions, UpkeepOptions
 from penstock.lake.upkeep.retention import retain
 from penstock.ports import NoProbe, NoSpark
-from penstock.testing.doubles import LoopMover
+from tests.harness.doubles import LoopMover
 from tests.harness.faults import Command, Outcome, Running
 from tests.sources.lake.lakes import NAMESPACE, LakeWorld, orders
 from tests.sources.lake.opened import opened

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing.postgres import PostgresServer
 from tests.acceptance.matrix import ONCE
 from tests.acceptance.postgres_shop import MODES, check, open_shop
 from tests.acceptance.shop import Shop
 from tests.harness.faults import POSTGRES_RUN_POINTS
+from tests.harness.postgres import PostgresServer
 
 #: the steps of the merge; whatever the mode, the steps around it are the same
 MERGE = tuple(point for point in POSTGRES_RUN_POINTS if point.startswith("postgres."))

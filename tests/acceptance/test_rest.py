@@ -50,6 +50,21 @@ def test_a_thousand_new_objects_cost_twelve_requests_and_nothing_new_one(tmp_pat
         assert len(shop.server.requests()) == 1
 
 
+def test_a_time_limit_ends_a_long_fetch_and_what_was_fetched_is_delivered(tmp_path: Path) -> None:
+    with RestShop.open(tmp_path, latency=0.1) as shop:
+        shop.write(slice_bytes=1 << 26)
+        shop.server.arrive("charges", 20_000)
+        done = run(shop, "--time-limit", "1s", "--json")
+        eof = done.messages[-1]
+        assert (eof["status"], eof["has_more"], eof["reason"]) == ("limited", True, "stopped at time_limit 1 s")
+        assert 0 < eof["request_progress"]["rows"] == len(shop.rows()) < 20_000
+        fetched = [each["fetched"] for each in done.messages if each["type"] == "work"]
+        assert fetched[-1]["records"] == len(shop.rows())
+        shop.server.set_faults()
+        assert "records fetched" in run(shop, "--plain").out
+        assert shop.differences() == {}
+
+
 def test_nothing_new_starts_no_spark(tmp_path: Path) -> None:
     """Without the loop that stands in for Spark: a JVM would be started if there were something to move."""
     with RestShop.open(tmp_path) as shop:

@@ -18,8 +18,8 @@ import psycopg
 import pytest
 
 from penstock import wiring
-from penstock.testing.doubles import LoopMover
 from tests.acceptance.what_was_there import ORDERS, TABLE, penstock, recover
+from tests.harness.doubles import LoopMover
 
 FILE = """\
 store: {pipeline}.db

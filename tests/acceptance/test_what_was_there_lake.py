@@ -25,7 +25,7 @@ from penstock import wiring
 from penstock.cli import app
 from penstock.links.spark.runtime import SparkRuntime
 from penstock.links.spark.session_provider import SparkSessionProvider
-from penstock.testing.doubles import LoopMover
+from tests.harness.doubles import LoopMover
 
 FILE = """\
 store: {pipeline}.db

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from penstock import wiring
 from penstock.cli import app
 from penstock.errors import StreamFailed
-from penstock.testing.doubles import LoopMover
-from penstock.testing.postgres import PostgresServer
+from tests.harness.doubles import LoopMover
+from tests.harness.postgres import PostgresServer
 
 FILE = """\
 pipelines:

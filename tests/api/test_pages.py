@@ -19,11 +19,11 @@ import pytest
 from tests.acceptance.shop import Shop
 from tests.docs.pages import TOP, blocks
 from tests.harness.command import START
+from tests.harness.doubles import FIND_TESTS, LoopMover
 from tests.plain_spark import small_spark
 
 from penstock import wiring
 from penstock.ports import Owner
-from penstock.testing.doubles import LoopMover
 
 PYTHON, ORCHESTRATION = TOP / "docs" / "python.md", TOP / "docs" / "orchestration.md"
 EXAMPLES = TOP / "examples"
@@ -52,11 +52,14 @@ SNIPPETS = {
 
 
 #: goes before a snippet that only moves rows: without Spark, it is done in a third of the time
-LOOP = """
+LOOP = (
+    FIND_TESTS
+    + """
 from penstock import wiring
-from penstock.testing.doubles import LoopMover
+from tests.harness.doubles import LoopMover
 wiring.make_mover = lambda spark_provider: LoopMover()
 """
+)
 #: one after the other, each with names of its own, as if it were alone
 ONE_BY_ONE = "import sys\nfor code in sys.argv[1:]: exec(code, {})"
 

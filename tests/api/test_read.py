@@ -16,6 +16,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from tests.plain_spark import FOR_SMALL_TABLES, small_spark
 from tests.sources.lake.lakes import LakeWorld, orders
 
 import penstock
@@ -53,6 +54,7 @@ def spark() -> Iterator[SparkSession]:
             .config("spark.driver.memory", "512m")
             .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
             .config("spark.sql.session.timeZone", "UTC")
+            .config(map=dict(FOR_SMALL_TABLES))
             .getOrCreate()
         )
         yield session
@@ -191,7 +193,7 @@ print(penstock.read(spark, "shop.yaml", "kinds", spool="copies").count())
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, **small_spark(Path("conf")), "PYSPARK_PYTHON": sys.executable},
     )
     assert done.stdout == "20\n"
     assert list(Path("copies").iterdir()) == []

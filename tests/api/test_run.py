@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.shop import Shop
+from tests.harness.doubles import FIND_TESTS, LoopMover
 from tests.harness.faults import Command
 
 import penstock
@@ -24,7 +25,6 @@ from penstock import wiring
 from penstock.api import runs
 from penstock.core.messages import Catalog, Eof, Message, StateChanged, decode, encode
 from penstock.errors import ConfigError, InputError, PenstockError
-from penstock.testing.doubles import LoopMover
 
 SILENT = 60.0
 
@@ -277,14 +277,16 @@ def test_two_runs_at_once_in_one_process(shop: Shop, file: str, tmp_path: Path) 
     assert [summary.rows for summary in found] == [3000, 3000]
 
 
-SCRIPT = """
+SCRIPT = (
+    FIND_TESTS
+    + """
 import sys
 import time
 import penstock
 from penstock import wiring
 from penstock.api import runs
 from penstock.core.messages import StateChanged
-from penstock.testing.doubles import LoopMover
+from tests.harness.doubles import LoopMover
 class Slow(LoopMover):
     moved = False
 
@@ -303,6 +305,7 @@ for message in run:
         if "--leave" in sys.argv:
             sys.exit(7)
 """
+)
 
 
 def started(shop: Shop, *words: str) -> subprocess.Popen[str]:

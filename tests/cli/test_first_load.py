@@ -8,11 +8,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.harness.doubles import LoopMover
 from typer.testing import CliRunner, Result
 
 from penstock import wiring
 from penstock.cli import app
-from penstock.testing.doubles import LoopMover
 
 FILE = """\
 pipelines:

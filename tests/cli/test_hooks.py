@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.cli.test_command import penstock
+from tests.harness.doubles import LoopMover
 from tests.harness.forking import nursery
 from typer.testing import CliRunner
 
@@ -23,7 +24,6 @@ from penstock.config.models import Pipeline
 from penstock.core.history import HistoryLimits
 from penstock.engine import Engine
 from penstock.errors import InputError
-from penstock.testing.doubles import LoopMover
 
 FILE = """
 on_failure: env | sort > $PENSTOCK_PIPELINE.failed

@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from psycopg import sql
 from tests.cli.looked import Looking, document
+from tests.harness.postgres import PostgresServer
 from typer.testing import CliRunner, Result
 
 from penstock.cli import app
-from penstock.testing.postgres import PostgresServer
 
 TABLES = """
 CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, updated_at timestamptz NOT NULL DEFAULT now());

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.doubles import LoopMover, MemorySource, Rows
 from typer.testing import CliRunner
 
 from penstock import wiring
 from penstock.cli import app
-from penstock.testing.doubles import LoopMover, MemorySource, Rows
 
 FILE = """\
 pipelines:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.doubles import LoopMover, MemorySource, Rows
 from tests.store.memory_store import MemoryStore
 from typer.testing import CliRunner, Result
 
@@ -23,7 +24,6 @@ from penstock.core.reports import WHOLE_RUN, Problem, RunReport
 from penstock.errors import ConnectionFailed, StreamFailed
 from penstock.ports import Owner
 from penstock.store import location, open_store
-from penstock.testing.doubles import LoopMover, MemorySource, Rows
 
 FILE = """\
 pipelines:

@@ -20,6 +20,7 @@ from tests.core.strategies import given, messages
 from penstock.cli.log.efficiency import STEPS, document, intervals, nothing_new
 from penstock.cli.log.saved_messages import read
 from penstock.cli.shared.output import Output
+from penstock.core.fetches import FetchCounts
 from penstock.core.messages import ConnectionStatus, Log, Message, StateChanged, StepDone, encode
 
 
@@ -64,6 +65,7 @@ def test_the_time_goes_into_the_step_that_a_message_ends() -> None:
     assert found["steps"] == {
         "look": 0.0,
         "plan": pytest.approx(0.4),
+        "gather": 0,
         "start": 0,
         "move": pytest.approx(6.0),
         "commit": 0,
@@ -84,6 +86,7 @@ def test_the_time_goes_into_the_step_that_a_message_ends() -> None:
         "bytes_per_slice": 124500,
         "seconds": pytest.approx(5.7),
         "seconds_moving": pytest.approx(5.0),
+        "fetched": None,
     }
     assert [stream["stream"] for stream in found["streams"]] == ["orders", "items"]
     assert [(gap["seconds"], gap["what"]) for gap in found["gaps"]] == [
@@ -98,6 +101,35 @@ def test_the_start_of_spark_is_a_step_of_its_own() -> None:
     found = document(read(saved(tape).splitlines()).executions[0])
     assert (found["steps"]["start"], found["steps"]["move"]) == (pytest.approx(12.5), pytest.approx(2.0))
     assert found["gaps"][0]["what"] == "starting Spark"
+
+
+def test_what_fetching_has_cost_is_listed_for_each_stream() -> None:
+    tape = Tape().catalog("charges", "refunds").start("charges", "refunds")
+    tape.fetch("charges", FetchCounts(1200, 12, 15, 2, 3.5, 4.0)).fetch("refunds", FetchCounts(requests=1))
+    tape.say(StepDone(stream="charges", step="gather", number=1), 3.0).slice("charges", 1200).complete("charges").eof()
+    found = document(read(saved(tape).splitlines()).executions[0])
+    assert found["steps"]["gather"] == pytest.approx(5.0)
+    assert [(stream["stream"], stream["fetched"]) for stream in found["streams"]] == [
+        (
+            "charges",
+            {
+                "records": 1200,
+                "pages": 12,
+                "requests": 15,
+                "requests_per_page": 1.25,
+                "retries": 2,
+                "seconds_waited": 3.5,
+            },
+        ),
+        (
+            "refunds",
+            {"records": 0, "pages": 0, "requests": 1, "requests_per_page": None, "retries": 0, "seconds_waited": 0.0},
+        ),
+    ]
+    shown = log("-", given=saved(tape)).stdout
+    assert "  fetched  charges: 15 requests for 12 pages (1.25 each), 2 retried, waited 3.5 s\n" in shown
+    assert "           refunds: 1 request for 0 pages, 0 retried, waited 0.0 s\n" in shown
+    assert "done: 1,200 rows in 1 slice; 1,200 records fetched, 300/s, 1.25 requests per page, 2 retries" in shown
 
 
 def test_a_failure_ends_the_step_it_happened_in() -> None:

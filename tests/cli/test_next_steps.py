@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.docs.generators import commands as reference
 
 import penstock
 from penstock.cli import app
-from penstock.cli.pages import reference
 from penstock.core.messages import Log, with_commands
 from penstock.errors import filled
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 import pytest
 import typer
-from tests.cli.display.scenes import START, Scene, Tape, busy, connecting, starting
+from tests.cli.display.scenes import START, Scene, Tape, busy, connecting, fetching, starting
 
 from penstock.cli.shared.error_report import report_errors
 from penstock.cli.shared.output import Output, live_wanted
@@ -52,6 +52,10 @@ def said_still(scene: Scene, after: float) -> str:
 def test_what_a_long_silence_is_about() -> None:
     assert said_still(busy(), 65) == "shop/order_items: still moving slice 2 (360,000 rows), 1 min 5 s so far"
     assert said_still(starting(), 40) == "shop: still starting Spark, 40.0 s so far"
+    still = (
+        "118,300 records fetched, 1,939/s, 1.02 requests per page, 3 retries, waited 12.3 s, 41% of its range of time"
+    )
+    assert said_still(fetching(), 30) == f"shop/charges: still fetching pages: {still}"
     assert said_still(connecting(), 30) == "shop: still connecting, 30.0 s so far"
     tape = Tape().catalog("orders")
     assert said_still(Scene(tape.messages, 1.0), 31) == "shop: still checking for new rows, 31.0 s so far"

@@ -9,11 +9,11 @@ from pathlib import Path
 import psycopg
 import pytest
 from tests.docs.pages import TOP, blocks
+from tests.harness.doubles import LoopMover
 from typer.testing import CliRunner, Result
 
 from penstock import wiring
 from penstock.cli import app
-from penstock.testing.doubles import LoopMover
 
 FILE = """\
 pipelines:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.doubles import LoopMover, MemorySource, Rows
 from typer.testing import CliRunner, Result
 
 from penstock import wiring
 from penstock.cli import app
 from penstock.core.marks import Mark
 from penstock.errors import ConnectionFailed
-from penstock.testing.doubles import LoopMover, MemorySource, Rows
 
 FILE = """\
 pipelines:

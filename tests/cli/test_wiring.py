@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.harness.doubles import LoopMover
 from tests.store.memory_store import MemoryStore
 
 from penstock import sinks, sources, wiring
@@ -15,7 +16,6 @@ from penstock.engine import Engine
 from penstock.errors import ConnectionFailed, Interrupted, StreamFailed
 from penstock.links.spark import SparkSessionProvider, shared
 from penstock.ports import Context, Mover
-from penstock.testing.doubles import LoopMover
 
 FILE = """
 spark: {master: "local[3,3]", config: {spark.sql.session.timeZone: UTC}}

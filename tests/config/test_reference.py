@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 from tests.config.fakes import SINKS, SOURCES
+from tests.docs.generators import configuration as generated
+from tests.docs.generators.tables import fill_tables, models, tables_in
 from tests.docs.pages import TOP, blocks
 
 from penstock import config, sinks, sources
-from penstock.cli.pages import generated
 from penstock.config.annotated import annotated
-from penstock.config.keys import keys, models
+from penstock.config.keys import keys
 from penstock.config.load import Registry
 from penstock.config.models import StreamKeys
-from penstock.config.reference_tables import fill_tables, tables_in
 from penstock.errors import ConfigError
 
 PAGE = TOP / generated.PAGE
@@ -35,7 +35,7 @@ def test_what_is_made_from_the_models_is_up_to_date(path: str) -> None:
 def test_the_command_writes_all_three(tmp_path: Path) -> None:
     for path in (generated.SCHEMA, generated.EXAMPLE, generated.PAGE):
         (tmp_path / path).parent.mkdir(exist_ok=True)
-    (tmp_path / generated.PAGE).write_text("# Keys\n\n<!-- keys: spark -->\nold\n<!-- end -->\nBy hand.\n")
+    (tmp_path / generated.PAGE).write_text("# Keys\n\n<!-- keys: spark -->\n\n| old |\n\nBy hand.\n")
     generated.main(tmp_path)
     assert (tmp_path / generated.SCHEMA).read_text() == (TOP / generated.SCHEMA).read_text()
     assert (tmp_path / generated.EXAMPLE).read_text() == (TOP / generated.EXAMPLE).read_text()
@@ -65,7 +65,7 @@ def test_every_key_says_what_it_means_and_what_it_is_without_it() -> None:
 
 def test_a_marker_that_names_nothing_is_refused() -> None:
     with pytest.raises(KeyError, match="sink fils"):
-        fill_tables("<!-- keys: sink fils -->\n<!-- end -->\n", models(sources, sinks))
+        fill_tables("<!-- keys: sink fils -->\n", models(sources, sinks))
 
 
 # ---------------------------------------------------------------- the example

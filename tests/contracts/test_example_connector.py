@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from tests.docs.pages import TOP, blocks
+from tests.harness.doubles import LoopMover
 
 import penstock
 from penstock import wiring
 from penstock.connector import Context, NoProbe, Sink, Source, StreamRefused
 from penstock.testing.contracts.source import IncrementalContract, drain
-from penstock.testing.doubles import LoopMover
 
 FOLDER = TOP / "examples" / "sqlite-source"
 PAGE = TOP / "docs" / "connectors.md"

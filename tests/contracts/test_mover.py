@@ -4,10 +4,10 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
+from tests.harness.doubles import LoopMover
 
 from penstock.links.spark import SparkMover, SparkOptions, SparkSessionProvider
 from penstock.testing.contracts.mover import MoverContract
-from penstock.testing.doubles import LoopMover
 
 
 class TestLoop(MoverContract):

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.engine.spooling import GatheringSource
+from tests.harness.doubles import MemorySource, Rows
 from tests.sources.lake.lakes import Foreign, Origin
 from tests.sources.rest.lists import List
 from tests.sources.tables import STAMP, Table, execute
@@ -20,7 +21,6 @@ from penstock.testing.contracts.source import (
     SourceContract,
     drain,
 )
-from penstock.testing.doubles import MemorySource, Rows
 from penstock.testing.rest_server import RestServer
 
 

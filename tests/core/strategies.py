@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.core.types import types
 
 from penstock.core.content import Column, Content, Drift
+from penstock.core.fetches import FetchCounts
 from penstock.core.marks import Mark
 from penstock.core.messages import (
     Catalog,
@@ -107,6 +108,20 @@ state_changes = st.builds(
     bytes=counts,
     at=maybe,
 )
+shares = st.floats(0, 1)
+fetches = st.builds(
+    FetchCounts,
+    records=counts,
+    pages=counts,
+    requests=counts,
+    retries=counts,
+    waited=st.floats(0, 1e9),
+    seconds=st.floats(0, 1e9),
+    begin=maybe,
+    end=maybe,
+    done=st.lists(st.tuples(shares, shares), max_size=3).map(tuple),
+)
+
 messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Catalog, ts=moments, pipeline=names, run=texts, streams=st.lists(catalog_streams, max_size=3).map(tuple)),
     st.builds(
@@ -151,7 +166,15 @@ messages: st.SearchStrategy[Message] = st.one_of(
         horizon=maybe,
         proven=st.none() | st.booleans(),
     ),
-    st.builds(WorkProgress, ts=moments, stream=names, doing=texts, done=st.none() | counts, total=st.none() | counts),
+    st.builds(
+        WorkProgress,
+        ts=moments,
+        stream=names,
+        doing=texts,
+        done=st.none() | counts,
+        total=st.none() | counts,
+        fetched=st.none() | fetches,
+    ),
     state_changes,
     st.builds(Log, ts=moments, level=texts, text=texts, stream=maybe),
     st.builds(

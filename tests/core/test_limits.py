@@ -26,6 +26,9 @@ def test_rows_are_reached_exactly_when_none_are_left(most: int, moved: int) -> N
 def test_time_is_reached_at_its_end(seconds: float, elapsed: float) -> None:
     reached = Limits(time_limit=seconds).reached(moved=0, elapsed=elapsed)
     assert (reached is not None) == (elapsed >= seconds)
+    left = Limits(time_limit=seconds).seconds_left(elapsed)
+    assert left == max(0.0, seconds - elapsed)
+    assert Limits().seconds_left(elapsed) is None
 
 
 def test_the_limit_is_named() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from tests.core.strategies import counts, given, messages
 
+from penstock.core.fetches import FetchCounts
 from penstock.core.messages import (
     Catalog,
     CatalogStream,
@@ -172,6 +173,18 @@ def test_work_that_takes_long_is_shown_until_its_step_is_done() -> None:
         assert (stream.doing, stream.doing_done, stream.doing_total) == (None, None, None)
 
 
+def test_what_fetching_has_cost_stays_and_the_newest_counts() -> None:
+    def work(records: int | None) -> WorkProgress:
+        fetched = None if records is None else FetchCounts(records=records)
+        return WorkProgress(ts=NOON, stream="s", doing="fetching", fetched=fetched)
+
+    said = [catalog("s"), work(1), work(2), work(None), StepDone(ts=NOON, stream="s", step="gather", number=1)]
+    stream = fold(said).streams["s"]
+    assert (stream.doing, stream.fetched) == (None, FetchCounts(records=2))
+    stream = fold([*said, work(3), Eof(ts=NOON, status="interrupted", exit_code=130, has_more=True)]).streams["s"]
+    assert (stream.doing, stream.fetched) == (None, FetchCounts(records=3)), "nothing is done any more"
+
+
 def test_the_whole_document() -> None:
     before = RowsRemaining(
         ts=NOON, stream="s", rows=15, exact=True, held_back=2, blocker="pid 7", horizon="below 9", proven=True
@@ -207,6 +220,7 @@ def test_the_whole_document() -> None:
                 "doing": None,
                 "doing_done": None,
                 "doing_total": None,
+                "fetched": None,
                 "mark": '{"at":1}',
                 "version": 1,
                 "error": None,

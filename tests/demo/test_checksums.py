@@ -14,8 +14,7 @@ from demo.checksums import Agreement, Connection, agreement, in_files
 from demo.folder import Folder
 from demo.shop import ORDERS, fill
 from tests.harness.faults import Command
-
-from penstock.testing.postgres import PostgresServer
+from tests.harness.postgres import PostgresServer
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,7 @@ import psycopg
 import pytest
 from demo.folder import MARKER, Folder
 from demo.shop import server_of, start
-
-from penstock.testing.postgres import LocalServer, PortTaken
+from tests.harness.postgres import LocalServer, PortTaken
 
 TOP = Path(__file__).parents[2]
 

@@ -18,8 +18,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from tests.docs.pages import TOP
 from tests.docs.test_walks import Walk
-
-from penstock.testing.postgres import PostgresServer
+from tests.harness.postgres import PostgresServer
 
 LAKE = ("postgres-to-lake.yaml", "lake-to-files.yaml", "lake-to-lake.yaml", "lake-to-postgres.yaml")
 POSTGRES = "postgres-to-postgres.yaml"

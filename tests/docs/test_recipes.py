@@ -14,9 +14,9 @@ import pyarrow.dataset as ds
 import pytest
 from tests.docs.pages import TOP, Block, blocks
 from tests.docs.test_walks import SHOP, Walk, fits, sessions, shapes
+from tests.harness.postgres import PostgresServer
 
 from penstock.links.spark import jars
-from penstock.testing.postgres import PostgresServer
 
 RECIPES, ROLES, INSTALL = (TOP / "docs" / f"{name}.md" for name in ("recipes", "roles", "install"))
 EXAMPLES = TOP / "examples"

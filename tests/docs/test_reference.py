@@ -11,10 +11,10 @@ from typing import get_args
 import pytest
 import typer
 from pydantic import BaseModel
+from tests.docs.generators import commands as reference
 from tests.docs.pages import PAGES, TOP, first_cells, headings, prose, section
 
 from penstock.cli import app
-from penstock.cli.pages import reference
 from penstock.config.models import FileKeys, PipelineKeys, Spark, StreamKeys
 from penstock.core.sizes import size
 from penstock.errors import ConnectionFailed, InputError, LeaseLost, PipelineHeld, StreamFailed
@@ -205,7 +205,7 @@ def test_what_is_written_by_hand_stays() -> None:
     after = reference.page(before, inner)
     assert after.startswith("# Top\n\nBy hand.\n\n## penstock\n")
     assert re.findall(r"^## (.+)$", after, re.MULTILINE) == ["penstock", "penstock old", "penstock new", "Other"]
-    assert f"{reference.END}\n\nA note.\n\n## penstock new" in after
+    assert "\n```\n\nA note.\n\n## penstock new" in after
     assert "  old  It is old.\n" in after
     assert reference.page(after, inner) == after
 

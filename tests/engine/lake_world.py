@@ -26,8 +26,8 @@ from penstock.lake.table_state import Link, TableState
 from penstock.lake.tables import load_table, open_catalog
 from penstock.ports import Context, NoProbe, Probe
 from penstock.sinks.lake import LakeSink, Options, build
-from penstock.testing.doubles import MemorySource
 from tests.engine.world import PIPELINE, STREAM, Return, World, Wrong
+from tests.harness.doubles import MemorySource
 from tests.lake.compaction import compact
 
 OTHER = "q"

@@ -18,7 +18,7 @@ from penstock.engine import Engine, Settings
 from penstock.errors import StreamFailed
 from penstock.ports import Budget, Context, Mover, NoProbe, Owner, Planned, Probe, Sink, Store, StreamState
 from penstock.sinks.files import FilesSink, Options, build
-from penstock.testing.doubles import Clock, LoopMover, MemorySource, Rows
+from tests.harness.doubles import Clock, LoopMover, MemorySource, Rows
 from tests.store.memory_store import Contents, MemoryStore
 
 PIPELINE = "shop"

@@ -21,9 +21,9 @@ from penstock.links.pipe import carry
 from penstock.ports import Context, Mover, NoProbe, Probe, Reader, Writer
 from penstock.sinks.postgres import Options, PostgresSink, StreamOptions, build
 from penstock.sinks.postgres.ledger import Ledger
-from penstock.testing.doubles import LoopMover
 from tests.engine.processes import Process
 from tests.engine.world import PIPELINE, STREAM, Return, World, Wrong
+from tests.harness.doubles import LoopMover
 
 #: points at which the transaction of a commit is open: whoever comes next waits for its end
 INSIDE = ("postgres.moved", "postgres.merged")

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from penstock.links.spools import FolderSpools
 from penstock.ports import Context, Probe, Source
-from penstock.testing.doubles import MemorySource
 from tests.engine.spooling import GatheringSource, Receiver, WithdrawingSink
 from tests.engine.world import PIPELINE, STREAM, Return, World, Wrong
+from tests.harness.doubles import MemorySource
 
 
 @dataclass

@@ -22,7 +22,7 @@ from penstock.core.slices import Part, Receipt, Slice
 from penstock.errors import CommitUnclear, StreamFailed, StreamStopped
 from penstock.links.durable import write_durably
 from penstock.ports import Budget, Context, Held, Planned, Reading, Spool, Spools, StreamInfo
-from penstock.testing.doubles import MemorySource, Rows, batches_of
+from tests.harness.doubles import MemorySource, Rows, batches_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

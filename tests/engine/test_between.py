@@ -18,9 +18,9 @@ from penstock.core.messages import Log, StateChanged, StepDone
 from penstock.core.slices import Part, Receipt
 from penstock.errors import ConnectionFailed, StoreRefused, StreamFailed
 from penstock.ports import Owner, Reader, Writer
-from penstock.testing.doubles import Clock, LoopMover, MemorySource
 from tests.engine.pipeline import PIPELINE, At, Breaking, Pipeline, broken_off, rows
 from tests.engine.processes import Crashed
+from tests.harness.doubles import Clock, LoopMover, MemorySource
 
 SIGNALS = {2: 130, 15: 143}
 

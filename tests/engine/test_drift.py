@@ -21,8 +21,8 @@ from penstock.core.types import parse_type
 from penstock.engine import Engine, Settings
 from penstock.ports import Reading
 from penstock.shaping.source import ShapedSource
-from penstock.testing.doubles import MemorySource, Rows
 from tests.engine.pipeline import At, Pipeline, broken_off, rows
+from tests.harness.doubles import MemorySource, Rows
 
 INT = {"place": "int64", "key": "int64", "version": "int64"}
 

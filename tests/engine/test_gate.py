@@ -17,9 +17,9 @@ from penstock.core.slices import Kind, Receipt
 from penstock.engine.delivery import COMMIT_TRIES
 from penstock.errors import CommitUnclear, StreamFailed
 from penstock.ports import Budget, Owner, Planned, Remaining, StreamInfo
-from penstock.testing.doubles import LoopMover, MemorySource, Rows
 from tests.engine.pipeline import PIPELINE, At, Pipeline, broken_off, rows
 from tests.engine.processes import Crashed
+from tests.harness.doubles import LoopMover, MemorySource, Rows
 
 SAFE = "Nothing was changed: neither the mark nor the sink."
 RECOVER = (

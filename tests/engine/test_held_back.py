@@ -13,8 +13,8 @@ from penstock.core.documents import Document
 from penstock.core.marks import Mark
 from penstock.core.messages import Log, RowsRemaining, StateChanged
 from penstock.ports import Budget, Planned, Remaining
-from penstock.testing.doubles import LoopMover, MemorySource
 from tests.engine.pipeline import PIPELINE, Pipeline, rows
+from tests.harness.doubles import LoopMover, MemorySource
 
 
 class Holding(MemorySource):

@@ -12,8 +12,8 @@ from penstock.engine.look import Look
 from penstock.errors import StreamRefused, StreamStopped
 from penstock.ports import Budget, Held, NoProbe, StreamState
 from penstock.sinks.files import FilesSink
-from penstock.testing.doubles import MemorySource
 from tests.engine.pipeline import PIPELINE, Pipeline, broken_off, rows
+from tests.harness.doubles import MemorySource
 
 LOOK = Budget(1, rows=1, look=True)
 

@@ -12,8 +12,8 @@ from penstock.core.messages import Log
 from penstock.core.reports import WHOLE_RUN, Problem, RunReport
 from penstock.errors import ConnectionFailed, InputError, StoreRefused, StreamFailed
 from penstock.ports import Owner
-from penstock.testing.doubles import LoopMover
 from tests.engine.pipeline import PIPELINE, At, Pipeline, rows
+from tests.harness.doubles import LoopMover
 from tests.store.memory_store import MemoryStore
 
 MISSING = Problem("a column is missing", "Nothing lost.", "add it")

@@ -14,9 +14,9 @@ from penstock.core.messages import Log, StateChanged, StepDone
 from penstock.core.slices import Kind
 from penstock.errors import StreamFailed
 from penstock.ports import Budget, Planned
-from penstock.testing.doubles import MemorySource
 from tests.engine.pipeline import PIPELINE, At, Breaking, Pipeline, broken_off, rows
 from tests.engine.processes import Crashed
+from tests.harness.doubles import MemorySource
 
 
 def at(place: int) -> Mark:

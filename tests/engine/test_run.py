@@ -16,8 +16,8 @@ from penstock.core.messages import Catalog, ConnectionStatus, Eof
 from penstock.core.progress import Progress, fold
 from penstock.errors import ConnectionFailed, PenstockError, StreamFailed, StreamRefused
 from penstock.ports import Lease, Owner
-from penstock.testing.doubles import LoopMover, MemorySource
 from tests.engine.pipeline import PIPELINE, At, Breaking, Pipeline, broken_off, rows
+from tests.harness.doubles import LoopMover, MemorySource
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from penstock.core.messages import StateChanged, StepDone, StreamStatus
 from penstock.core.slices import Kind
 from penstock.errors import StreamFailed
 from penstock.ports import StreamInfo
-from penstock.testing.doubles import MemorySource
 from tests.engine.pipeline import PIPELINE, At, Breaking, Pipeline, broken_off, rows
 from tests.engine.processes import Crashed
+from tests.harness.doubles import MemorySource
 from tests.store.memory_store import MemoryStore
 
 

@@ -13,8 +13,8 @@ from typing import ClassVar, NamedTuple
 from penstock.core.messages import Eof, Message, Status, StreamStatus
 from penstock.engine import Engine, Settings
 from penstock.ports import Mover, Owner, Probe, Sink, Source, Spools
-from penstock.testing.doubles import Clock, LoopMover, MemorySource, Rows
 from tests.engine.processes import Process
+from tests.harness.doubles import Clock, LoopMover, MemorySource, Rows
 from tests.store.memory_store import MemoryStore
 
 PIPELINE, STREAM = "p", "s"

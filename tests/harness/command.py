@@ -24,7 +24,7 @@ START = (sys.executable, __file__)
 def main() -> None:
     how: dict[str, Any] = json.loads(sys.argv.pop(1))
     if how.get("mover") == "loop":
-        from penstock.testing.doubles import LoopMover
+        from tests.harness.doubles import LoopMover
 
         wiring.make_mover = lambda _provider: LoopMover()
     if "point" in how:

@@ -38,7 +38,7 @@ IMPORTED_BY_COMMANDS = (
     "penstock.links.spark",
     "penstock.store.retention",
     "penstock.store.sql",
-    "penstock.testing.doubles",
+    "tests.harness.doubles",
     "penstock.warm.handover",
 )
 #: seconds between two looks of a waiting process

@@ -20,12 +20,15 @@ import pytest
 from benchmarks import _list_api, _processes, _targets, _verdict, memory, noop, postgres_in, postgres_out, subdivision
 from benchmarks import _orders as orders
 from benchmarks._opens import Opens
+from tests.harness.doubles import FIND_TESTS
 
-RUN = """
+RUN = (
+    FIND_TESTS
+    + """
 import json, sys
 from penstock import wiring
 from penstock.cli import main
-from penstock.testing.doubles import LoopMover
+from tests.harness.doubles import LoopMover
 wiring.make_mover = lambda _house: LoopMover()
 heavy = {"adbc_driver_postgresql", "alembic", "numpy", "pandas", "pyarrow", "pyiceberg", "pyspark", "rich"}
 sys.argv = ["penstock", "run", "shop.yaml"]
@@ -34,6 +37,7 @@ try:
 finally:
     print(json.dumps(sorted(heavy & sys.modules.keys())))
 """
+)
 
 #: spends half a second of CPU time for each line that it reads
 BURN = """

@@ -94,5 +94,5 @@ print(*{{name.partition(".")[0] for name in sys.modules}})
 
 
 def test_core_ports_and_engine_load_nothing_heavy() -> None:
-    assert loaded_by("penstock.testing.postgres") >= {"psycopg"}
+    assert loaded_by("penstock.links.postgres") >= {"psycopg"}
     assert loaded_by("penstock.errors penstock.core penstock.ports penstock.engine") == set()

@@ -4,8 +4,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-
-from penstock.testing.postgres import PostgresServer
+from tests.harness.postgres import PostgresServer
 
 
 def test_a_database_is_fresh_and_durability_is_off(database: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from tests.harness.doubles import Clock, LoopMover, MemorySource, Rows
 from tests.store.memory_store import MemoryStore
 
 from penstock.core.messages import Log, Message, StreamStatus
@@ -19,7 +20,6 @@ from penstock.ports import Context, Mover, NoProbe, NoSpark, Owner, Sink, Source
 from penstock.sinks import files
 from penstock.sinks import lake as lake_sink
 from penstock.sources import lake as lake_source
-from penstock.testing.doubles import Clock, LoopMover, MemorySource, Rows
 
 _numbers = itertools.count(1)
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from tests.harness.doubles import LoopMover
 from tests.lake.compaction import compact
 from tests.lake.upkeep.upkeep_tables import Changes, Kept
 
@@ -24,7 +25,6 @@ from penstock.lake.landing import list_current_files
 from penstock.lake.readers import register
 from penstock.lake.upkeep.run import run_upkeep
 from penstock.ports import NoProbe, StreamInfo, explain_sink
-from penstock.testing.doubles import LoopMover
 
 
 def write(lake: Kept, *keys: int, numbers: int | None = None) -> None:

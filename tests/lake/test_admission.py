@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.contents import content as content_of
 from tests.sources.lake.lakes import LakeWorld, orders
 
 from penstock.core.content import Content
@@ -18,7 +19,6 @@ from penstock.errors import StreamRefused
 from penstock.lake import names
 from penstock.ports import StreamInfo
 from penstock.sinks import lake as lake_sink
-from penstock.testing.contents import content as content_of
 
 CONTENT = content_of(id="int64", note="string")
 

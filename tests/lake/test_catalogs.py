@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.docs.pages import TOP, blocks
 from tests.docs.test_walks import Walk
+from tests.harness.postgres import PASSWORD, free_port
 from tests.lake.lake_runs import World, rows
 from tests.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 
@@ -28,7 +29,6 @@ from penstock.lake.lake import Lake
 from penstock.lake.metadata import list_tables, read_state
 from penstock.lake.options import LakeOptions
 from penstock.links.spark import SparkMover, SparkSessionProvider
-from penstock.testing.postgres import PASSWORD, free_port
 
 # pyspark's own: `collect` leaves the socket it reads the result from to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

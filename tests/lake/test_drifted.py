@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.types import LongType
+from tests.harness.contents import content
 from tests.sources.lake.lakes import LakeWorld, orders
 
 from penstock.core.content import Content
@@ -18,7 +19,6 @@ from penstock.errors import StreamFailed, StreamRefused
 from penstock.lake.fitting import make_fitting
 from penstock.ports import StreamInfo
 from penstock.sinks import lake as lake_sink
-from penstock.testing.contents import content
 
 BEFORE = content(id="int64", note="string", n="int32")
 

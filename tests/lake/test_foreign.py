@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.harness.doubles import Clock, LoopMover
 from tests.lake.lanes import STREAM, Lane, rows
 from tests.store.memory_store import MemoryStore
 
@@ -16,7 +17,6 @@ from penstock.links.spark import SparkSessionProvider
 from penstock.ports import Context, NoProbe, Owner
 from penstock.sinks import files
 from penstock.sources import lake
-from penstock.testing.doubles import Clock, LoopMover
 
 # pyspark's own: `collect` leaves the socket it reads the result from to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

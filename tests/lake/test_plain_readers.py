@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.docs.pages import TOP, blocks
+from tests.harness.doubles import LoopMover
 from tests.plain_spark import small_spark
 from tests.sources.lake.lakes import LakeWorld
 
@@ -21,7 +22,6 @@ from penstock.lake.upkeep.job import UpkeepJob
 from penstock.lake.upkeep.options import UpkeepOptions
 from penstock.links.spark import SparkSessionProvider
 from penstock.ports import NoProbe
-from penstock.testing.doubles import LoopMover
 
 # Spark's Python leaves its sockets to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

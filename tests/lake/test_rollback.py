@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from tests.engine.lake_world import LakeWorld, Look
 from tests.engine.machine import MEMORY
+from tests.harness.doubles import LoopMover, MemorySource
 from tests.lake.compaction import compact
 
 from penstock.core.messages import Message, Status, StreamStatus
@@ -17,7 +18,6 @@ from penstock.engine import Engine, Settings
 from penstock.lake import names
 from penstock.lake.tables import load_table, open_catalog
 from penstock.ports import NoProbe, Owner
-from penstock.testing.doubles import LoopMover, MemorySource
 
 
 @pytest.fixture

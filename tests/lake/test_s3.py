@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.postgres import free_port
 from tests.lake.lake_runs import World, rows
 from tests.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 
 from penstock.core.documents import canonical
 from penstock.errors import ConnectionFailed, InputError
 from penstock.lake.metadata import read_state
-from penstock.testing.postgres import free_port
 
 _numbers = itertools.count(1)
 

@@ -30,6 +30,7 @@ from pyiceberg.types import (
     StructType,
 )
 from tests.core.types import types
+from tests.harness.contents import types_of
 from tests.lake.writing_tables import EVERYTHING, catalog, landed, read, table_for, writer_for, written
 
 from penstock.core.types import Type, parse_type
@@ -39,7 +40,6 @@ from penstock.lake.iceberg_types import NoForm, describe_type, fits, iceberg_typ
 from penstock.lake.partitions import make_partition_spec, make_sort_order
 from penstock.lake.schema import Changes, evolve, find_changes
 from penstock.links.postgres.types import FORMS, choose_form
-from penstock.testing.contents import types_of
 
 
 def make_iceberg_schema(columns: pa.Schema, *, key: Sequence[str] = (), deletes: bool = False) -> Schema:

@@ -14,6 +14,7 @@ from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
+from tests.harness.contents import types_of
 
 from penstock.core.slices import Part, Receipt
 from penstock.lake.names import METRICS, file_stem
@@ -21,7 +22,6 @@ from penstock.lake.parquet import FileLayout
 from penstock.lake.partitions import make_partition_spec
 from penstock.lake.schema import make_iceberg_schema
 from penstock.lake.writing import NUMBERS_PER_PART, LakeWriter, decode_files
-from penstock.testing.contents import types_of
 
 STAMP = "_ingest_seq"
 

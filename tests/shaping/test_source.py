@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.harness.doubles import FIND_TESTS
 from tests.shaping.shapes import PEOPLE, SALT, Given, content_of
 
 from penstock.core.content import Column, Content
@@ -404,13 +405,15 @@ def test_how_many_rows_a_filter_lets_through_is_not_known_before() -> None:
     assert source.remaining("people", content, Mark.of({"all": True}), {"rows": 4}) == Remaining(0, exact=True)
 
 
-LOOK = """
+LOOK = (
+    FIND_TESTS
+    + """
 import sys
 from penstock.core.marks import Mark
 from penstock.ports import Budget
 from penstock.shaping.options import Shape
 from penstock.shaping.source import ShapedSource
-from penstock.testing.doubles import MemorySource, Rows
+from tests.harness.doubles import MemorySource, Rows
 
 rows = Rows()
 rows.arrive(1)
@@ -423,6 +426,7 @@ ceiling = source.ceiling("a", content, "run", here)
 assert source.plan("a", content, here, ceiling, Budget(1)) is None
 print(sorted({"pyarrow", "pyiceberg", "numpy"} & set(sys.modules)))
 """
+)
 
 
 def test_a_look_that_finds_nothing_new_does_not_load_what_only_rows_need() -> None:

@@ -32,7 +32,7 @@ from penstock.lake import names
 from penstock.lake.foreign import accept
 from penstock.lake.upkeep.run import STEPS, run_upkeep
 from penstock.ports import Context, NoProbe, NoSpark, Probe, Sink, Source, Spark
-from penstock.testing.doubles import LoopMover
+from tests.harness.doubles import LoopMover
 from tests.lake.upkeep.upkeep_tables import Kept, provider_for
 from tests.soak.foreign_writers import Others
 

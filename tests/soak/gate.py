@@ -18,10 +18,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from penstock.testing.postgres import PostgresServer
 from tests.acceptance.matrix import CHANGES, ONCE, STORES, Cell
 from tests.acceptance.shop import Shop
 from tests.harness.faults import RUN_POINTS
+from tests.harness.postgres import PostgresServer
 
 
 def cells(mover: str) -> list[Cell]:

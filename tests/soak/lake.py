@@ -57,7 +57,7 @@ PRELOADED = (
     "penstock.sinks.lake.table_setup",
     "penstock.sources.lake",
     "penstock.store.sqlite",
-    "penstock.testing.doubles",
+    "tests.harness.doubles",
     "pyiceberg.catalog.sql",
     "pyiceberg.avro.decoder_fast",
     "pyiceberg.io.pyarrow",

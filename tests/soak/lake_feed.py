@@ -18,7 +18,7 @@ from penstock.core.documents import Document, canonical, parse
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Part, Slice
 from penstock.ports import Budget, DiscoveredStream, Planned, Reading, Remaining, Remark, StreamInfo
-from penstock.testing.contents import columns_of as columns_in
+from tests.harness.contents import columns_of as columns_in
 
 #: columns of a log row and of a change, beside the place in its feed
 LOG = pa.schema([("writer", pa.int64()), ("place", pa.int64()), ("body", pa.string())])

@@ -18,7 +18,7 @@ from penstock.lake.upkeep.options import (
 from penstock.lake.upkeep.run import STEPS
 from penstock.lake.upkeep.run import run_upkeep as kept
 from penstock.ports import Probe, Spark
-from penstock.testing.doubles import LoopMover
+from tests.harness.doubles import LoopMover
 from tests.soak.lake_worker import EVENTS, ITEMS, place
 
 #: who reads which table: one that is yet to come would begin above what was removed before

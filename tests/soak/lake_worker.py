@@ -33,8 +33,9 @@ from penstock.sinks import files as files_sink
 from penstock.sinks import lake as lake_sink
 from penstock.sources import lake as lake_source
 from penstock.store import open_store
-from penstock.testing.doubles import LoopMover
 from penstock.wiring import SystemClock
+from tests.harness.doubles import LoopMover
+from tests.plain_spark import FOR_SMALL_TABLES
 from tests.soak.lake_feed import CHANGES, LOG, Feed, FeedSource
 
 WRITERS = ("w1", "w2", "w3", "w4")
@@ -108,7 +109,7 @@ class Worker:
         self.probe = Fated(self.diary, self.chance)
         self.spark: Spark = NoSpark()
         if role in HEAVY:
-            self.spark = SparkSessionProvider(SparkOptions(master="local[1,3]", memory="512m"))
+            self.spark = SparkSessionProvider(SparkOptions(master="local[1,3]", config=FOR_SMALL_TABLES))
 
     def live(self) -> bool:
         """Run until told to finish; whether the last run was whole."""

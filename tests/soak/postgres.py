@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.testing.postgres import PostgresServer
 from tests.harness.faults import Command, Outcome
+from tests.harness.postgres import PostgresServer
 from tests.soak.postgres_checks import Compared, compare, files, versions
 from tests.soak.postgres_crew import Crew
 from tests.soak.postgres_load import load

@@ -24,8 +24,8 @@ from typing import Any
 import psycopg
 from pyiceberg.catalog.sql import SqlCatalog
 
-from penstock.testing.postgres import PostgresServer
 from tests.acceptance.rest_shop import RestShop
+from tests.harness.postgres import PostgresServer
 
 LISTS = tuple(f"list_{number}" for number in range(8))
 FORBIDDEN, FAILING = "forbidden", "failing"

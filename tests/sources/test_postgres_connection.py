@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from psycopg import sql
 from pydantic import ValidationError
+from tests.harness.postgres import PostgresServer, free_port
 from tests.sources.tables import ORDERS, execute, rows, source
 
 from penstock import sources
@@ -20,7 +21,6 @@ from penstock.links.postgres.connection import READER_SUFFIX, SETTINGS, Identity
 from penstock.links.postgres.failures import connect_error, first_line
 from penstock.links.postgres.literals import TableName, quote
 from penstock.sources.postgres import Options, StreamOptions
-from penstock.testing.postgres import PostgresServer, free_port
 
 SECRET = "s3cr3t-w0rd"
 

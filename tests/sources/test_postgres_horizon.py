@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.harness.postgres import PostgresServer
 from tests.sources.late import BY_NUMBER, BY_TIME, NUMBERED, STAMPED, TOLD, Reads, tell, writer
 from tests.sources.tables import execute, rows
 
@@ -15,7 +16,6 @@ from penstock.core.marks import Mark
 from penstock.errors import StreamFailed
 from penstock.links.postgres.connection import READER_SUFFIX
 from penstock.sources.postgres.horizon import activity, certify, horizons
-from penstock.testing.postgres import PostgresServer
 
 
 @pytest.fixture(scope="module")

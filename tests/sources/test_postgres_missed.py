@@ -1,10 +1,9 @@
 """Rows that come below the mark where nothing keeps them from it: counted at the boundary, and warned of."""
 
 import pytest
+from tests.harness.postgres import PostgresServer
 from tests.sources.late import BY_TIME, TOLD, Reads
 from tests.sources.tables import execute
-
-from penstock.testing.postgres import PostgresServer
 
 DAY = "2026-01-05"
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.harness.postgres import PostgresServer
 from tests.sources.tables import execute, rows, source
 
 from penstock.errors import InputError
 from penstock.ports import DiscoveredStream
 from penstock.sources.postgres import proposals
-from penstock.testing.postgres import PostgresServer
 
 TOUCH = """
 CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from tests.harness.postgres import PostgresServer
 from tests.sources.tables import execute, source
 
 from penstock.links.postgres.literals import TableName
 from penstock.links.postgres.triggers import read_assignments
 from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.horizon.proof import Proof, prove, prove_cursor
-from penstock.testing.postgres import PostgresServer
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, c timestamptz NOT NULL); CREATE INDEX ON t (c, id)"
 FUNCTION = "CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $body$ {body} $body$"

@@ -5,12 +5,12 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from tests.harness.postgres import PostgresServer
 from tests.sources.tables import execute, rows, source
 from tests.sources.test_postgres_keyset import WIDE, read, slices
 
 from penstock.core.slices import Kind
 from penstock.ports import Budget, Reader
-from penstock.testing.postgres import PostgresServer
 
 LARGE = (
     "CREATE TABLE t (id int, pad text)",

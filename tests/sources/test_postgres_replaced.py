@@ -4,12 +4,12 @@ import re
 from dataclasses import replace
 
 import pytest
+from tests.harness.postgres import PostgresServer
 from tests.sources.late import BY_NUMBER, BY_TIME, NUMBERED, STAMPED, Reads
 from tests.sources.tables import execute, rows
 
 from penstock.core.slices import Kind
 from penstock.errors import StreamRefused
-from penstock.testing.postgres import PostgresServer
 
 SERIAL = "CREATE TABLE t (id bigserial PRIMARY KEY, note text)"
 FILL = "INSERT INTO t (note) SELECT 'x' FROM generate_series(1, 20)"

@@ -6,12 +6,12 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from tests.harness.postgres import PostgresServer
 from tests.sources import tables
 from tests.sources.tables import execute
 from tests.sources.test_postgres_keyset import WIDE, read, slices
 
 from penstock.errors import StreamFailed
-from penstock.testing.postgres import PostgresServer
 
 NAMES = ['a"b', "größer 😀", "%s {0} %(x)s", "new\nline", " blanks ", "SELECT", "_penstock_misshapen", "\\'", "ß" * 31]
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.harness.postgres import PostgresServer
 from tests.lake import writing_tables
 from tests.lake.reading_tables import table_of
 from tests.sinks.files.folder import deliver, only_file, open_sink
@@ -34,7 +35,6 @@ from penstock.lake.reading import LakeReader
 from penstock.links.postgres.transactions import SETTINGS
 from penstock.links.postgres.types import is_known_type
 from penstock.sources.postgres.content import TableContent, postgres_type_of
-from penstock.testing.postgres import PostgresServer
 
 
 @pytest.fixture(scope="module")

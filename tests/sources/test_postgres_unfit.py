@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.harness.doubles import LoopMover
+from tests.harness.postgres import PostgresServer
 from tests.sources import tables
 from tests.sources.tables import execute
 from tests.sources.test_postgres_keyset import WIDE, read, slices
@@ -20,8 +22,6 @@ from penstock.cli import app
 from penstock.core.slices import Receipt
 from penstock.errors import StreamFailed
 from penstock.links.pipe import carry
-from penstock.testing.doubles import LoopMover
-from penstock.testing.postgres import PostgresServer
 
 #: what is left of an array when the elements that do not fit are NULL; any other value is NULL as a whole
 LEFT: dict[str, list[Any]] = {

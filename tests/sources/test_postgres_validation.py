@@ -4,11 +4,11 @@ import re
 from typing import Any
 
 import pytest
+from tests.harness.postgres import PostgresServer
 from tests.sources.tables import ORDERS, execute, rows, source
 
 from penstock.core.documents import parse
 from penstock.errors import StreamRefused
-from penstock.testing.postgres import PostgresServer
 
 KEYSET = {"cursor": "updated_at", "tiebreaker": "id"}
 

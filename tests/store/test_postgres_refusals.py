@@ -7,12 +7,12 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 from tests.contracts.store_contract import NOW, after, deliver, take
+from tests.harness.postgres import PostgresServer, free_port
 
 from penstock import __version__
 from penstock.errors import ConnectionFailed, PenstockError, StoreRefused
 from penstock.store import location, open_store
 from penstock.store.schema import HEAD
-from penstock.testing.postgres import PostgresServer, free_port
 
 UNCHANGED = "It was not changed, and it is not taken for an empty one."
 KEPT = "Nothing was lost: what was recorded before stays recorded."

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 from tests.acceptance.freezing import LEASE, past_its_lease
+from tests.harness.postgres import PostgresServer
 from tests.warm.kit import WarmShop, until, warm_shop
-
-from penstock.testing.postgres import PostgresServer
 
 
 @pytest.fixture(scope="module")

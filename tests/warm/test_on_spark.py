@@ -13,10 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.acceptance.freezing import LEASE, past_its_lease
+from tests.harness.postgres import PostgresServer
 from tests.shared_jvm import jvms_of
 from tests.warm.kit import Halted, WarmShop, until, warm_shop
-
-from penstock.testing.postgres import PostgresServer
 
 #: reached in a Python worker of Spark, in the middle of a move
 MOVING = "files.part_written"

@@ -24,7 +24,7 @@ def run(
             "--time-limit",
             metavar="TIME",
             parser=duration,
-            help="Start no slice after this time: 90, 10m, 1h30m.",
+            help="Start no slice, and fetch no more from an API, after this time: 90, 10m, 1h30m.",
         ),
     ] = None,
     set_: Set = None,

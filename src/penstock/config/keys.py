@@ -1,11 +1,10 @@
-"""The keys of an options model, for the JSON Schema, the annotated example and the reference tables.
+"""The keys of an options model, for the JSON Schema, the annotated example and the reference.
 
 A description may end with `; default: …` where the default cannot be written as a value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, get_args
@@ -14,8 +13,6 @@ from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from penstock.config.load import Registry
-from penstock.config.models import FileKeys, PipelineKeys, StreamKeys
 from penstock.core.sizes import shown_duration, size
 
 _DEFAULT = "; default: "
@@ -69,27 +66,6 @@ class Key:
 def keys(model: type[BaseModel]) -> list[Key]:
     """The keys of a model, in order."""
     return [Key(field.alias or name, field) for name, field in model.model_fields.items()]
-
-
-def models(sources: Registry, sinks: Registry) -> dict[str, type[BaseModel]]:
-    """The model of every mapping of a file by its name in the reference, such as `source lake catalog`."""
-    tops: list[tuple[str, type[BaseModel]]] = [
-        ("file", FileKeys),
-        ("pipeline", PipelineKeys),
-        ("stream", StreamKeys),
-    ]
-    for side, registry in (("source", sources), ("sink", sinks)):
-        for type_ in registry.types():
-            module = registry.load(type_)
-            tops += [(f"{side} {type_}", module.Options), (f"{side} {type_} streams", module.StreamOptions)]
-    return {name: model for top, whole in tops for name, model in _within(top, whole)}
-
-
-def _within(name: str, model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
-    yield name, model
-    for key in keys(model):
-        if key.model is not None:
-            yield from _within(key.name if name == "file" else f"{name} {key.name}", key.model)
 
 
 def _as_size(count: int) -> int | str:

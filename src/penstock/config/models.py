@@ -49,8 +49,8 @@ class Spark(Keys):
     master: str | None = Field(
         default=None,
         min_length=1,
-        description="where Spark runs; `local[2,3]` is two workers and three attempts per part (`local[2]` never "
-        "retries); default: `local[N,3]` with N processors, at most 4",
+        description="where Spark runs; `local[2,3]`: two workers, three attempts per part (`local[2]` never retries); "
+        "default: `local[N,3]` with N processors, at most 4",
         examples=["local[2,3]"],
     )
     memory: str = Field(
@@ -63,8 +63,8 @@ class Spark(Keys):
     )
     keep_warm: Duration | None = Field(
         default=None,
-        description="start a warm worker after a run that had to start Spark; the worker exits after this time without "
-        "a run; default: no worker",
+        description="after a run that started Spark, keep a warm worker until no run has used it for this time; "
+        "default: no worker",
         examples=["15m"],
     )
     executor_seconds: float = Field(
@@ -104,14 +104,13 @@ class History(Keys):
     days: float = Field(
         default=HistoryLimits().days,
         gt=0,
-        description=f"age in days after which mark changes and runs are deleted; the newest {NEWEST_KEPT} of each "
-        "stream and of each pipeline are always kept",
+        description=f"days after which mark changes and runs are deleted; the newest {NEWEST_KEPT} per stream and "
+        "pipeline always stay",
     )
     changes: int = Field(
         default=HistoryLimits().changes,
         ge=NEWEST_KEPT,
-        description="maximum number of mark changes kept per stream, which is how far `penstock state undo` can go "
-        "back",
+        description="maximum number of mark changes kept per stream, and so how far `penstock state undo` can go back",
     )
     runs: int = Field(
         default=HistoryLimits().runs, ge=NEWEST_KEPT, description="maximum number of runs kept per pipeline"
@@ -123,7 +122,7 @@ _VARIABLES = "; PENSTOCK_PIPELINE, PENSTOCK_ERROR and other variables describe t
 
 def _hook(when: str, example: str) -> Any:
     """The field of a command that is executed after a run."""
-    description = f"shell command that `penstock run` executes after a {when}"
+    description = f"shell command after a {when}"
     return Field(default=None, min_length=1, description=description, examples=[example])
 
 
@@ -140,7 +139,7 @@ class FileKeys(Keys):
     on_failure: str | None = _hook("failed run of any pipeline" + _VARIABLES, "./tell.sh")
     on_success: str | None = _hook("successful run of any pipeline", "date > last-success")
     pipelines: dict[str, Any] = Field(
-        description="pipelines by name; the sink stores the name, so renaming a pipeline starts it again"
+        description="pipelines by name; a renamed pipeline starts again from the beginning"
     )
 
     @field_validator("store")
@@ -155,12 +154,12 @@ class FileKeys(Keys):
 class PipelineKeys(Keys):
     """A pipeline's own keys."""
 
-    source: dict[str, Any] = Field(description="the source of the rows: `type` and the keys of that source type")
-    sink: dict[str, Any] = Field(description="the destination of the rows: `type` and the keys of that sink type")
+    source: dict[str, Any] = Field(description="where rows come from: `type`, and the keys of that type")
+    sink: dict[str, Any] = Field(description="where rows go: `type`, and the keys of that type")
     slice_bytes: Size = Field(
         default=256 * 1024 * 1024,
-        description="target size of a slice in Arrow bytes, as a number or with a unit (`64MiB`, `1.5GB`); with a "
-        "postgres sink the default is `128MiB`, which keeps its locks short",
+        description="target size of a slice in Arrow bytes, such as `64MiB` or `1.5GB`; a postgres sink's default is "
+        "`128MiB`, for short locks",
     )
     lease_seconds: float = Field(
         default=30.0,
@@ -171,15 +170,14 @@ class PipelineKeys(Keys):
     spools: str = Field(
         default=".penstock/spools",
         min_length=1,
-        description="folder for rows that a source has read ahead or a sink has staged, until they are delivered; "
-        "several machines that run the pipeline need a shared one",
+        description="folder for rows that are read ahead or staged; shared, if several machines run the pipeline",
     )
     on_failure: str | None = _hook("failed run" + _VARIABLES, "./tell.sh")
     on_success: str | None = _hook("successful run", "date > last-success")
     streams: dict[str, dict[str, Any] | None] | None = Field(
         default=None,
-        description="streams by name; each combines the common stream keys with those of the source's and of the "
-        "sink's streams; default: every stream that discovery finds",
+        description="streams by name, with the keys of any stream and of the source's and sink's streams; default: "
+        "every stream that discovery finds",
     )
 
 
@@ -194,8 +192,8 @@ class StreamKeys(Keys):
     dropped: tuple[str, ...] = Field(
         default=(),
         strict=False,
-        description="list of columns that were dropped at the source, not renamed; without it, `drift: evolve` stops "
-        "when one column disappears and another of the same type appears; default: none",
+        description="columns that were dropped at the source, not renamed; without it, `drift: evolve` stops when one "
+        "column is replaced by another of its type; default: none",
         examples=[["note"]],
     )
     shape: Shape | None = Field(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Self
 
+from penstock.core.fetches import FetchCounts
 from penstock.errors import filled
 
 
@@ -154,6 +155,8 @@ class WorkProgress(Message):
     done: int | None = None
     #: how much there is; None: not known
     total: int | None = None
+    #: what fetching has cost so far, and which parts are done; None: nothing is fetched
+    fetched: FetchCounts | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,6 +260,8 @@ def decode(line: str) -> Message:
         document["ts"] = datetime.fromisoformat(document.pop("_ts"))
         if kind is Catalog:
             document["streams"] = tuple(map(_catalog_stream, document["streams"]))
+        if kind is WorkProgress and document.get("fetched") is not None:
+            document["fetched"] = FetchCounts.of(document["fetched"])
         if kind is StreamStatus:
             document["status"] = Status(document["status"])
         return kind(**document)

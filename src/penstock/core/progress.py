@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import singledispatch
 from typing import Any
 
+from penstock.core.fetches import FetchCounts
 from penstock.core.messages import (
     Catalog,
     ConnectionStatus,
@@ -60,6 +61,8 @@ class StreamProgress:
     doing: str | None = None
     doing_done: int | None = None
     doing_total: int | None = None
+    #: what fetching has cost in this execution; None: nothing was fetched
+    fetched: FetchCounts | None = None
     #: the newest mark
     mark: str | None = None
     #: the highest version of the mark that was counted: a replayed message is not counted twice
@@ -265,7 +268,8 @@ def _(message: RowsRemaining, progress: Progress) -> Progress:
 
 @_apply.register
 def _(message: WorkProgress, progress: Progress) -> Progress:
-    return _with(progress, message.stream, doing=message.doing, doing_done=message.done, doing_total=message.total)
+    new: dict[str, Any] = {"doing": message.doing, "doing_done": message.done, "doing_total": message.total}
+    return _with(progress, message.stream, **new, **({"fetched": message.fetched} if message.fetched else {}))
 
 
 @_apply.register
@@ -299,6 +303,7 @@ def _summed(known: Mapping[str, int] | None, more: Mapping[str, int] | None) -> 
 def _(message: Eof, progress: Progress) -> Progress:
     return replace(
         progress,
+        streams={name: replace(stream, **_IDLE) for name, stream in progress.streams.items()},
         starting=None,
         starting_since=None,
         ended=message.status,

@@ -59,6 +59,8 @@ class Delivery:
     workers: Callable[[], int]
     #: rows the run may still move; asked again for every slice
     rows_left: Callable[[], int | None]
+    #: seconds for which the run may still begin slices; None: without end
+    seconds_left: Callable[[], float | None]
     #: Arrow bytes per row of the last slice
     row_bytes: float | None = None
     #: whether the source has put in order what this run needs

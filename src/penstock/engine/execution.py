@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 
 from penstock.core.drift import EVOLVE
+from penstock.core.fetches import FetchCounts
 from penstock.core.limits import Limits
 from penstock.core.messages import (
     Catalog,
@@ -112,6 +113,8 @@ class Execution:
         self._failures: list[PenstockError] = []
         self._ahead: order.Ahead = {}
         self._ending = Ending("failed", 1)
+        #: when the run began, by the clock's `elapsed`
+        self._begun = 0.0
         self._verb = "run"
         #: the streams to work on, and those that were asked for; None: not yet reached, all
         self._stream_names: list[str] | None = None
@@ -259,6 +262,7 @@ class Execution:
             slice_bytes=self.settings.slice_bytes,
             workers=self.settings.workers,
             rows_left=lambda: limits.rows_left(self._reporter.request.rows),
+            seconds_left=lambda: limits.seconds_left(self.clock.elapsed() - self._begun),
         )
 
     def mover(self) -> Mover:
@@ -277,9 +281,17 @@ class Execution:
         """The program that the mover has started is ready."""
         self._reporter.report(MoverStatus(program=program, ready=True))
 
-    def report_work(self, stream: str, doing: str, *, done: int | None = None, total: int | None = None) -> None:
+    def report_work(
+        self,
+        stream: str,
+        doing: str,
+        *,
+        done: int | None = None,
+        total: int | None = None,
+        fetched: FetchCounts | None = None,
+    ) -> None:
         """Report how far a source or sink is with something that takes long."""
-        self._reporter.report(WorkProgress(stream=stream, doing=doing, done=done, total=total))
+        self._reporter.report(WorkProgress(stream=stream, doing=doing, done=done, total=total, fetched=fetched))
 
     def is_cancelled(self) -> bool:
         """Whether the run is to end soon: a signal, or a lease that is lost or about to be."""

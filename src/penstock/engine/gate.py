@@ -151,7 +151,7 @@ class Gate(Delivery):
             return self.intend(slice_, rows=0)
         if not self.is_prepared:
             self.prepare(self.look.validate(state), state.last)
-        budget = Budget(self.slice_bytes, self.rows_left(), self.row_bytes, self.workers())
+        budget = Budget(self.slice_bytes, self.rows_left(), self.row_bytes, self.workers(), self.seconds_left())
         planned = self.plan(state, budget)
         if planned is not None and self.has_moved and self.content_has_changed(state):
             planned = self.plan(state, budget)

@@ -34,7 +34,7 @@ class Engine(MarkCommands):
         return self._report_errors("run", lambda: self._run_all(limits or Limits(), only))
 
     def _run_all(self, limits: Limits, only: Sequence[str] | None) -> Ending:
-        begun = self.clock.elapsed()
+        self._begun = self.clock.elapsed()
         streams = self._connect(only)
         gates = [self._gate(info, limits, None) for info in streams]
         if self._has_nothing_new(gates):
@@ -46,7 +46,7 @@ class Engine(MarkCommands):
         with self._hold_lease() as lease:
             for gate in gates:
                 gate.lease = lease
-            limit, waiting = self._take_turns(self._fix_ceilings(gates), limits, begun)
+            limit, waiting = self._take_turns(self._fix_ceilings(gates), limits)
             self._ending = self._conclude(limit, waiting)
         return self._ending
 
@@ -63,14 +63,14 @@ class Engine(MarkCommands):
         ]
         return [gate for gate in gates if gate.stream not in failed]
 
-    def _take_turns(self, gates: Sequence[Gate], limits: Limits, begun: float) -> tuple[str | None, list[Gate]]:
+    def _take_turns(self, gates: Sequence[Gate], limits: Limits) -> tuple[str | None, list[Gate]]:
         """One slice of each stream in turn, so that a large stream does not keep the others waiting."""
         waiting = list(gates)
         for gate in gates:
             self._reporter.report(StreamStatus(stream=gate.stream, status=Status.START))
         while waiting:
             self._check_interrupts()
-            limit = limits.reached(moved=self._reporter.request.rows, elapsed=self.clock.elapsed() - begun)
+            limit = limits.reached(moved=self._reporter.request.rows, elapsed=self.clock.elapsed() - self._begun)
             if limit:
                 return limit, list(waiting)
             gate = waiting.pop(order.next_of([gate.stream for gate in waiting], self._ahead))

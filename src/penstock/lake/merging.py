@@ -1,13 +1,14 @@
 """Lands a slice in a keyed table: prepares it on a branch, then moves main, head and chain together or not at all.
 
 The staged, stamped files are appended to the branch. One MERGE there deletes every other row of their keys: those that
-the table had, and those that the slice itself has twice. Only then does main move to the branch, if it is still where
-the branch began.
+the table had, and those that the slice itself has twice. A soft delete of the slice goes too: the same MERGE updates
+the row that it marks, under the number of the delete. Only then does main move to the branch, if it is still where the
+branch began.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from penstock.errors import StreamFailed
 from penstock.lake import names
 from penstock.lake.disk_space import is_full, make_no_space
 from penstock.lake.landing import Landing, StagedSlice
+from penstock.lake.merge_statement import Deletes, MergeStatement
 from penstock.lake.parquet import sync_metadata
 from penstock.lake.table_state import TableState
 from penstock.lake.tables import (
@@ -52,6 +54,10 @@ class Merging:
     spark: Spark
     #: the column that decides which of two rows is newer; None: the last row is
     newer_than: str | None = None
+    #: what becomes of rows that the slice deletes
+    deletes: Deletes = "hard"
+    #: with soft deletes, the column that holds their timestamps
+    deleted_at: str | None = None
 
     @property
     def branch(self) -> str:
@@ -67,8 +73,8 @@ class Merging:
         probe, number = self.landing.probe, self.landing.slice.number
         self._stage(table, staged, base)
         probe.at("lake.staged", number=number)
-        # No key can be there twice if the table is empty and the slice has a single row.
-        if staged.files and not (state.empty and staged.rows <= 1):
+        # No key can be there twice if the table is empty and the slice has a single row, which stays.
+        if staged.files and not (state.empty and staged.rows <= 1 and self.deletes == "hard"):
             self._delete_older(table, staged)
             probe.at("lake.merged", number=number)
         return self._swap(state, staged, base)
@@ -106,6 +112,8 @@ class Merging:
             key=self.key,
             columns=table.schema().column_names,
             newer_than=self.newer_than,
+            deletes=self.deletes,
+            deleted_at=self.deleted_at,
             broadcast=staged.rows <= MAX_BROADCAST_KEYS,
         )
         settings = {KIND_SETTING: "merge", **(FEW_KEYS if statement.broadcast else {})}
@@ -178,91 +186,3 @@ def run_statement(session: Any, sql: str, settings: Mapping[str, str]) -> Any:
                 session.conf.unset(name)
             else:
                 session.conf.set(name, before)
-
-
-def quote(name: str) -> str:
-    """A name as Spark SQL reads it, whatever is in it."""
-    return f"`{name.replace('`', '``')}`"
-
-
-def find_free_name(wanted: str, columns: Collection[str]) -> str:
-    """A name that no column has: Spark would take `row._file` for a field of a column called row."""
-    taken = {name.lower() for name in columns}
-    while wanted in taken:
-        wanted += "_"
-    return wanted
-
-
-@dataclass(frozen=True)
-class MergeStatement:
-    """One slice on one branch."""
-
-    #: the branch, as Spark names it
-    branch: str
-    #: how the names of the slice's own data files begin
-    stem: str
-    #: the lowest and the highest number of its rows
-    first: int
-    last: int
-    key: Sequence[str]
-    #: every column of the table
-    columns: Collection[str]
-    #: the column that says which of two rows is newer; None: the row of the slice that came last is
-    newer_than: str | None = None
-    #: send the slice's keys to every worker
-    broadcast: bool = True
-
-    def sql(self) -> str:
-        row, new = find_free_name("held", self.columns), find_free_name("new", self.columns)
-        hint = f"/*+ broadcast({new}) */ " if self.broadcast else ""
-        keys = " and ".join(f"{row}.{quote(name)} = {new}.k{i}" for i, name in enumerate(self.key))
-        newest = f"({self._of_the_slice(row)} and {row}.{names.SEQ} = {new}.newest)"
-        goes = f"not {newest}"
-        if self.newer_than is not None:
-            goes = f"if({new}.wins, not {newest}, {self._of_the_slice(row)})"
-        return (
-            f"merge into {self.branch} {row} using (select {hint}* from ({self._choice()}) {new}) {new} "  # noqa: S608 (quoted)
-            f"on {keys} and {goes} when matched then delete"
-        )
-
-    def _choice(self) -> str:
-        """For each key of the slice: the number of its newest row there, and whether that is newer than the table's."""
-        keys = ", ".join(f"{quote(name)} as k{i}" for i, name in enumerate(self.key))
-        grouped = ", ".join(f"k{i}" for i in range(len(self.key)))
-        value = "" if self.newer_than is None else f", {quote(self.newer_than)} as value, {names.DELETED} as gone"
-        rows = (
-            f"select {keys}, {names.SEQ} as seq{value} from {self.branch} "  # noqa: S608 (quoted)
-            f"where {names.SEQ} between {self.first} and {self.last} and {self._of_the_slice()}"
-        )
-        if self.newer_than is None:
-            return f"select {grouped}, max(seq) as newest from ({rows}) group by {grouped}"  # noqa: S608 (quoted)
-        newest = (
-            f"select {grouped}, max_by(struct(seq, value, gone), struct(value, seq)) as best "  # noqa: S608 (quoted)
-            f"from ({rows}) group by {grouped}"
-        )
-        others = f"select {keys}, {quote(self.newer_than)} as value from {self.branch} where not {self._of_the_slice()}"  # noqa: S608 (quoted)
-        mine = ", ".join(f"s.k{i}" for i in range(len(self.key)))
-        hint = "/*+ broadcast(s) */ " if self.broadcast else ""
-        # Inner first: the slice's keys go to where the table's rows are. Spark cannot do so in an outer join.
-        held = (
-            f"select {hint}{mine}, max(t.value) as held from s join ({others}) t on {self._same('s', 't')} "  # noqa: S608 (quoted)
-            f"group by {mine}"
-        )
-        return (
-            f"with s as ({newest}), h as ({held}) "  # noqa: S608 (quoted)
-            f"select {mine}, s.best.seq as newest, {self._wins()} as wins from s left join h on {self._same('s', 'h')}"
-        )
-
-    def _same(self, one: str, other: str) -> str:
-        return " and ".join(f"{one}.k{i} = {other}.k{i}" for i in range(len(self.key)))
-
-    def _wins(self) -> str:
-        """A row without a value is newer than none; a delete that knows no more than the key deletes."""
-        upsert = "s.best.value is not null and (h.held is null or s.best.value > h.held)"
-        delete = "coalesce(s.best.value >= h.held, true)"
-        return f"(h.k0 is null or if(coalesce(s.best.gone, false), {delete}, {upsert}))"
-
-    def _of_the_slice(self, row: str | None = None) -> str:
-        """Whether a row lies in one of the slice's own files: numbers alone can be anybody's."""
-        file = f"{row}._file" if row else "_file"
-        return f"(instr({file}, '/{self.stem}-') > 0)"

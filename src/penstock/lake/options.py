@@ -60,8 +60,8 @@ class CatalogOptions(BaseModel):
 
     type: Literal["sqlite", "jdbc", "rest", "glue", "hive"] = Field(
         default="sqlite",
-        description="catalog type: `sqlite` (one machine only), `jdbc` (Postgres), `rest`, `glue` or `hive`; `hadoop` "
-        "is refused because it loses commits",
+        description="`sqlite` (one machine only), `jdbc` (Postgres), `rest`, `glue` or `hive`; `hadoop` is refused "
+        "because it loses commits",
     )
     name: PlainName = Field(default="lake", description="the catalog's name, in the catalog itself and in Spark")
     uri: str | None = Field(
@@ -108,7 +108,7 @@ class LakeOptions(BaseModel):
 
     warehouse: str = Field(
         default="lake",
-        description="location of the tables' files: a folder relative to the pipeline file, or `s3://bucket/path`",
+        description="location of the files: a folder relative to the pipeline file, or `s3://bucket/path`",
     )
     catalog: CatalogOptions = Field(
         default_factory=CatalogOptions, description="the catalog of the tables; default: SQLite, in the warehouse"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
+from penstock.core.fetches import FetchCounts
 from penstock.core.slices import Part, Receipt
 from penstock.ports.rows import Reader, Writer
 from penstock.ports.spools import NoSpools, Spools
@@ -53,10 +54,25 @@ def say_nothing(stream: str, text: str) -> None:
 class Report(Protocol):
     """Reports how far a long piece of work is."""
 
-    def __call__(self, stream: str, doing: str, *, done: int | None = None, total: int | None = None) -> None: ...
+    def __call__(
+        self,
+        stream: str,
+        doing: str,
+        *,
+        done: int | None = None,
+        total: int | None = None,
+        fetched: FetchCounts | None = None,
+    ) -> None: ...
 
 
-def report_nothing(stream: str, doing: str, *, done: int | None = None, total: int | None = None) -> None:
+def report_nothing(
+    stream: str,
+    doing: str,
+    *,
+    done: int | None = None,
+    total: int | None = None,
+    fetched: FetchCounts | None = None,
+) -> None:
     """Report nothing."""
 
 

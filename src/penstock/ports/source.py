@@ -60,6 +60,8 @@ class Budget:
     row_bytes: float | None = None
     #: how many workers can move parts at the same time
     workers: int = 1
+    #: a gather ends after this many seconds with what it has, if it can: the run is to end then; None: no limit
+    seconds: float | None = None
     #: asked only whether there is anything: the bounds of the answer are not used, so they need not be worked out
     look: bool = False
 

@@ -28,8 +28,8 @@ class Shape(BaseModel):
     where: str | None = Field(
         default=None,
         min_length=1,
-        description="condition such as `status = 'paid' and amount > 10`; only rows for which it is true are "
-        "delivered, and every delete; default: all rows",
+        description="condition such as `status = 'paid' and amount > 10` for rows to deliver; deletes always pass; "
+        "default: all rows",
         examples=["country = 'DE' and closed_at is null"],
     )
     select: tuple[str, ...] | None = Field(
@@ -45,19 +45,18 @@ class Shape(BaseModel):
     )
     cast: dict[str, CastType] = Field(
         default_factory=dict,
-        description="columns and their new types; only exact conversions are made; bool, int16, int32, int64, float, "
+        description="columns and their new types, for exact conversions only: bool, int16, int32, int64, float, "
         "double, decimal(p,s), text, binary, date, timestamp, timestamptz; default: none",
         examples=[{"total": "decimal(12,2)"}],
     )
     on_error: Literal["fail", "null"] = Field(
         default="fail",
-        description="what to do with a value that the new type cannot represent exactly: `fail` the stream, or "
-        "deliver `null`",
+        description="a value that the new type cannot represent exactly: `fail` the stream, or deliver `null`",
     )
     hash: dict[str, Hashing] = Field(
         default_factory=dict,
-        description="columns to replace by a digest: a list for HMAC-SHA256 with `salt`, or a mapping of columns to "
-        "`hmac-sha256` or `sha256` (anyone can compute the latter); default: none",
+        description="columns to replace by a digest: a list for HMAC-SHA256 with `salt`, or a mapping to `hmac-sha256` "
+        "or `sha256` (which anyone can compute); default: none",
         examples=[["email"]],
     )
     salt: SecretStr | None = Field(

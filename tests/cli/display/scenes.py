@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from penstock.cli.display import pace
 from penstock.cli.display.view import View
+from penstock.core.fetches import FetchCounts
 from penstock.core.messages import (
     Catalog,
     CatalogStream,
@@ -20,6 +21,7 @@ from penstock.core.messages import (
     Status,
     StepDone,
     StreamStatus,
+    WorkProgress,
 )
 from penstock.core.progress import fold
 
@@ -80,6 +82,9 @@ class Tape:
 
     def slice(self, name: str, rows: int, after: float = 2.0) -> Tape:
         return self.intend(name, rows).done(name, rows, after)
+
+    def fetch(self, name: str, fetched: FetchCounts, after: float = 1.0) -> Tape:
+        return self.say(WorkProgress(stream=name, doing="fetching pages", done=1, fetched=fetched), after)
 
     def spark(self, after: float = 0.1, took: float | None = None) -> Tape:
         """Spark is being started; `took`: and is ready after that many seconds."""
@@ -230,6 +235,23 @@ def many() -> Scene:
     return _scene(tape.left(names[71], 120_000, exact=True).intend(names[71], 40_000), 1.0)
 
 
+def fetching(tape: Tape | None = None) -> Scene:
+    """One stream is fetched by several workers, another has moved its first slice, the third is not read by time."""
+    tape = (tape or Tape()).catalog("charges", "refunds", "plans").start("charges", "refunds", "plans")
+    begin, end = "2024-01-01T00:00:00Z", "2026-11-15T12:00:00Z"
+    done = ((0.0, 0.24), (0.5, 0.62), (0.95, 1.0))
+    tape.fetch("refunds", FetchCounts(2000, 20, 21, 0, 0.0, 2.0, begin, end, ((0.4, 1.0),))).slice("refunds", 2000)
+    tape.fetch("plans", FetchCounts(40, 1, 1, 0, 0.0, 0.5))
+    return _scene(tape.fetch("charges", FetchCounts(118_300, 1183, 1207, 3, 12.3, 61.0, begin, end, done)))
+
+
+def fetched_to_the_end() -> Scene:
+    tape = Tape()
+    fetching(tape)
+    tape.slice("charges", 118_300).slice("plans", 40).complete("charges", "refunds", "plans")
+    return _scene(tape.eof())
+
+
 SCENES: dict[str, Callable[[], Scene]] = {
     scene.__name__: scene
     for scene in (
@@ -244,5 +266,7 @@ SCENES: dict[str, Callable[[], Scene]] = {
         held_back,
         held_back_to_the_end,
         many,
+        fetching,
+        fetched_to_the_end,
     )
 }

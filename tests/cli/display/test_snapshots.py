@@ -27,7 +27,7 @@ PICTURES = [
     *((scene, "frame", 100, 24, False) for scene in SCENES),
     *(
         (scene, "closing", 100, 24, False)
-        for scene in ("done", "failed_to_the_end", "limited", "held_back_to_the_end", "many")
+        for scene in ("done", "failed_to_the_end", "limited", "held_back_to_the_end", "many", "fetched_to_the_end")
     ),
     ("busy", "frame", 160, 24, False),
     ("busy", "frame", 60, 24, False),
@@ -36,6 +36,7 @@ PICTURES = [
     ("one_failed", "frame", 100, 9, False),
     ("many", "frame", 60, 12, False),
     ("held_back", "frame", 60, 24, True),
+    ("fetching", "frame", 60, 24, True),
     ("one_failed", "frame", 100, 24, True),
     ("done", "closing", 60, 24, False),
     ("done", "closing", 40, 24, True),

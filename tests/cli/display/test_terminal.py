@@ -13,6 +13,7 @@ import pytest
 from tests.acceptance.shop import Shop
 from tests.cli.display.terminals import Terminal
 from tests.harness.command import START
+from tests.harness.doubles import FIND_TESTS
 
 _open: list[Terminal] = []
 
@@ -129,11 +130,13 @@ def test_several_pipelines_leave_a_table_each(shop: Shop) -> None:
 
 
 #: a run that warns, and lets others write, while its picture is on the screen
-WARNS = """
-import sys, time
+WARNS = (
+    FIND_TESTS
+    + """
+import time
 from penstock import wiring
 from penstock.core.messages import Log
-from penstock.testing import doubles
+from tests.harness import doubles
 class Mover(doubles.LoopMover):
     def move(self, reader, writer, parts):
         time.sleep(1.0)
@@ -146,6 +149,7 @@ from penstock.cli import main
 sys.argv = ["penstock", "run", "shop.yaml", "--max-rows", "500"]
 main()
 """
+)
 
 
 def test_what_is_written_meanwhile_stays_above_the_table(shop: Shop) -> None:
@@ -156,10 +160,12 @@ def test_what_is_written_meanwhile_stays_above_the_table(shop: Shop) -> None:
     assert "▸ orders".encode() in terminal.sent
 
 
-BREAKS = """
-import sys, time
+BREAKS = (
+    FIND_TESTS
+    + """
+import time
 from penstock import wiring
-from penstock.testing import doubles
+from tests.harness import doubles
 class Mover(doubles.LoopMover):
     def move(self, reader, writer, parts):
         time.sleep(1.0)
@@ -169,6 +175,7 @@ from penstock.cli import main
 sys.argv = ["penstock", "run", "shop.yaml"]
 main()
 """
+)
 
 
 def test_an_end_that_nobody_foresaw_leaves_the_terminal_in_order(shop: Shop) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.doubles import LoopMover, Rows
 from tests.lake.upkeep.upkeep_tables import Changes
 from typer.testing import CliRunner, Result
 
@@ -19,7 +20,6 @@ from penstock.lake.lake import Lake
 from penstock.lake.metadata import read_state
 from penstock.lake.options import LakeOptions
 from penstock.lake.tables import load_table
-from penstock.testing.doubles import LoopMover, Rows
 
 # Spark's Python leaves its sockets to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

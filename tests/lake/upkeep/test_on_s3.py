@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tests.harness.doubles import LoopMover
 from tests.lake.lake_runs import World, rows
 from tests.s3 import S3Server
 
@@ -16,7 +17,6 @@ from penstock.lake.upkeep.options import UpkeepOptions
 from penstock.lake.upkeep.orphans import _list_files
 from penstock.lake.upkeep.run import run_upkeep
 from penstock.ports import NoProbe, NoSpark
-from penstock.testing.doubles import LoopMover
 
 
 def test_states_rows_and_orphans_go(s3_server: S3Server, tmp_path: Path) -> None:

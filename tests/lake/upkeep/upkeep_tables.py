@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.table import Table
+from tests.harness.doubles import Clock, LoopMover, MemorySource, Rows
 from tests.store.memory_store import MemoryStore
 
 from penstock.core.content import Content
@@ -30,7 +31,6 @@ from penstock.ports import Context, NoProbe, NoSpark, Owner, Probe, Reading, Sin
 from penstock.sinks import files as files_sink
 from penstock.sinks import lake as lake_sink
 from penstock.sources import lake as lake_source
-from penstock.testing.doubles import Clock, LoopMover, MemorySource, Rows
 
 #: a version that says that a key is gone
 GONE = -1

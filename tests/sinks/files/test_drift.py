@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.harness.contents import content
 
 from penstock.core.drift import follow_drift
 from penstock.core.slices import Kind
 from penstock.errors import StreamRefused
 from penstock.ports import Context, NoProbe, StreamInfo
 from penstock.sinks.files import FilesSink, Options, StreamOptions, build
-from penstock.testing.contents import content
 
 BEFORE = content(id="int64", at="date")
 NOW = content(id="int64", day="date")

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from tests.alone import run_alone
+from tests.harness.contents import content as content_of
 from tests.sinks.files.folder import data_files, open_sink, tree, write
 
 from penstock.core.slices import Kind, Part
 from penstock.errors import CommitUnclear, InputError, SliceRefused, StreamFailed, StreamRefused, StreamStopped
 from penstock.ports import StreamInfo
-from penstock.testing.contents import content as content_of
 from penstock.testing.contracts.delivery import STREAM, after, deliver, position, stage_parts, table
 
 SAFE = "Nothing was lost: the mark has not moved."

@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.harness.contents import columns_of
 from tests.sinks.files.folder import data_files, deliver, open_sink
 
 from penstock.core.content import Content
@@ -25,7 +26,6 @@ from penstock.sinks.files import FilesSink
 from penstock.sinks.files import writer as writer_module
 from penstock.sinks.files.options import Options, PartitionBy
 from penstock.sinks.files.partitions import make_folder_splitter
-from penstock.testing.contents import columns_of
 from penstock.testing.contracts.delivery import after
 
 KIB = 1024

@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
+from tests.harness.contents import columns_of as columns_in
 
 from penstock.core.content import Content
 from penstock.core.marks import Mark, Position
@@ -17,7 +18,6 @@ from penstock.core.slices import Kind, following
 from penstock.ports import Context, NoProbe, Probe, StreamInfo
 from penstock.sinks.postgres import Options, PostgresSink, StreamOptions, build
 from penstock.sinks.postgres.columns import CHANGE
-from penstock.testing.contents import columns_of as columns_in
 from penstock.testing.contracts.delivery import stage_parts
 
 STREAM = "orders"

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.harness.doubles import Clock, LoopMover
 from tests.store.memory_store import MemoryStore
 
 from penstock.core.messages import Eof, Message, StepDone, StreamStatus
@@ -16,7 +17,6 @@ from penstock.ports import Context, Mover, NoProbe, Owner, Probe, Sink, Source
 from penstock.shaping.source import ShapedSource
 from penstock.sinks import postgres as postgres_sink
 from penstock.sources import postgres as postgres_source
-from penstock.testing.doubles import Clock, LoopMover
 
 _numbers = itertools.count(1)
 

@@ -20,6 +20,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from tests.alone import run_alone
+from tests.harness.doubles import FIND_TESTS
 from tests.sinks.postgres.deliveries import STREAM, Deliveries, content_of
 
 from penstock.core.marks import Mark
@@ -211,11 +212,13 @@ def test_14_a_table_that_is_locked(database: str) -> None:
 
 
 #: runs in a mount namespace of its own, so that its disk ends with it
-FULL = """
+FULL = (
+    FIND_TESTS
+    + """
 import json, os, subprocess, sys, tempfile
 import pyarrow as pa
 from penstock.errors import PenstockError
-from penstock.testing.postgres import PostgresServer
+from tests.harness.postgres import PostgresServer
 from tests.alone import run_alone
 from tests.sinks.postgres.deliveries import Deliveries
 
@@ -245,6 +248,7 @@ with PostgresServer() as server:
     server.stop()
     subprocess.run(["umount", str(disk)], check=True)
 """
+)
 
 
 def test_15_a_disk_that_is_full() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.harness.doubles import LoopMover
 from tests.sinks.postgres.runs import PipelineRuns, open_sink, open_source
 from tests.sources.tables import execute, rows
 
 from penstock.errors import StreamFailed
-from penstock.testing.doubles import LoopMover
 
 SOURCE = """
 CREATE SCHEMA copies;

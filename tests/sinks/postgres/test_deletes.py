@@ -1,6 +1,8 @@
-"""Deletes in a table without a key: refused, unless the stream says what becomes of them."""
+"""What becomes of deletes: in a table without a key they are refused, unless the stream says; and misuse."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -53,3 +55,35 @@ def test_deletes_that_are_added_as_marked_rows(database: str) -> None:
         (1, None, True),
         (2, "b", False),
     ]
+
+
+def test_a_delete_that_is_ignored_hides_no_other_row_of_its_key(database: str) -> None:
+    """Whatever shares a slice with it."""
+    orders = Deliveries(database, {"key": ["id"], "deletes": "ignore"})
+    assert orders.deliver(ROWS) == Outcome(created=2, folded=1)
+    again = pa.table({"id": [1, 1, 3], "note": ["c", None, None], "_change": ["upsert", "delete", "delete"]})
+    assert orders.deliver(again) == Outcome(updated=1, folded=1, ignored=1)
+    assert orders.rows() == [(1, "c"), (2, "b")]
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"deletes": "soft"}, "`deletes: soft` needs the column that marks them"),
+        ({"deleted_at": "gone"}, "`deleted_at` has no meaning without `deletes: soft`"),
+        ({"deletes": "soft", "deleted_at": "note"}, "names the column note, which the stream has too"),
+        ({"deletes": "soft", "deleted_at": "size"}, "column size, which is integer in public.orders: it must be"),
+        ({"deletes": "soft", "deleted_at": "gone", "create": False}, "public.orders has no column gone"),
+        ({"deletes": "soft", "deleted_at": "at", "create": False}, None),
+    ],
+)
+def test_the_column_that_marks_deletes_is_checked(database: str, options: dict[str, Any], what: str | None) -> None:
+    orders = Deliveries(database, {"key": ["id"], **options})
+    orders.run("CREATE TABLE orders (id bigint PRIMARY KEY, note text, size int, at timestamptz)")
+    if what is None:
+        assert orders.deliver(ROWS).rows == 3
+        return
+    with pytest.raises(StreamRefused, match=what) as refused:
+        orders.deliver(ROWS)
+    assert refused.value.next_step
+    assert orders.rows() == []

@@ -7,11 +7,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.harness.doubles import LoopMover
 from typer.testing import CliRunner
 
 from penstock import wiring
 from penstock.cli import app
-from penstock.testing.doubles import LoopMover
 
 FILE = """\
 pipelines:

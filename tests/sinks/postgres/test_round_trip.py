@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 from psycopg import sql
+from tests.harness.postgres import PostgresServer
 from tests.sinks.postgres.runs import PipelineRuns, context, open_sink, open_source
 from tests.sources.type_values import UNFIT
 from tests.sources.typed_table import Column, make
@@ -21,7 +22,6 @@ from penstock.links.postgres.transactions import SETTINGS
 from penstock.sinks import lake as lake_sink
 from penstock.sinks.postgres.columns import OUTPUT_ONLY
 from penstock.sources import lake as lake_source
-from penstock.testing.postgres import PostgresServer
 
 Db = psycopg.Connection[tuple[object, ...]]
 

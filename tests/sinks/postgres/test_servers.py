@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.engine.pipeline import At
+from tests.harness.postgres import PostgresServer
 from tests.sinks.postgres.deliveries import Deliveries
 from tests.sinks.postgres.runs import PipelineRuns, open_sink, open_source
 from tests.sources.tables import execute, rows
@@ -19,7 +20,6 @@ from penstock.errors import ConnectionFailed, StreamFailed
 from penstock.sinks.postgres.ledger import CREATE_LOCK_ID
 from penstock.sinks.postgres.staging import tag_of
 from penstock.testing.contracts.delivery import after, table
-from penstock.testing.postgres import PostgresServer
 
 SOURCE = "CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 5)"
 

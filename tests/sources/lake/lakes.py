@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
+from tests.harness.contents import columns_of as columns_in
+from tests.harness.doubles import LoopMover
 
 from penstock.core.content import Column, Content
 from penstock.core.documents import Document
@@ -28,9 +30,7 @@ from penstock.lake.tables import commit_snapshot, load_table
 from penstock.ports import Budget, Context, NoProbe, NoSpark, Probe, Source, Spark
 from penstock.sinks import lake as lake_sink
 from penstock.sources import lake as lake_source
-from penstock.testing.contents import columns_of as columns_in
 from penstock.testing.contracts.source import prepare
-from penstock.testing.doubles import LoopMover
 
 NAMESPACE = "shop"
 #: larger than anything here

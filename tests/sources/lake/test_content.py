@@ -33,6 +33,7 @@ from pyiceberg.types import (
     TimeType,
     UUIDType,
 )
+from tests.harness.contents import columns_of as columns_in
 from tests.sources.lake.lakes import LakeWorld, orders
 
 from penstock.errors import PenstockError, StreamRefused
@@ -41,7 +42,6 @@ from penstock.lake.projection import arrow_type
 from penstock.links import arrow_types
 from penstock.sources.lake import StreamOptions
 from penstock.sources.lake.content import TableContent, read_columns
-from penstock.testing.contents import columns_of as columns_in
 
 
 @pytest.fixture

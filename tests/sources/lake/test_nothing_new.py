@@ -8,14 +8,17 @@ import sys
 from pathlib import Path
 
 from benchmarks import noop
+from tests.harness.doubles import FIND_TESTS
 from tests.sources.lake.lakes import LakeWorld, orders
 from tests.sources.lake.opened import opened
 
-RUN = """
+RUN = (
+    FIND_TESTS
+    + """
 import json, sys
 from penstock import wiring
 from penstock.cli import main
-from penstock.testing.doubles import LoopMover
+from tests.harness.doubles import LoopMover
 wiring.make_mover = lambda _house: LoopMover()
 heavy = {"alembic", "numpy", "pandas", "pyarrow", "pyiceberg", "pyspark", "rich"}
 sys.argv = ["penstock", "run", "out.yaml"]
@@ -24,6 +27,7 @@ try:
 finally:
     print(json.dumps(sorted(heavy & sys.modules.keys())))
 """
+)
 FILE = """\
 pipelines:
   out:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType
+from tests.harness.doubles import Clock, LoopMover
 from tests.sources.lake.lakes import LakeWorld, orders
 from tests.store.memory_store import MemoryStore
 
@@ -18,7 +19,6 @@ from penstock.errors import StreamRefused
 from penstock.lake import planning
 from penstock.ports import Budget, NoProbe, Owner
 from penstock.sinks import files
-from penstock.testing.doubles import Clock, LoopMover
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.links.spools import FolderSpools
-from penstock.ports import Context, NoProbe
+from penstock.ports import Context, NoProbe, Report, report_nothing
 from penstock.sources.rest import Options, RestSource, StreamOptions
 from penstock.testing.contracts.source import PIPELINE
 from penstock.testing.rest_server import RestServer
@@ -21,6 +21,7 @@ def source(
     streams: Mapping[str, Mapping[str, Any]],
     *,
     said: list[str] | None = None,
+    report: Report = report_nothing,
     **more: Any,
 ) -> RestSource:
     """A source on a server; `said` gets the lines that it prints."""
@@ -32,6 +33,7 @@ def source(
         probe=NoProbe(),
         spools=FolderSpools(str(folder / "spools"), PIPELINE),
         say=lambda stream, text: lines.append(f"{stream}: {text}"),
+        report=report,
     )
     return RestSource(options, {name: StreamOptions(**each) for name, each in streams.items()}, context)
 

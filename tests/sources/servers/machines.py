@@ -12,9 +12,7 @@ from types import TracebackType
 from typing import Self
 
 import psycopg
-from tests.sources.tables import execute, rows
-
-from penstock.testing.postgres import (
+from tests.harness.postgres import (
     PASSWORD,
     START_STOP_SECONDS,
     PostgresServer,
@@ -23,6 +21,7 @@ from penstock.testing.postgres import (
     unprivileged_user,
     without_settings,
 )
+from tests.sources.tables import execute, rows
 
 POOLER = Path("/usr/sbin/pgbouncer")
 

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from tests.harness.doubles import LoopMover
 from tests.sources.tables import execute
 from typer.testing import CliRunner, Result
 
 from penstock import wiring
 from penstock.cli import app
-from penstock.testing.doubles import LoopMover
 
 ORDERS = """
 CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, note text);

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.harness.postgres import PASSWORD, PostgresServer
 from tests.sources.servers.machines import Replica
 from tests.sources.servers.pipelines import ORDERS, Shop, arrive
 from tests.sources.servers.slices import ids, orders, planned
@@ -18,7 +19,6 @@ from tests.sources.tables import execute
 from penstock.core.slices import Slice
 from penstock.errors import ConnectionFailed, StreamFailed, StreamRefused
 from penstock.links.postgres.connection import Session, Target
-from penstock.testing.postgres import PASSWORD, PostgresServer
 
 TEN, FIFTEEN = [*range(1, 11)], [*range(1, 16)]
 

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from tests.harness.postgres import PostgresServer
 from tests.sources.servers.machines import Pooler
 from tests.sources.servers.pipelines import ORDERS, Shop, arrive
 from tests.sources.tables import execute, rows, source
@@ -15,7 +16,6 @@ from tests.sources.tables import execute, rows, source
 from penstock.errors import ConnectionFailed
 from penstock.links.postgres.transactions import SETTINGS
 from penstock.ports import Budget
-from penstock.testing.postgres import PostgresServer
 
 #: what penstock sets, besides what says how values look
 OTHERS = ("default_transaction_read_only", "statement_timeout", "application_name", "row_security")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
+from tests.harness.postgres import PostgresServer
 from tests.sources.servers.machines import Replica, until
 from tests.sources.servers.pipelines import ORDERS, Shop, arrive
 from tests.sources.servers.slices import ids, orders, planned
@@ -16,7 +17,6 @@ from tests.sources.tables import execute, rows, source
 
 from penstock.errors import StreamFailed
 from penstock.links.postgres.failures import statement_error
-from penstock.testing.postgres import PostgresServer
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
+from tests.harness.postgres import PASSWORD, PostgresServer
 from tests.sources.servers.pipelines import ORDERS, Shop, arrive
 from tests.sources.servers.slices import ids, orders, planned
 from tests.sources.tables import execute
 
 from penstock.links.postgres.connection import VisibleFacts
 from penstock.sources.postgres import PostgresSource
-from penstock.testing.postgres import PASSWORD, PostgresServer
 
 CONTROL = "pg_control_system(), pg_control_checkpoint(), pg_control_recovery()"
 LOG = "pg_walfile_name(pg_lsn), pg_current_wal_insert_lsn(), pg_last_wal_replay_lsn()"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from psycopg import sql
+from tests.harness.postgres import PASSWORD, PostgresServer, unprivileged_user
 from tests.sources import tables
 from tests.sources.servers.certificates import Authority
 from tests.sources.servers.pipelines import ORDERS, arrive
@@ -24,7 +25,6 @@ from penstock.links.postgres.failures import connect_error
 from penstock.links.postgres.targets import connection_target
 from penstock.ports import Context, NoProbe
 from penstock.sources.postgres import Options, PostgresSource, StreamOptions, build
-from penstock.testing.postgres import PASSWORD, PostgresServer, unprivileged_user
 
 #: the server's certificate is for this name
 HOST = "db.test"

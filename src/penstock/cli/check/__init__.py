@@ -33,11 +33,6 @@ def check(
     stopped, 3 if source or sink cannot be reached.
     """
     with report_errors(file, as_json=as_json):
-        from penstock import wiring
         from penstock.cli.check.report import print_check
-        from penstock.config.pipeline_choice import choose_pipelines
 
-        loaded = wiring.load(file, sets or ())
-        raise typer.Exit(
-            print_check(loaded, choose_pipelines(loaded, pipelines), stream, as_json=as_json, verbose=verbose)
-        )
+        raise typer.Exit(print_check(file, sets, pipelines, stream, as_json=as_json, verbose=verbose))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,40 +10,35 @@ from penstock.cli.shared.inspection import (
     PipelineInspection,
     StreamInspection,
     describe_reading,
-    describe_store,
-    inspection_of,
-    open_existing_store,
+    print_report,
     problem_document,
 )
-from penstock.config import File
 from penstock.core.exits import worst
 from penstock.errors import PenstockError, StreamRefused
 from penstock.ports import explain_sink, explain_source
 
 
 def print_check(
-    file: File, names: Sequence[str], only: Sequence[str] | None, *, as_json: bool, verbose: bool = False
+    path: str,
+    sets: Sequence[str] | None,
+    pipelines: Sequence[str] | None,
+    only: Sequence[str] | None,
+    *,
+    as_json: bool,
+    verbose: bool,
 ) -> int:
     """Check every pipeline, print the report, and return the exit code."""
-    with open_existing_store(file) as store:
-        documents = []
-        for name in names:
-            with inspection_of(file, name, store) as at:
-                documents.append(_pipeline(at, only))
-                if not as_json:
-                    print("\n".join(CheckLines(documents[-1], verbose=verbose).lines()), flush=True)
-        codes = [document["exit_code"] for document in documents]
-        if store.error is not None:
-            codes.append(store.error.exit_code)
-        code = worst(codes)
-        if as_json:
-            about = {"missing": store.missing, "problem": problem_document(store.error, file)}
-            answer = {"file": file.path, "exit_code": code, "store": about, "pipelines": documents}
-            print(json.dumps(answer, ensure_ascii=False, indent=2))
-        else:
-            last = f"Next: penstock run {file.path}" if code == 0 else "Fix the problems above, then run `check` again."
-            print("\n".join([*describe_store(store, file.path), last]))
-    return code
+    return print_report(
+        path,
+        sets,
+        pipelines,
+        lambda at: _pipeline(at, only),
+        lambda document: CheckLines(document, verbose=verbose).lines(),
+        lambda file, code: [
+            "Fix the problems above, then run `check` again." if code else f"Next: penstock run {file.path}"
+        ],
+        as_json=as_json,
+    )
 
 
 def _pipeline(at: PipelineInspection, only: Sequence[str] | None) -> dict[str, Any]:

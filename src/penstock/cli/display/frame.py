@@ -29,7 +29,8 @@ from penstock.cli.display.view import (
     starting,
     sum_rows_left,
 )
-from penstock.cli.shared.render import count, size
+from penstock.cli.shared.render import count, describe_fetch, size
+from penstock.core.fetches import Part
 from penstock.core.progress import StreamProgress
 
 COLUMNS = (
@@ -180,6 +181,8 @@ def _block(view: View, viewport: Viewport, activity: Activity, index: int, name:
         under += _note(stream.error or "failed", "red", viewport)
         if stream.next_step:
             under += _note(f"Next: {stream.next_step}", "", viewport)
+    if stream.fetched and activity is Activity.BUSY:
+        under += _note(describe_fetch(stream.fetched), "dim", viewport, most=1)
     waits = held_back(stream)
     if waits:
         under += _note(waits, "yellow", viewport, most=1)
@@ -198,9 +201,9 @@ def _row(view: View, viewport: Viewport, activity: Activity, name: str, stream: 
         "size": Cell(size(stream.bytes)),
         "slices": Cell(f"{stream.slices:,}"),
         "left": Cell(format_left(stream) if activity is not Activity.FAILED else ""),
-        "bar": bar(share_done(stream), 20 if viewport.width >= 160 else 10, activity, viewport),
+        "bar": _bar(stream, 20 if viewport.width >= 160 else 10, activity, viewport),
     }
-    if activity is Activity.BUSY:
+    if activity is Activity.BUSY and stream.number is not None:
         expected = f": {stream.expected:,}" if stream.expected is not None else ""
         cells["slice"] = Cell(f"{stream.number}{expected}", "dim")
     if pace.done:
@@ -217,6 +220,24 @@ def mark_cell(view: View, stream: StreamProgress, viewport: Viewport) -> Cell:
     """A mark as a cell: the end of a long key changes first, so the end is fitting."""
     text = mark(view, stream, viewport)
     return Cell(text, "dim", tail="," in text)
+
+
+def _bar(stream: StreamProgress, wide: int, activity: Activity, viewport: Viewport) -> Cell:
+    fetched = stream.fetched
+    if fetched is None or fetched.begin is None or activity is Activity.DONE:
+        return bar(share_done(stream), wide, activity, viewport)
+    return range_bar(fetched.done, wide, activity, viewport)
+
+
+def range_bar(parts: Sequence[Part], wide: int, activity: Activity, viewport: Viewport) -> Cell:
+    """A bar of a range of which parts are done, each drawn where it lies; a cell is full if all of it is done."""
+    full, some, empty = ("#", "=", "-") if viewport.ascii else ("━", "╺", "┈")
+    text = ""
+    for cell in range(wide):
+        low, high = cell / wide, (cell + 1) / wide
+        done = sum(max(0.0, min(high, upto) - max(low, after)) for after, upto in parts) * wide
+        text += full if done > 0.999 else some if done > 0.001 else empty
+    return Cell(text, COLOURS[activity])
 
 
 def bar(done: float | None, wide: int, activity: Activity, viewport: Viewport) -> Cell:

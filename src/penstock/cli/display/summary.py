@@ -20,7 +20,7 @@ from penstock.cli.display.view import (
     format_left,
     held_back,
 )
-from penstock.cli.shared.render import count, describe_outcome, size
+from penstock.cli.shared.render import count, describe_fetch, describe_outcome, size
 from penstock.core.progress import StreamProgress
 
 COLUMNS = (
@@ -51,6 +51,9 @@ def summary_table(view: View, viewport: Viewport) -> Group:
         lines.append(line(COLUMNS, widths, row, ascii_only=viewport.ascii))
         if stream.outcome:
             text = shorten(f"  {describe_outcome(stream.outcome)}", viewport.width, ascii_only=viewport.ascii)
+            lines.append(Text(text, style="dim", no_wrap=True))
+        if stream.fetched:
+            text = shorten(f"  {describe_fetch(stream.fetched)}", viewport.width, ascii_only=viewport.ascii)
             lines.append(Text(text, style="dim", no_wrap=True))
         waiting = held_back(stream)
         if waiting:

@@ -88,7 +88,7 @@ def activity_of(stream: StreamProgress) -> Activity:
         case Status.COMPLETE:
             # Rows that are held back do not count as nothing new.
             return Activity.DONE if stream.slices else Activity.WAITING if stream.blocker else Activity.NOTHING_NEW
-    if stream.step in _STEPS:
+    if stream.step in _STEPS or stream.doing:
         return Activity.BUSY
     if stream.slices and stream.left == 0 and stream.left_exact:
         return Activity.DONE
@@ -105,7 +105,9 @@ def describe_state(stream: StreamProgress, *, ended: bool = False, starting: str
     if activity is Activity.BUSY:
         if ended:
             return "open"
-        return starting if starting and stream.step == "intend" else _STEPS[stream.step or "intend"]
+        if stream.step not in _STEPS:
+            return "fetching" if stream.fetched else "working"
+        return starting if starting and stream.step == "intend" else _STEPS[stream.step]
     return activity.label
 
 

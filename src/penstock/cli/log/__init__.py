@@ -29,8 +29,8 @@ def log(
       penstock log run.ndjson --json
 
     Prints the lines of each run with their times in UTC; then its summary table, rows per second overall and while
-    moving, the time spent in each step, the size of slices, the longest gaps without a message and their cause, and
-    rows per CPU second.
+    moving, the time spent in each step, the size of slices, the requests, retries and waits of streams that are fetched
+    from an API, the longest gaps without a message and their cause, and rows per CPU second.
 
     A file may contain several runs. A truncated last line and every line that is not a message are reported. With
     --json the summary is one document. The exit code is 0, whatever the exit codes of the runs were.
@@ -161,9 +161,15 @@ def _summary(run: dict[str, Any]) -> list[str]:
             if run["steps"][step]
         ]
         result.append(f"  time     {', '.join(parts)}")
-    for index, stream in enumerate(run["streams"]):
+    for index, stream in enumerate(stream for stream in run["streams"] if stream["slices"]):
         each = f"{stream['rows_per_slice']:,.0f} rows, {size(int(stream['bytes_per_slice'] or 0))} each"
         result.append(f"  {'slices' if not index else '':<8} {stream['stream']}: {stream['slices']:,} of {each}")
+    for index, stream in enumerate(stream for stream in run["streams"] if stream["fetched"]):
+        fetched = stream["fetched"]
+        pages = f"{count(fetched['requests'], 'request')} for {count(fetched['pages'], 'page')}"
+        each = f" ({fetched['requests_per_page']:.2f} each)" if fetched["requests_per_page"] else ""
+        waited = f"{fetched['retries']:,} retried, waited {span(fetched['seconds_waited'])}"
+        result.append(f"  {'fetched' if not index else '':<8} {stream['stream']}: {pages}{each}, {waited}")
     for index, gap in enumerate(run["gaps"]):
         at = gap["at"][11:19]
         result.append(f"  {'longest' if not index else '':<8} {span(gap['seconds'])} from {at}: {gap['what']}")

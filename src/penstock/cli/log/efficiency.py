@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from penstock.cli.log.saved_messages import Execution
+from penstock.core.fetches import FetchCounts
 from penstock.core.messages import (
     Catalog,
     ConnectionStatus,
@@ -23,10 +24,11 @@ from penstock.core.messages import (
 from penstock.core.progress import Progress, fold
 
 #: the steps that time is spent on, in the order of a run
-STEPS = ("look", "plan", "start", "move", "commit", "advance", "close", "other")
+STEPS = ("look", "plan", "gather", "start", "move", "commit", "advance", "close", "other")
 _STEP_TEXTS = {
     "look": "checking for new rows",
     "plan": "planning and recording",
+    "gather": "fetching",
     "start": "starting Spark",
     "move": "moving",
     "commit": "committing",
@@ -151,10 +153,25 @@ def _streams(progress: Progress, spent: Sequence[Interval]) -> list[dict[str, An
             "bytes_per_slice": _per(stream.bytes, stream.slices),
             "seconds": round(sum(s.seconds for s in spent if s.stream == name), 6),
             "seconds_moving": round(sum(s.seconds for s in spent if s.stream == name and s.step == "move"), 6),
+            "fetched": _fetched(stream.fetched),
         }
         for name, stream in progress.streams.items()
-        if stream.slices
+        if stream.slices or stream.fetched
     ]
+
+
+def _fetched(counts: FetchCounts | None) -> dict[str, Any] | None:
+    """What fetching has cost; None if the stream is not fetched from an API."""
+    if counts is None:
+        return None
+    return {
+        "records": counts.records,
+        "pages": counts.pages,
+        "requests": counts.requests,
+        "requests_per_page": _per(counts.requests, counts.pages),
+        "retries": counts.retries,
+        "seconds_waited": counts.waited,
+    }
 
 
 def nothing_new(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:

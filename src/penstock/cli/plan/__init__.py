@@ -33,9 +33,6 @@ def plan(
     Spark. The exit code is the one a run would end with, as with `check`.
     """
     with report_errors(file, as_json=as_json):
-        from penstock import wiring
         from penstock.cli.plan.report import print_plan
-        from penstock.config.pipeline_choice import choose_pipelines
 
-        loaded = wiring.load(file, sets or ())
-        raise typer.Exit(print_plan(loaded, choose_pipelines(loaded, pipelines), stream, slices, as_json=as_json))
+        raise typer.Exit(print_plan(file, sets, pipelines, stream, slices, as_json=as_json))

@@ -13,13 +13,10 @@ from penstock.cli.shared.inspection import (
     StreamInspection,
     describe_holder,
     describe_reading,
-    describe_store,
-    inspection_of,
-    open_existing_store,
+    print_report,
     problem_document,
 )
 from penstock.cli.shared.render import count, size
-from penstock.config import File
 from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.exits import worst
@@ -29,22 +26,17 @@ from penstock.errors import ConnectionFailed, PenstockError
 from penstock.ports import Budget, Planned, estimate
 
 
-def print_plan(file: File, names: Sequence[str], only: Sequence[str] | None, slices: int, *, as_json: bool) -> int:
+def print_plan(
+    path: str,
+    sets: Sequence[str] | None,
+    pipelines: Sequence[str] | None,
+    only: Sequence[str] | None,
+    slices: int,
+    *,
+    as_json: bool,
+) -> int:
     """Print what the next run of every pipeline would do, and return the exit code it would end with."""
-    with open_existing_store(file) as store:
-        documents = []
-        for name in names:
-            with inspection_of(file, name, store) as at:
-                documents.append(_pipeline(at, only, slices))
-        code = worst([*(d["exit_code"] for d in documents), *([store.error.exit_code] if store.error else [])])
-        if as_json:
-            about = {"missing": store.missing, "problem": problem_document(store.error, file)}
-            answer = {"file": file.path, "exit_code": code, "store": about, "pipelines": documents}
-            print(json.dumps(answer, ensure_ascii=False, indent=2))
-        else:
-            lines = [line for document in documents for line in _lines(document)]
-            print("\n".join([*lines, *describe_store(store, file.path)]))
-    return code
+    return print_report(path, sets, pipelines, lambda at: _pipeline(at, only, slices), _lines, as_json=as_json)
 
 
 def _pipeline(at: PipelineInspection, only: Sequence[str] | None, slices: int) -> dict[str, Any]:

@@ -6,17 +6,20 @@ not stop the inspection of the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock import wiring
 from penstock.cli.shared.engine_run import mark_describer
+from penstock.cli.shared.render import print_json
 from penstock.cli.shared.status_document import pipeline_document
 from penstock.config import File
+from penstock.config.pipeline_choice import choose_pipelines
 from penstock.core.content import Content
 from penstock.core.drift import EVOLVE
+from penstock.core.exits import worst
 from penstock.core.names import suggest
 from penstock.core.slices import Kind
 from penstock.engine import drifting
@@ -162,6 +165,35 @@ def inspection_of(file: File, pipeline: str, access: StoreAccess) -> Iterator[Pi
             sink.close()
     finally:
         source.close()
+
+
+def print_report(
+    path: str,
+    sets: Sequence[str] | None,
+    pipelines: Sequence[str] | None,
+    document: Callable[[PipelineInspection], dict[str, Any]],
+    text: Callable[[Mapping[str, Any]], Sequence[str]],
+    ending: Callable[[File, int], Sequence[str]] = lambda _file, _code: (),
+    *,
+    as_json: bool,
+) -> int:
+    """Print a document for each pipeline, then the store's problems, and return the exit code a run would end with."""
+    file = wiring.load(path, sets or ())
+    names = choose_pipelines(file, pipelines)
+    with open_existing_store(file) as store:
+        documents = []
+        for name in names:
+            with inspection_of(file, name, store) as at:
+                documents.append(document(at))
+            if not as_json:
+                print("\n".join(text(documents[-1])), flush=True)
+        code = worst([*(each["exit_code"] for each in documents), *([store.error.exit_code] if store.error else [])])
+        if as_json:
+            about = {"missing": store.missing, "problem": problem_document(store.error, file)}
+            print_json({"file": file.path, "exit_code": code, "store": about, "pipelines": documents}, indent=2)
+        elif last := [*describe_store(store, file.path), *ending(file, code)]:
+            print("\n".join(last))
+    return code
 
 
 # ---------------------------------------------------------------- text

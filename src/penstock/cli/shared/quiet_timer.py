@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from penstock.cli.display.view import Activity, activity_of, describe_state
-from penstock.cli.shared.render import count, span
+from penstock.cli.shared.render import count, describe_fetch, span
 from penstock.core.progress import Progress
 
 #: seconds without a line after which a progress line is printed
@@ -49,6 +49,10 @@ def progress_line(progress: Progress, now: datetime, began: datetime, pipeline: 
         return f"{pipeline}: still starting {progress.starting}, {waited} so far"
     waited = span((now - (progress.updated or began)).total_seconds())
     for name, stream in progress.streams.items():
+        if stream.doing and stream.fetched:
+            done = stream.fetched.share_done
+            of_range = f", {done:.0%} of its range of time" if done is not None else ""
+            return f"{pipeline}/{name}: still {stream.doing}: {describe_fetch(stream.fetched)}{of_range}"
         if activity_of(stream) is Activity.BUSY:
             expected = f" ({count(stream.expected, 'row')})" if stream.expected is not None else ""
             return f"{pipeline}/{name}: still {describe_state(stream)} slice {stream.number}{expected}, {waited} so far"

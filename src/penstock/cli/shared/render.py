@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from penstock.core.fetches import FetchCounts
 from penstock.core.messages import (
     Catalog,
     ConnectionStatus,
@@ -158,13 +159,28 @@ def describe_outcome(outcome: Mapping[str, int]) -> str:
     return ", ".join(f"{number:,} {words.get(name, name)}" for name, number in outcome.items() if number)
 
 
+def describe_fetch(fetched: FetchCounts) -> str:
+    """What fetching has cost: `1,200 records fetched, 80/s, 1.03 requests per page, 2 retries, waited 4.0 s`."""
+    parts = [f"{count(fetched.records, 'record')} fetched"]
+    if fetched.records_per_second is not None:
+        parts.append(f"{fetched.records_per_second:,.0f}/s")
+    if fetched.requests_per_page is not None:
+        parts.append(f"{fetched.requests_per_page:.2f} requests per page")
+    if fetched.retries:
+        parts.append("1 retry" if fetched.retries == 1 else f"{fetched.retries:,} retries")
+    if fetched.waited >= 0.05:
+        parts.append(f"waited {span(fetched.waited)}")
+    return ", ".join(parts)
+
+
 def _complete(name: str, progress: Progress, pipeline: str) -> list[Line]:
     stream = progress.streams.get(name)
     if stream is None or not (stream.slices or stream.blocker):
         return []  # nothing new: the last line says so once for all streams
     done = f"done: {count(stream.rows, 'row')} in {count(stream.slices, 'slice')}" if stream.slices else ""
     held = held_back(stream.held_back, stream.blocker)
-    return [Line(f"{pipeline}/{name}: {'; '.join(each for each in (done, held) if each)}")]
+    fetched = describe_fetch(stream.fetched) if stream.fetched and stream.slices else ""
+    return [Line(f"{pipeline}/{name}: {'; '.join(each for each in (done, fetched, held) if each)}")]
 
 
 def held_back(rows: int | None, blocker: str | None) -> str | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
+from operator import ge
 
-from penstock.core.subdivision.state import PageFetched, Subdivision
+from penstock.core.subdivision.state import Order, PageFetched, Subdivision
 
 
 class PageError(ValueError):
@@ -36,18 +38,25 @@ def judge_page(
         raise PageError("the page says that more records follow, and has no cursor to ask for them")
     if has_more and not records and cursor == task.cursor:
         raise PageError("the page is empty, says that more records follow, and names the same cursor again")
-    places = [state.place(time) for time, _ in records]
-    for number, (place, next_place) in enumerate(zip(places, places[1:], strict=False)):
-        if next_place > place:
-            raise PageError(f"record {number + 2} of the page is out of order: {records[number + 1][0]}")
-    outside = sum(place >= task.high for place in places)
-    delivered = set(task.seen)
-    keep = tuple(
-        number
-        for number, (place, (_, id_)) in enumerate(zip(places, records, strict=True))
-        if task.low <= place < task.high and not (place == task.last and id_ in delivered)
-    )
+    places = [time for time, _ in records]
+    if state.order is Order.ASCENDING:
+        places = [*map(state.place, places)]
+    if not all(map(ge, places, places[1:])):
+        number = next(number for number in range(1, len(places)) if places[number] > places[number - 1])
+        raise PageError(f"record {number + 1} of the page is out of order: {records[number][0]}")
+    outside = sum(place >= task.high for place in places) if places and places[0] >= task.high else 0
+    if places and not outside and task.low <= places[-1] and places[0] != task.last:
+        keep = tuple(range(len(places)))  # the usual page: nothing of it was split off or delivered before
+    else:
+        delivered = set(task.seen)
+        keep = tuple(
+            number
+            for number, (place, (_, id_)) in enumerate(zip(places, records, strict=True))
+            if task.low <= place < task.high and not (place == task.last and id_ in delivered)
+        )
     last = records[-1][0] if records else None
-    seen = tuple(records[number][1] for number in keep if records[number][0] == last)
+    seen = tuple(
+        reversed([records[number][1] for number in takewhile(lambda each: records[each][0] == last, reversed(keep))])
+    )
     first = records[0][0] if records else None
     return PageVerdict(keep, PageFetched(key, first, last, len(keep), has_more, cursor, seen), outside)

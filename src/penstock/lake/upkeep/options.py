@@ -35,14 +35,12 @@ class SnapshotOptions(_Keys):
         default=timedelta(days=5),
         description="how long a replaced snapshot is kept; at least as long as your longest query",
     )
-    keep_at_least: int = Field(
-        default=10, ge=1, description="number of newest snapshots that are kept regardless of age"
-    )
+    keep_at_least: int = Field(default=10, ge=1, description="number of newest snapshots that always stay")
     keep_at_most: int = Field(
         default=100,
         ge=1,
-        description="maximum number of snapshots; each landing removes older ones from the table's metadata once they "
-        "are an hour old, and their files stay for `keep_for`",
+        description="maximum number of snapshots; a landing removes older ones from the metadata once they are an hour "
+        "old, and their files stay for `keep_for`",
     )
 
     @property
@@ -55,7 +53,7 @@ class OrphanOptions(_Keys):
 
     older_than: Duration = Field(
         default=timedelta(days=3),
-        description="age at which such files are deleted; never under a day except with --force",
+        description="age at which they are deleted; under a day only with --force",
     )
 
 
@@ -67,7 +65,7 @@ class RetentionOptions(_Keys):
     )
     size: Size | None = Field(
         default=None,
-        description="delete the oldest rows until the data files are no larger than this; default: none",
+        description="delete the oldest rows until the data files fit; default: none",
         examples=["500GB"],
     )
 
@@ -94,7 +92,7 @@ class UpkeepOptions(_Keys):
         default=256 * MIB, description="target size of compacted files (at least 1MiB)"
     )
     min_input_files: int = Field(
-        default=5, ge=2, description="compact a partition only if it has at least about this many small files"
+        default=5, ge=2, description="compact a partition with about this many small files or more"
     )
     snapshots: SnapshotOptions = Field(
         default_factory=SnapshotOptions, description="how long snapshots are kept; default: see below"

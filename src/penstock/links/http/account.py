@@ -29,8 +29,11 @@ from penstock.links.http.failures import (
     retry_after,
 )
 from penstock.links.http.options import AccountOptions
+from penstock.links.http.slots import Slots
 
 if TYPE_CHECKING:
+    import ssl
+
     import aiolimiter
     import httpx
 
@@ -60,9 +63,11 @@ class Account:
         self._options = options
         first = min(options.retry_seconds, options.retry_most)
         self._backoff = Backoff(first, options.retry_most, jitter=0.5)
-        self._client: httpx.AsyncClient | None = None
+        #: one for each slot, with one connection: a common pool looks at all its connections for every request
+        self._clients: dict[int, httpx.AsyncClient] = {}
+        self._tls: ssl.SSLContext | None = None
         self._limiter: aiolimiter.AsyncLimiter | None = None
-        self._slots: asyncio.Semaphore | None = None
+        self._slots: Slots | None = None
         self._token: tuple[str, float] | None = None
         self._token_lock: asyncio.Lock | None = None
         self._open = AsyncExitStack()
@@ -75,18 +80,19 @@ class Account:
         *,
         stream: str,
         effort: Effort | None = None,
+        urgency: int = 0,
     ) -> Page:
         """The parsed answer to a GET; `parse` raises Malformed for a body that may come whole the next time.
 
-        `path` is appended to the base URL; an address with a host must be on the same server.
+        `path` is appended to the base URL; an address with a host must be on the same server. While all slots are
+        used, the request with the lowest `urgency` goes first.
         """
         effort = effort or Effort()
-        shown = self.show(path, query)
         failures = 0
         while True:
             asked_wait, unreachable = 0.0, False
             try:
-                answer = await self._send(self._address(path, stream), query, effort)
+                answer = await self._send(self._address(path, stream), query, effort, urgency)
             except AnswerLost as lost:
                 trouble, unreachable = lost.trouble, lost.connect
             else:
@@ -99,9 +105,11 @@ class Account:
                     trouble = describe(answer)
                     asked_wait = retry_after(answer.headers.get("retry-after"), datetime.now(UTC))
                 else:
-                    raise self._failure(answer, shown, stream)
+                    raise self._failure(answer, self.show(path, query), stream)
             if failures >= self._options.retries:
-                raise self._unreachable(trouble) if unreachable else self._exhausted(trouble, shown, stream, failures)
+                if unreachable:
+                    raise self._unreachable(trouble)
+                raise self._exhausted(trouble, self.show(path, query), stream, failures)
             failures += 1
             wait = self._backoff.seconds(failures, _CHANCE.random(), at_least=asked_wait)
             effort.retries += 1
@@ -115,27 +123,25 @@ class Account:
 
     async def close(self) -> None:
         await self._open.aclose()
-        self._client = None
+        self._clients.clear()
 
     # ------------------------------------------------------------ one request
 
-    async def _send(self, address: str, query: Mapping[str, str], effort: Effort) -> Answer:
+    async def _send(self, address: str, query: Mapping[str, str], effort: Effort, urgency: int) -> Answer:
         import httpx
 
-        client = await self._connected()
-        assert self._slots is not None
-        begun = time.monotonic()
-        async with self._slots:
+        async with self._shared_slots().take(urgency) as slot:
             if self._limiter is not None:
+                begun = time.monotonic()
                 await self._limiter.acquire()
-            effort.waited += time.monotonic() - begun
+                effort.waited += time.monotonic() - begun
             effort.requests += 1
             auth = self._options.auth
             secrets = {name: value.get_secret_value() for name, value in (auth.query or {}).items()} if auth else {}
+            client = await self._client_of(slot)
             try:
-                answer = await client.get(
-                    address, params={**query, **secrets} or None, headers=await self._token_header(client)
-                )
+                sent = f"{address}?{urlencode({**query, **secrets})}" if query or secrets else address
+                answer = await client.get(sent, headers=await self._token_header(client))
             except httpx.TimeoutException:
                 raise AnswerLost(f"no answer within {self._options.timeout:g} s") from None
             except httpx.ConnectError as error:
@@ -145,29 +151,35 @@ class Account:
         headers = {name.lower(): value for name, value in answer.headers.items()}
         return Answer(answer.status_code, headers, answer.content)
 
-    async def _connected(self) -> httpx.AsyncClient:
-        if self._client is None:
+    def _shared_slots(self) -> Slots:
+        if self._slots is None:
             import aiolimiter
-            import httpx
 
             options = self._options
-            most = options.concurrency
-            self._slots = asyncio.Semaphore(most)
+            self._slots = Slots(options.concurrency)
             if options.rate_limit is not None:
                 # No more than the rate within any second: small rates are spread over a longer period.
                 period = 1.0 if options.rate_limit >= 1 else 1.0 / options.rate_limit
                 self._limiter = aiolimiter.AsyncLimiter(max(1.0, options.rate_limit), period)
             self._token_lock = asyncio.Lock()
-            self._client = await self._open.enter_async_context(
+        return self._slots
+
+    async def _client_of(self, slot: int) -> httpx.AsyncClient:
+        if slot not in self._clients:
+            import httpx
+
+            self._tls = self._tls or httpx.create_ssl_context()
+            self._clients[slot] = await self._open.enter_async_context(
                 httpx.AsyncClient(
                     http2=True,
-                    timeout=options.timeout,
+                    verify=self._tls,
+                    timeout=self._options.timeout,
                     headers=self._headers(),
                     auth=self._basic(),
-                    limits=httpx.Limits(max_connections=most, max_keepalive_connections=most),
+                    limits=httpx.Limits(max_connections=1, max_keepalive_connections=1),
                 )
             )
-        return self._client
+        return self._clients[slot]
 
     def _headers(self) -> dict[str, str]:
         auth = self._options.auth

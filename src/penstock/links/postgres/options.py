@@ -63,8 +63,8 @@ class ServerOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
 
     url: SecretStr = Field(
-        description="`postgresql://user:password@host:port/database`, optionally with parameters such as "
-        "`?sslmode=…`; special characters in user and password must be percent-encoded",
+        description="`postgresql://user:password@host:port/database`, with parameters such as `?sslmode=…`; "
+        "percent-encode special characters in user and password",
         examples=["${DATABASE_URL}"],
     )
     application_name: str = Field(

@@ -13,6 +13,8 @@ from typing import Any
 
 #: PySpark's loggers that write a traceback to standard error for each failure that Spark can locate in a query
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+#: py4j's module that writes a traceback to the root logger when a connection to a dying JVM is reset
+_PY4J_MODULE = "java_gateway"
 
 
 class SparkLog:
@@ -25,6 +27,7 @@ class SparkLog:
         self._path: str | None = None
         self._kept: str | None = None
         self._loggers: list[tuple[logging.Logger, list[logging.Handler]]] = []
+        self._py4j = _FromPy4j(self)
 
     @contextlib.contextmanager
     def opened(self, folder: Path) -> Iterator[int]:
@@ -48,13 +51,14 @@ class SparkLog:
         return self._kept
 
     def take_loggers(self) -> None:
-        """Have PySpark's own loggers write here instead of to standard error."""
+        """Have the loggers of PySpark and py4j write here instead of to standard error."""
         from pyspark.logger import PySparkLogger
 
         for name in _LOGGERS:
             logger: logging.Logger = PySparkLogger.getLogger(name)
             self._loggers.append((logger, list(logger.handlers)))
             logger.handlers[:] = [_ToLog(self)]
+        logging.getLogger().addFilter(self._py4j)
 
     def take_errors_of(self, server: Any) -> None:
         """Have a `socketserver` report failed requests here: each request fails when the JVM ends."""
@@ -64,6 +68,7 @@ class SparkLog:
         for logger, handlers in self._loggers:
             logger.handlers[:] = handlers
         self._loggers.clear()
+        logging.getLogger().removeFilter(self._py4j)
         self._path = None
 
     def _add(self, text: str) -> None:
@@ -80,6 +85,20 @@ class _ToLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._log._add(self.format(record))
+
+
+class _FromPy4j(logging.Filter):
+    """Takes the records that py4j gives to the root logger, and leaves all others alone."""
+
+    def __init__(self, log: SparkLog) -> None:
+        super().__init__()
+        self._handler = _ToLog(log)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.module != _PY4J_MODULE:
+            return True
+        self._handler.emit(record)
+        return False
 
 
 def _traceback() -> str:

@@ -56,7 +56,7 @@ class StreamOptions(BaseModel):
 
     partition_by: PartitionBy | tuple[str, ...] | None = Field(
         default=None,
-        description="list of partitions, such as `[month(created_at), bucket(16, id), status]`, each a level of "
-        "folders; or a mapping for one date or timestamp column; default: none",
+        description="levels of folders, such as `[month(created_at), bucket(16, id), status]`; or a mapping for one "
+        "date or timestamp column; default: none",
         examples=[["month(created_at)"]],
     )

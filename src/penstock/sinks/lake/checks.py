@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from penstock.core.content import Content
 from penstock.core.drift import absent
 from penstock.core.slices import Kind
-from penstock.core.types import Type, is_nested
+from penstock.core.types import Plain, Type, is_nested
 from penstock.errors import StreamRefused, problems_of, refuse_all
 from penstock.lake import names
 from penstock.lake.lake import Lake
@@ -58,7 +58,7 @@ class Checks:
 
     def _problems(self, state: TableState | None) -> Iterator[StreamRefused]:
         columns = {column.name: column.type for column in self.content.columns}
-        of_columns = [*self._names(columns), *self._key(columns), *self._newer_than(columns)]
+        of_columns = [*self._names(columns), *self._key(columns), *self._newer_than(columns), *self._deletes(columns)]
         of_table = list(self._table(state)) if state is not None else []
         yield from (*of_columns, *of_table)
         if self.kind is Kind.REFRESH:
@@ -120,6 +120,42 @@ class Checks:
                 f"ship {name!r}, or name another column with `newer_than`",
             )
 
+    def _deletes(self, columns: Collection[str]) -> Iterator[StreamRefused]:
+        """What becomes of deletes must be said completely; the column that marks them is penstock's alone."""
+        options, given = self.options, self.options.deleted_at
+        if options.mode != "merge" and options.deletes != "hard":
+            yield self._refused(
+                f"`deletes: {options.deletes}` has no meaning without `mode: merge`: in a log, a delete is a row with "
+                f"{names.DELETED} true",
+                "set `mode: merge`, or leave it out",
+            )
+        if options.deletes == "soft" and not given:
+            yield self._refused("`deletes: soft` needs the column that marks them", "set `deleted_at` on the stream")
+        if given and options.deletes != "soft":
+            yield self._refused(
+                "`deleted_at` has no meaning without `deletes: soft`", "set `deletes: soft`, or leave it out"
+            )
+        if given and given.lower() in {name.lower() for name in columns}:
+            yield self._refused(
+                f"`deleted_at` names the column {given!r}, which the stream has too", "name another column with it"
+            )
+        if given and given.lower() in RESERVED:
+            yield self._refused(
+                f"`deleted_at` names the column {given!r}, which is reserved by the lake", "name another column with it"
+            )
+
+    def _marker(self, state: TableState) -> Iterator[StreamRefused]:
+        """A column that the table has already must be able to hold the timestamps of deletes."""
+        marker = self.options.marker
+        for column in state.columns if marker else ():
+            name, type_ = column["name"], column["type"]
+            if name == marker and type_ != str(Plain.TIMESTAMPTZ):
+                yield self._refused(
+                    f"`deleted_at` names the column {name!r}, which is {type_ if isinstance(type_, str) else 'nested'} "
+                    f"in {self._name}: it must be {Plain.TIMESTAMPTZ}, or not exist yet",
+                    "name another column with it",
+                )
+
     def _table(self, state: TableState) -> Iterator[StreamRefused]:
         yield from self.admission_problems(state)
         if not state.ours:
@@ -130,6 +166,7 @@ class Checks:
                 f"set `mode: {state.mode}`; or {self._migrate}; or name another `into`",
             )
             return
+        yield from self._marker(state)
         if state.mode == "merge" and state.properties.get(names.MERGE_MODE) != names.ON_READ:
             yield self._refused(
                 f"the table {self._name} no longer has the property {names.MERGE_MODE} = {names.ON_READ}, without "
@@ -154,7 +191,9 @@ class Checks:
     def _check_schema(self, state: TableState | None) -> None:
         link = state.link(self.pipeline, self.stream) if state else None
         before = Content.parse(link.position.content) if link else None
-        if before is not None and (before.columns, before.drift) == (self.content.columns, self.content.drift):
+        has_marker = state and self.options.marker in (None, *(column["name"] for column in state.columns))
+        columns = self.content.columns, self.content.drift
+        if before is not None and (before.columns, before.drift) == columns and has_marker:
             return
         from penstock.sinks.lake.table_setup import check_schema
 

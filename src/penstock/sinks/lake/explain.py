@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from penstock.core.drift import absent
 from penstock.core.slices import Kind
@@ -28,6 +28,8 @@ def explain(checks: Checks, state: TableState | None) -> Sequence[Remark]:
                 "gap", "readers of the table get its current rows, not versions that came and went between two runs"
             ),
         ]
+        if checks.content.changes:
+            found += _explain_deletes(checks)
         if gone := absent(checks.content):
             what = f"{', '.join(gone)} {'are' if len(gone) > 1 else 'is'} gone at the source"
             found.append(Remark("gap", f"{what}: a row that is updated from now on is NULL there, in its new version"))
@@ -45,3 +47,15 @@ def explain(checks: Checks, state: TableState | None) -> Sequence[Remark]:
         what = "the table is not penstock's: the first slice adds the column _ingest_seq"
         found.append(Remark("gap", f"{what}; when it is first read, {state.size} are rewritten once"))
     return found
+
+
+def _explain_deletes(checks: Checks) -> Iterator[Remark]:
+    options = checks.options
+    if options.marker:
+        yield Remark("guarantee", f"a row that is deleted at the source stays, with the time of it in {options.marker}")
+    elif options.deletes == "ignore":
+        yield Remark("gap", "deletes at the source are ignored: the rows stay as they are")
+    elif checks.newer_than:
+        yield Remark(
+            "gap", "a deleted row comes back if an older version of it arrives after upkeep has removed its tombstone"
+        )

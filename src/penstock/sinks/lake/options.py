@@ -30,8 +30,8 @@ class StreamOptions(BaseModel):
 
     into: PlainName | None = Field(
         default=None,
-        description="the table's name, of letters, digits and underscores; default: the stream's name, with "
-        "underscores for other characters",
+        description="the table, of letters, digits and underscores; default: the stream's name, with underscores for "
+        "other characters",
         examples=["orders"],
     )
     mode: Literal["append", "merge"] = Field(
@@ -40,25 +40,35 @@ class StreamOptions(BaseModel):
     )
     key: Columns | None = Field(
         default=None,
-        description="with `mode: merge`: list of columns that identify a row; default: the stream's primary key",
+        description="with `mode: merge`: columns that identify a row; default: the stream's primary key",
         examples=[["id"]],
     )
     newer_than: str | None = Field(
         default=None,
-        description="with `mode: merge`: a row is written only if its value in this column is newer than the table's; "
-        "default: the stream's cursor if `key` does not contain the primary key, otherwise the last row wins",
+        description="with `mode: merge`: write a row only if this column is newer than in the table; default: the "
+        "stream's cursor if `key` lacks the primary key, otherwise the last row wins",
         examples=["updated_at"],
+    )
+    deletes: Literal["ignore", "soft", "hard"] = Field(
+        default="hard",
+        description="with `mode: merge`: rows deleted at the source: `ignore` them, mark them (`soft`) or replace them "
+        "by tombstones (`hard`)",
+    )
+    deleted_at: str | None = Field(
+        default=None,
+        min_length=1,
+        description="with `deletes: soft`, the column for the timestamp of the delete; default: none",
+        examples=["deleted_at"],
     )
     partition_by: tuple[str, ...] = Field(
         default=(),
-        description="list of partitions, such as `[day(created_at), bucket(16, id), status]`; used only when the "
-        "table is created; default: none",
+        description="partitions of a new table, such as `[day(created_at), bucket(16, id), status]`; default: none",
         examples=[["day(created_at)", "bucket(16, id)"]],
     )
     sort_by: tuple[str, ...] = Field(
         default=(),
-        description="sort order within compacted files, such as `[customer_id, created_at desc]`; used only when the "
-        "table is created; default: the order of the rows",
+        description="sort order in compacted files of a new table, such as `[customer_id, created_at desc]`; default: "
+        "the order of the rows",
         examples=[["customer_id", "created_at desc"]],
     )
     into_existing: bool = Field(
@@ -66,5 +76,10 @@ class StreamOptions(BaseModel):
     )
     replace_existing: bool = Field(
         default=False,
-        description="allow the first full refresh to replace rows that the table already contains",
+        description="allow the first full refresh to replace existing rows",
     )
+
+    @property
+    def marker(self) -> str | None:
+        """The column in which deletes are marked; None: they are not marked."""
+        return self.deleted_at if self.mode == "merge" and self.deletes == "soft" else None

@@ -218,8 +218,17 @@ class LakeSink:
         if self.stream_options(slice_.stream).mode == "merge" and staged.files:
             from penstock.lake.merging import Merging
 
-            key = self.key(slice_.stream)
-            landing.land(staged, Merging(landing, key, self.context.spark, self.newer_than(slice_.stream)).commit)
+            options = self.stream_options(slice_.stream)
+            merging = Merging(
+                landing,
+                self.key(slice_.stream),
+                self.context.spark,
+                newer_than=self.newer_than(slice_.stream),
+                # A slice without deletes needs no rule for them.
+                deletes=options.deletes if Content.parse(slice_.content).changes else "hard",
+                deleted_at=options.marker,
+            )
+            landing.land(staged, merging.commit)
         else:
             landing.land(staged)
 

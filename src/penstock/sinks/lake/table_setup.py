@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.core.content import Content
 from penstock.core.documents import canonical
 from penstock.core.drift import absent
+from penstock.core.types import Plain
 from penstock.errors import StreamFailed
 from penstock.lake import names
 from penstock.lake.adoption import adopt
@@ -32,6 +33,8 @@ def make_schema(content: Content, options: StreamOptions, key: Sequence[str]) ->
     """
     gone = absent(content)
     columns = [(column.name, column.type) for column in content.columns if column.name not in gone]
+    if options.marker:
+        columns.append((options.marker, Plain.TIMESTAMPTZ))
     return make_iceberg_schema(columns, key=key if options.mode == "merge" else (), deletes=content.changes)
 
 

@@ -35,6 +35,8 @@ from penstock.sinks.postgres.target import Target, TargetColumn, describe, holds
 MAX_COLUMNS = 1600
 #: the names of text types, Postgres' and Arrow's
 _TEXTS = ("text", "character varying", "character", "string", "large_string")
+#: the types that can hold the timestamp of a delete
+_TIMES = ("timestamp with time zone", "timestamp without time zone", "date", *_TEXTS)
 #: relkinds that are not tables
 _OTHER_KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "i": "an index"}
 
@@ -160,6 +162,15 @@ class StreamCheck:
         yield from problems_of([lambda: refuse_unkeyed_deletes(config, self.content)])
         if options.deletes == "soft" and not options.deleted_at:
             yield _refused("`deletes: soft` needs the column that marks them", "set `deleted_at` on the stream")
+        if options.deleted_at and options.deletes != "soft":
+            yield _refused(
+                "`deleted_at` has no meaning without `deletes: soft`", "set `deletes: soft`, or leave it out"
+            )
+        if options.deleted_at in self.columns:
+            yield _refused(
+                f"`deleted_at` names the column {options.deleted_at}, which the stream has too",
+                "name another column with it",
+            )
 
     def _check_creatable(self) -> Iterator[StreamRefused]:
         schema = self.table.schema
@@ -226,6 +237,16 @@ class StreamCheck:
                 yield from self._check_addable(target, name)
             else:
                 yield from self._check_column(column, described, sent[name])
+        if (marker := self.config.deleted_at) and marker not in self.columns:
+            column = target.column(marker)
+            if column is None:
+                yield from self._check_addable(target, marker)
+            elif column.free not in _TIMES:
+                yield _refused(
+                    f"`deleted_at` names the column {marker}, which is {column.type} in {self.table}: it must be "
+                    "timestamp with time zone, or not exist yet",
+                    "name another column with it",
+                )
         delivered = [name for name in self.columns if name not in absent(self.content)]
         for column in target.columns:
             if column.not_null and not column.filled and column.name not in delivered:

@@ -167,6 +167,9 @@ class Merge:
         newer: sql.Composable = sql.SQL("")
         if self.config.newer_than:
             newer = sql.SQL("{} DESC NULLS LAST, ").format(sql.Identifier("y", self.config.newer_than))
+        if self.has_changes and self.config.options.deletes == "ignore":
+            # A delete that is ignored hides no other row of its key.
+            newer = sql.SQL("({} IS NOT DISTINCT FROM 'delete'), {}").format(sql.Identifier("y", CHANGE), newer)
         # Parts follow each other in the slice, but the numbers of their attempts are random.
         parts = sql.SQL(", ").join(
             sql.SQL("({}::bigint, {})").format(sql.Literal(attempt), sql.Literal(part)) for attempt, part in self.parts

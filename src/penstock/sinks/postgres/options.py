@@ -27,7 +27,7 @@ class Options(ServerOptions):
         min_length=1,
         max_length=MAX_NAME_BYTES,
         pattern="^[^%]*$",
-        description="the schema of the ledger and of the quarantine; created if it does not exist",
+        description="the schema of ledger and quarantine; created if missing",
     )
     lock_timeout: float = Field(
         default=30.0, gt=0, allow_inf_nan=False, description="seconds to wait for a lock on a table"
@@ -47,30 +47,28 @@ class StreamOptions(BaseModel):
     mode: Literal["append", "upsert", "replace"] | None = Field(
         default=None,
         description="`append`: insert every row; `upsert`: one row per key; `replace`: each full refresh replaces all "
-        "rows (a full refresh does so in any mode); default: with a key `upsert`, otherwise `append`",
+        "rows, as it does in any mode; default: with a key `upsert`, otherwise `append`",
         examples=["upsert"],
     )
     key: tuple[str, ...] | None = Field(
         default=None,
-        description="list of columns that identify a row; default: the stream's primary key",
+        description="columns that identify a row; default: the stream's primary key",
         examples=[["id"]],
     )
     newer_than: str | None = Field(
         default=None,
-        description="a row is written only if its value in this column is newer than the table's; default: the "
-        "stream's cursor if `key` does not contain the primary key, otherwise the last row wins",
+        description="write a row only if this column is newer than in the table; default: the stream's cursor if `key` "
+        "lacks the primary key, otherwise the last row wins",
         examples=["updated_at"],
     )
     guard: tuple[str, ...] = Field(
         default=(),
-        description="list of columns that must not change: a row with another value than the table's is refused; "
-        "default: none",
+        description="columns that must not change: a row with another value is refused; default: none",
         examples=[["tenant_id"]],
     )
     volatile: tuple[str, ...] = Field(
         default=(),
-        description="list of columns to ignore in comparisons: a row that differs only in these is not updated; "
-        "default: none",
+        description="columns to ignore: a row that differs only in these is not updated; default: none",
         examples=[["synced_at"]],
     )
     deletes: Literal["ignore", "soft", "hard"] = Field(
@@ -80,13 +78,13 @@ class StreamOptions(BaseModel):
     )
     deleted_at: str | None = Field(
         default=None,
-        description="with `deletes: soft`, the column for the timestamp of the delete; default: none",
+        description="with `deletes: soft`: column for the time of the delete; default: none",
         examples=["deleted_at"],
     )
     bad_rows: Literal["fail", "quarantine"] = Field(
         default="fail",
-        description="what to do with a row that the table rejects (a constraint, a value out of range): `fail` the "
-        "stream, or store the row with the reason in the `quarantine` and continue",
+        description="a row that the table rejects (a constraint, a value out of range): `fail` the stream, or store "
+        "row and reason in the `quarantine` and continue",
     )
     create: bool = Field(
         default=True,
@@ -94,20 +92,18 @@ class StreamOptions(BaseModel):
     )
     replace_existing: bool = Field(
         default=False,
-        description="allow the first full refresh to delete rows that the table already contains; otherwise it is "
-        "refused",
+        description="allow the first full refresh to delete existing rows; otherwise it is refused",
     )
     accept_table: int | None = Field(
         default=None,
         gt=0,
-        description="the oid of a renamed or restored table, which confirms that it holds every row delivered so far; "
-        "default: a stream stops if its table is not the one it has written to",
+        description="oid of a renamed or restored table: confirms that it holds every row delivered so far; default: "
+        "another table stops the stream",
         examples=[16412],
     )
     triggers: bool = Field(
         default=True,
-        description="whether the table's triggers run for rows that penstock writes; `false` requires the role to own "
-        "the table",
+        description="run the table's triggers for penstock's rows; `false` requires the role to own the table",
     )
 
     @field_validator("key", "guard", "volatile")

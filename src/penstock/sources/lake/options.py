@@ -25,7 +25,7 @@ class StreamOptions(BaseModel):
     )
     columns: Columns | None = Field(
         default=None,
-        description="list of columns to read; must include the key of a keyed table; default: all",
+        description="columns to read, including the key of a keyed table; default: all",
         examples=[["id", "name"]],
     )
     where: str | None = Field(
@@ -36,7 +36,7 @@ class StreamOptions(BaseModel):
     from_: Literal["beginning", "now"] | Annotated[int, Field(ge=0)] = Field(
         default="beginning",
         alias="from",
-        description="where the first run starts: `beginning`, `now`, or a number after which rows are read",
+        description="where the first run starts: `beginning`, `now`, or after a number",
     )
     adopt: bool = Field(
         default=False,

@@ -24,23 +24,21 @@ class Horizon(BaseModel):
         default=0.0,
         ge=0,
         allow_inf_nan=False,
-        description="minimum age in seconds of a row before it is read, where the horizon cannot be proven (cursor "
-        "set by the application's clock, ids fetched ahead, activity hidden by the server)",
+        description="minimum age in seconds of a row before it is read, where the horizon is not proven",
         examples=[60],
     )
     margin: float = Field(
         default=1.0,
         ge=0,
         allow_inf_nan=False,
-        description="safety margin in seconds between a transaction's timestamp and its appearance in "
-        "pg_stat_activity; a run that finds newer rows while others are connected waits once for this long and checks "
-        "again",
+        description="seconds for which a new transaction may be missing in pg_stat_activity; a run that finds newer "
+        "rows while others are connected waits once for this long",
     )
     warn_after: float | None = Field(
         default=300.0,
         gt=0,
         allow_inf_nan=False,
-        description="seconds after which a transaction that holds rows back causes a warning; null: never",
+        description="seconds after which a transaction that holds rows back is a warning; null: never",
     )
     fail_after: float | None = Field(
         default=None,
@@ -58,22 +56,21 @@ class Options(ServerOptions):
         default="public",
         alias="schema",
         min_length=1,
-        description="the schema of tables named without one, and the schema that discovery lists",
+        description="the schema of tables named without one, and of discovery",
     )
     discover: bool | None = Field(
         default=None,
-        description="sync every table of the schema that has a primary key; default: true if no stream is listed",
+        description="sync every table with a primary key; default: true if no stream is listed",
         examples=[True],
     )
     exclude: tuple[str, ...] = Field(
         default=(),
-        description="tables that discovery skips: names or patterns (`audit_*`), optionally with a schema; default: "
-        "none",
+        description="tables that discovery skips, such as `audit_*` or `sales.tmp_*`; default: none",
         examples=[["audit_*"]],
     )
     replica: SecretStr | None = Field(
         default=None,
-        description="URL of a replica from which rows are read once it has replayed the planned position; default: "
+        description="URL of a replica to read rows from, once it has replayed the planned position; default: "
         "the server of `url`",
         examples=["${REPLICA_URL}"],
     )
@@ -87,7 +84,7 @@ class Options(ServerOptions):
         default=None,
         ge=1,
         le=1000,
-        description="maximum number of connections that read rows at the same time; default: one per Spark worker",
+        description="maximum number of connections that read rows at once; default: one per Spark worker",
         examples=[2],
     )
     timeline: int | None = Field(
@@ -124,16 +121,16 @@ class StreamOptions(BaseModel):
     )
     tiebreaker: tuple[str, ...] = Field(
         default=(),
-        description="column or list of columns that distinguishes rows with the same cursor value; default: none",
+        description="column or columns that distinguish rows with the same cursor value; default: none",
         examples=["id"],
     )
     unique: bool = Field(
-        default=False, description="the cursor is unique and strictly increasing, so no tiebreaker is needed"
+        default=False, description="the cursor is unique and strictly increasing: no tiebreaker is needed"
     )
     columns: tuple[str, ...] | None = Field(
         default=None,
         min_length=1,
-        description="list of columns to read; default: all",
+        description="columns to read; default: all",
         examples=[["id", "updated_at"]],
     )
     nulls: Literal["fail", "skip"] = Field(
@@ -141,8 +138,8 @@ class StreamOptions(BaseModel):
     )
     index: Literal["required", "optional"] = Field(
         default="required",
-        description="whether an index on cursor and tiebreaker is `required` or `optional` (without one, every slice "
-        "sorts the table)",
+        description="index on cursor and tiebreaker: `required`, or `optional` (without one, every slice sorts the "
+        "table)",
     )
     row_security: Literal["refuse", "accept"] = Field(
         default="refuse",
@@ -150,20 +147,20 @@ class StreamOptions(BaseModel):
     )
     hidden_partitions: Literal["refuse", "skip"] = Field(
         default="refuse",
-        description="if a partition with rows below the mark is attached later, and the role may not read it directly: "
-        "`refuse` the stream, or `skip` these rows with a warning",
+        description="if a partition with rows below the mark is attached that the role may not read directly: `refuse` "
+        "the stream, or `skip` these rows with a warning",
     )
     where: str | None = Field(
         default=None,
         min_length=1,
-        description="SQL condition; only rows for which it is true are read; default: all rows",
+        description="SQL condition of the rows to read; default: all rows",
         examples=["status <> 'draft'"],
     )
     first_load: Literal["auto", "keys", "blocks", "cursor"] = Field(
         default="auto",
-        description="how existing rows are read first: `keys` in parallel by primary key ranges; `blocks` by table "
-        "blocks (only if a trigger increases the cursor on every update); `cursor` in cursor order; `auto`: `keys` "
-        "for large tables where possible",
+        description="how existing rows are read: `keys`: in parallel by primary key; `blocks`: by table blocks "
+        "(requires a trigger that increases the cursor on every update); `cursor`: in cursor order; `auto`: `keys` for "
+        "large tables where possible",
     )
     arrays: Literal["list", "text"] = Field(
         default="list",
@@ -183,7 +180,7 @@ class StreamOptions(BaseModel):
         default=None,
         pattern=r"^\d+/\d+/\d+$",
         description="confirms, after the table was replaced or its sequence restarted, that no row below the mark is "
-        "new; the error message gives the value; default: such a change stops the stream",
+        "new; the error prints the value; default: the stream stops",
         examples=["16412/16412/16420"],
     )
     accept_drop: bool = Field(

@@ -6,7 +6,9 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from decimal import Decimal
+from functools import cache
+from typing import Any, TypedDict
 
 from penstock.links.http.failures import Malformed
 
@@ -22,18 +24,22 @@ class NoRecords(ValueError):
 class Page:
     """The records of a page, in its order."""
 
+    #: each record's value; of an object, only the fields that were asked for
     records: list[Any]
     #: each record's own text, on one line
-    texts: list[str]
+    texts: list[bytes]
     #: everything in the page but the records
     fields: dict[str, Any]
 
 
-def cut(body: bytes, path: Sequence[str]) -> Page:
-    """Cut a page whose records lie at `path`; Malformed if it is no JSON, NoRecords if they are not there."""
+def cut(body: bytes, path: Sequence[str], fields: tuple[str, ...] | None = None) -> Page:
+    """Cut a page whose records lie at `path`; Malformed if it is no JSON, NoRecords if they are not there.
+
+    With `fields`, values are made only of those fields of a record.
+    """
     try:
         text = body.decode()
-        return _Cutter(text).page(path)
+        return _cut_quickly(body, path, fields) or _Cutter(text).page(path)
     except (UnicodeDecodeError, json.JSONDecodeError, IndexError) as error:
         raise Malformed(str(error)[:100]) from None
 
@@ -47,11 +53,52 @@ def look_up(value: Any, path: str) -> Any:
     return value
 
 
+@cache
+def decoder_of(fields: tuple[str, ...] | None, *, exact: bool = False) -> Any:
+    """A decoder of records that skips all other fields; with `exact`, numbers with a point become decimals."""
+    import msgspec
+
+    make: Any = TypedDict
+    wanted: Any = Any if fields is None else make("Fields", dict.fromkeys(fields, Any), total=False)
+    return msgspec.json.Decoder(wanted, float_hook=Decimal if exact else None)
+
+
+def _cut_quickly(body: bytes, path: Sequence[str], fields: tuple[str, ...] | None) -> Page | None:
+    """The same without values for other fields; None: `_Cutter` reads it, or says what is wrong."""
+    import msgspec
+
+    around: dict[str, Any] = {}
+    inner, at = around, msgspec.Raw(body)
+    try:
+        for step in path:
+            parts = msgspec.json.decode(at, type=dict[str, msgspec.Raw])
+            at = parts.pop(step)
+            inner.update({name: msgspec.json.decode(part) for name, part in parts.items()})
+            following: dict[str, Any] = {}
+            inner[step] = following
+            inner = following
+        pieces = msgspec.json.decode(at, type=list[msgspec.Raw])
+        decode = decoder_of(fields).decode
+        # A string has no raw line breaks, so those that are there separate values.
+        own = [*map(bytes, pieces)] if _is_one_line(body) else [_on_one_line(bytes(piece)) for piece in pieces]
+        return Page([decode(piece) for piece in pieces], own, around)
+    except (msgspec.MsgspecError, KeyError, RecursionError):
+        return None
+
+
+def _is_one_line(text: bytes) -> bool:
+    return b"\n" not in text and b"\r" not in text
+
+
+def _on_one_line(text: bytes) -> bytes:
+    return text.replace(b"\n", b" ").replace(b"\r", b" ")
+
+
 class _Cutter:
     def __init__(self, text: str) -> None:
         self.text = text
         self.records: list[Any] | None = None
-        self.texts: list[str] = []
+        self.texts: list[bytes] = []
 
     def page(self, path: Sequence[str]) -> Page:
         fields: dict[str, Any] = {}
@@ -97,9 +144,7 @@ class _Cutter:
         while text[at] != "]":
             record, end = _decode(text, at)
             records.append(record)
-            own = text[at:end]
-            # A string has no raw line breaks, so those that are there separate values.
-            self.texts.append(own.replace("\n", " ").replace("\r", " ") if "\n" in own or "\r" in own else own)
+            self.texts.append(_on_one_line(text[at:end].encode()))
             at = self._skip(end)
             if text[at] == ",":
                 at = self._skip(at + 1)

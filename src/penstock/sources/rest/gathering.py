@@ -6,8 +6,9 @@ The state of a subdivision moves with the page that was written, so what the mar
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from penstock.core.subdivision import (
@@ -29,6 +30,10 @@ from penstock.sources.rest.spooling import SpoolWriter
 
 #: pages that one worker fetches alone before others join: a short list is not worth the requests that a split costs
 PAGES_ALONE = 12
+#: seconds after the end of the run's time that answers are still waited for
+GRACE_SECONDS = 5.0
+#: the urgency of a stream's first page
+FIRST_PAGE = -1
 
 
 @dataclass
@@ -39,6 +44,8 @@ class Limits:
     #: by time.monotonic()
     deadline: float
     is_cancelled: Callable[[], bool]
+    #: when the run's time is over, by time.monotonic()
+    end: float = math.inf
     #: rows and bytes of the pages that are under way
     expected_rows: int = 0
     expected_bytes: float = 0.0
@@ -53,10 +60,12 @@ class RangeGather:
     writer: SpoolWriter
     limits: Limits
     workers: int
-    #: called after each page, with the rows so far
+    #: called after each page and while none comes, with the rows so far
     report: Callable[[int], None]
-    #: called after each page with records
-    at_page: Callable[[], None]
+    #: called after each page with new records, with their number and the earliest time
+    at_page: Callable[[int, int], None]
+    #: the turn of the stream: while all slots are used, the lowest goes first
+    urgency: int = 0
     #: records that came a second time and were dropped
     repeated: int = 0
     _failure: PenstockError | None = None
@@ -71,14 +80,14 @@ class RangeGather:
         self._changed.set()
 
     def proceed(self, limits: Limits, workers: int, report: Callable[[int], None]) -> RangeGather:
-        """Go on from where this gather ended, under other limits. It has ended."""
+        """Go on from where this gather ended, under other limits: its turn has come. It has ended."""
         state = self.state
         for task in self.state.tasks.values():
             if task.worker is not None:
                 # There may be fewer workers now.
                 state = fold(state, RequestAbandoned(task.key))
         return RangeGather(
-            self.api, state, self.writer, limits, workers, report, self.at_page, self.repeated, _ids=self._ids
+            self.api, state, self.writer, limits, workers, report, self.at_page, repeated=self.repeated, _ids=self._ids
         )
 
     async def run(self) -> Subdivision:
@@ -92,11 +101,16 @@ class RangeGather:
                 done, tasks = await asyncio.wait(tasks, timeout=POLL_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
                 for task in done:
                     task.result()
+                self.report(self.writer.rows)
                 if self.limits.is_cancelled():
                     self._failure = self._failure or stopped()
                     break
-                if time.monotonic() > self.limits.deadline and self.writer.rows:
+                now = time.monotonic()
+                if now > min(self.limits.deadline, self.limits.end) and self.writer.rows:
                     self.stop()
+                    if now > self.limits.end + GRACE_SECONDS:
+                        # What is still asked for, or waits before a retry, is left to the next run.
+                        break
         finally:
             for task in tasks:
                 task.cancel()
@@ -178,7 +192,8 @@ class RangeGather:
 
     async def _fetch(self, key: int, asked: Asked) -> None:
         try:
-            page = await self.api.fetch(asked)
+            # Every stream has its first page before any has its second.
+            page = await self.api.fetch(asked, self.urgency if self.state.pages else FIRST_PAGE)
         except (RequestRefused, ResourceRefused):
             if asked.cursor is None:
                 raise
@@ -208,9 +223,9 @@ class RangeGather:
         self.writer.write([page.texts[number] for number in fresh])
         self.state = fold(self.state, verdict.event)
         self._leave_count(key, page)
-        self.report(self.writer.rows)
         if fresh:
-            self.at_page()
+            self.at_page(len(fresh), min(page.records[0][0], page.records[-1][0]))
+        self.report(self.writer.rows)
 
     def _leave_count(self, key: int, page: FetchedPage) -> None:
         """Go on from the last time where pages are counted: a count is wrong once an earlier object is deleted."""
@@ -254,8 +269,13 @@ class _Unfit(StreamFailed):
     """What the API gives contradicts the configuration: nothing of it is delivered."""
 
 
-def _take_new(page: FetchedPage, numbers: Iterable[int], ids: set[str]) -> list[int]:
+def _take_new(page: FetchedPage, numbers: Sequence[int], ids: set[str]) -> list[int]:
     """The records whose ids have not come before; they have come from here on."""
+    chosen = [page.records[number][1] for number in numbers]
+    new = set(chosen)
+    if len(new) == len(chosen) and ids.isdisjoint(new):
+        ids |= new
+        return [*numbers]
     fresh = []
     for number in numbers:
         id_ = page.records[number][1]
@@ -271,7 +291,7 @@ async def gather_onward(
     writer: SpoolWriter,
     limits: Limits,
     report: Callable[[int], None],
-    at_page: Callable[[], None],
+    at_page: Callable[[int, int], None],
 ) -> CursorPosition:
     """Fetch pages from a cursor on, until the list ends or the budget is used; where the next page begins."""
     ids = set(position.seen)
@@ -281,8 +301,8 @@ async def gather_onward(
             page = await api.fetch(Asked(None, None, position.cursor, api.options.paging.size))
             fresh = _take_new(page, range(len(page.records)), ids)
             writer.write([page.texts[number] for number in fresh])
+            at_page(len(fresh), 0)
             report(writer.rows)
-            at_page()
             # The last page may have no cursor to go on from: it is asked for again, and what it had is dropped.
             following = page.cursor or (page.records[-1][1] if api.cursor_is_id and page.records else None)
             if following is not None and following != position.cursor:
@@ -290,7 +310,12 @@ async def gather_onward(
             else:
                 position = CursorPosition(position.cursor, tuple(id_ for _, id_ in page.records))
             used = writer.bytes >= budget.bytes or (budget.rows is not None and writer.rows >= budget.rows)
-            if not page.has_more or used or limits.is_cancelled() or time.monotonic() > limits.deadline:
+            if (
+                not page.has_more
+                or used
+                or limits.is_cancelled()
+                or time.monotonic() > min(limits.deadline, limits.end)
+            ):
                 return position
             if not fresh and not page.records and following is None:
                 raise _Unfit(
@@ -305,7 +330,7 @@ async def gather_whole(
     writer: SpoolWriter,
     is_cancelled: Callable[[], bool],
     report: Callable[[int], None],
-    at_page: Callable[[], None],
+    at_page: Callable[[int, int], None],
 ) -> int:
     """Fetch all pages of a list, one after the other; records that came twice were dropped, and their number."""
     cursor: str | None = None
@@ -317,8 +342,8 @@ async def gather_whole(
             fresh = _take_new(page, range(len(page.records)), ids)
             repeated += len(page.records) - len(fresh)
             writer.write([page.texts[number] for number in fresh])
+            at_page(len(fresh), 0)
             report(writer.rows)
-            at_page()
             if not page.has_more:
                 return repeated
             if page.cursor is None or page.cursor == cursor or (page.records and not fresh):

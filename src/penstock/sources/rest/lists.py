@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -17,6 +19,9 @@ from penstock.sources.rest.cutting import NoRecords, Page, cut, look_up
 from penstock.sources.rest.options import Options, StreamOptions
 from penstock.sources.rest.times import Unit
 
+#: makes a request's text for people, for a message
+Shown = Callable[[], str]
+
 _NEXT_LINK = re.compile(r'<([^>]*)>\s*;[^,]*\brel="?next"?')
 
 
@@ -26,8 +31,8 @@ class FetchedPage:
 
     #: (time, id) of each record, in the page's order; the time is 0 where the list has none
     records: list[tuple[int, str]]
-    #: each record's own text
-    texts: list[str]
+    #: each record's own text, on one line
+    texts: list[bytes]
     has_more: bool
     #: where the next page begins; None: there is none
     cursor: str | None
@@ -53,6 +58,8 @@ class ListApi:
         self.unit = Unit(options.time.unit if options.time else "seconds")
         self._path = (options.path or stream).strip("/")
         self._records = tuple(options.records.split(".")) if options.records else ()
+        wanted = [options.id, *([options.time.field] if options.time else [])]
+        self._fields = tuple(dict.fromkeys(path.partition(".")[0] for path in wanted))
         url = urlsplit(source.base_url)
         self._server = f"{url.scheme}://{url.netloc}"
         self._secret_parameters = set(source.auth.query or ()) if source.auth else set[str]()
@@ -67,21 +74,23 @@ class ListApi:
         """Whether the next page is named by a count, which is only right while nothing before it changes."""
         return self.options.paging.by in ("page", "offset")
 
-    async def fetch(self, asked: Asked) -> FetchedPage:
+    async def fetch(self, asked: Asked, urgency: int = 0) -> FetchedPage:
         """A page; StreamFailed if it lacks something, ResourceRefused or ConnectionFailed by its status."""
         path, query = self._request(asked)
-        shown = self.account.show(path, query)
+        shown = partial(self.account.show, path, query)
 
         def parse(answer: Answer) -> FetchedPage:
             try:
-                page = cut(answer.body, self._records)
+                page = cut(answer.body, self._records, self._fields)
             except NoRecords as error:
                 raise self._unfit(shown, str(error), "set `records` of the stream to the path of its objects") from None
-            records = [self._identify(record, number, shown) for number, record in enumerate(page.records)]
+            records = self._identify_plain(page.records) or [
+                self._identify(record, number, shown) for number, record in enumerate(page.records)
+            ]
             has_more, cursor = self._next(page, answer, asked, records, shown)
             return FetchedPage(records, page.texts, has_more, cursor, answer.date)
 
-        return await self.account.fetch(path, query, parse, stream=self.stream, effort=self.effort)
+        return await self.account.fetch(path, query, parse, stream=self.stream, effort=self.effort, urgency=urgency)
 
     # ------------------------------------------------------------ asking
 
@@ -107,7 +116,7 @@ class ListApi:
         return self._path, query
 
     def _next(
-        self, page: Page, answer: Answer, asked: Asked, records: list[tuple[int, str]], shown: str
+        self, page: Page, answer: Answer, asked: Asked, records: list[tuple[int, str]], shown: Shown
     ) -> tuple[bool, str | None]:
         """Whether more follow, and the cursor that they begin after."""
         paging = self.options.paging
@@ -135,7 +144,7 @@ class ListApi:
             return True, self._bound(asked, following)
         return True, self._bound(asked, self._without_secrets(str(following)))
 
-    def _has_more(self, page: Page, records: list[tuple[int, str]], shown: str) -> bool:
+    def _has_more(self, page: Page, records: list[tuple[int, str]], shown: Shown) -> bool:
         field = self.options.paging.more
         if field is None:
             # A page may be short because the server cuts it: only an empty one is certainly the last.
@@ -159,7 +168,7 @@ class ListApi:
             return canonical({**json.loads(asked.cursor), "next": following, **counted})
         return canonical({"next": following, "gte": asked.gte, "lt": asked.lt, "size": asked.size, **counted})
 
-    def _cut_pages(self, shown: str, before: dict[str, Any]) -> StreamFailed:
+    def _cut_pages(self, shown: Shown, before: dict[str, Any]) -> StreamFailed:
         return self._unfit(
             shown,
             f"the page before it has {before['count']} objects, although {before['size']} were asked for: if the "
@@ -181,7 +190,18 @@ class ListApi:
 
     # ------------------------------------------------------------ what a record must have
 
-    def _identify(self, record: Any, number: int, shown: str) -> tuple[int, str]:
+    def _identify_plain(self, records: list[Any]) -> list[tuple[int, str]]:
+        """The same for a whole page of plain values; []: they are to be looked at one by one."""
+        if self.options.time is None or self.unit.name == "iso":
+            return []
+        time, id_ = self.options.time.field, self.options.id
+        try:
+            found = [(record[time], record[id_]) for record in records]
+        except (KeyError, TypeError):
+            return []
+        return found if all(type(at) is int and type(id_) is str and id_ for at, id_ in found) else []
+
+    def _identify(self, record: Any, number: int, shown: Shown) -> tuple[int, str]:
         id_ = look_up(record, self.options.id)
         if isinstance(id_, bool) or not isinstance(id_, str | int) or id_ == "":
             problem = "missing" if id_ is None else repr(id_)[:50]
@@ -200,5 +220,5 @@ class ListApi:
                 shown, f"record {id_}: {problem}", "set `field` and `unit` under `time` as the API writes its times"
             ) from None
 
-    def _unfit(self, shown: str, what: str, next_step: str) -> StreamFailed:
-        return StreamFailed(f"{shown}: {what}", next_step=next_step, stream=self.stream)
+    def _unfit(self, shown: Shown, what: str, next_step: str) -> StreamFailed:
+        return StreamFailed(f"{shown()}: {what}", next_step=next_step, stream=self.stream)

@@ -16,7 +16,7 @@ from penstock.core.documents import parse
 from penstock.core.slices import Part
 from penstock.core.types import FLOATS, INTEGERS, Decimal, Plain, Type
 from penstock.errors import StreamFailed
-from penstock.sources.rest.cutting import look_up
+from penstock.sources.rest.cutting import decoder_of, look_up
 from penstock.sources.rest.times import Unit
 
 if TYPE_CHECKING:
@@ -55,10 +55,12 @@ class SpoolReader:
 
         # A decimal keeps its digits; floats are only made where a column has floats.
         exact = any(isinstance(type_, Decimal) for type_ in types)
-        decode = json.JSONDecoder(parse_float=Exact).decode if exact else json.JSONDecoder().decode
+        fields = tuple(
+            dict.fromkeys([self.id.partition(".")[0], *(path.partition(".")[0] for _, _, path in self.columns if path)])
+        )
         for lines in read_lines(file, BATCH_BYTES):
             texts = [line.decode() for line in lines]
-            records = [decode(text) for text in texts]
+            records = _decode(lines, texts, fields, exact=exact)
             arrays = []
             for (name, _, path), type_, field in zip(self.columns, types, schema, strict=True):
                 values = texts if not path else self._values(records, name, path, type_)
@@ -90,6 +92,20 @@ class SpoolReader:
                     stream=self.stream,
                 )
         raise AssertionError("a value did not fit, and every value fits")
+
+
+def _decode(
+    lines: Sequence[bytes], texts: Sequence[str], fields: tuple[str, ...], *, exact: bool
+) -> Sequence[dict[str, Any]]:
+    """The values of these fields of each record."""
+    import msgspec
+
+    try:
+        decode = decoder_of(fields, exact=exact).decode
+        return [decode(line) for line in lines]
+    except msgspec.MsgspecError:
+        # Python's own decoder takes more: NaN, half of a surrogate pair, numbers beyond a float.
+        return [json.loads(text, parse_float=Exact if exact else None) for text in texts]
 
 
 def converter(type_: Type, unit: Unit) -> Callable[[Any], Any]:

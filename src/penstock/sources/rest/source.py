@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from penstock.core.content import Content
@@ -28,6 +29,7 @@ from penstock.sources.rest.gathering import Limits, RangeGather, gather_onward, 
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
 from penstock.sources.rest.options import Options, StreamOptions, TimeRange, read_time
 from penstock.sources.rest.reader import SpoolReader, columns_of
+from penstock.sources.rest.reporting import FetchReporter
 from penstock.sources.rest.spooling import SpoolWriter, list_files
 from penstock.sources.rest.times import Unit
 
@@ -56,6 +58,7 @@ class RestSource:
         self._loop = LoopThread(context.is_cancelled)
         self._account = Account(options)
         self._apis = {name: ListApi(self._account, name, each, options) for name, each in self._streams.items()}
+        self._reporters = {name: FetchReporter(context, api) for name, api in self._apis.items()}
         self._looks: dict[str, _Look] = {}
         #: by stream, what is fetched ahead
         self._ahead: dict[str, Ahead] = {}
@@ -271,16 +274,20 @@ class RestSource:
         writer = SpoolWriter(spool.path, budget.row_bytes)
         context = self._context
 
-        def report(rows: int) -> None:
-            context.report(stream, "fetching pages", done=rows)
-
-        limits = Limits(budget, time.monotonic() + self._options.slice_seconds, context.is_cancelled)
+        reporter = self._reporters[stream]
+        reporter.begin()
+        at_page = partial(self._at_page, stream)
+        now = time.monotonic()
+        end = math.inf if budget.seconds is None else now + budget.seconds
+        limits = Limits(budget, now + self._options.slice_seconds, context.is_cancelled, end)
         if read.mode == BY_CURSOR:
             at = marks.CursorPosition.read(after)
-            reached = self._loop.run(gather_onward(api, at, writer, limits, report, self._at_page)).mark()
+            reached = self._loop.run(gather_onward(api, at, writer, limits, reporter.report, at_page)).mark()
+            reporter.report(writer.rows, last=True)
             return None if reached == after or not writer.rows else Planned(reached, rows=writer.rows, exact=True)
         if read.mode == WHOLE:
-            repeated = self._loop.run(gather_whole(api, writer, context.is_cancelled, report, self._at_page))
+            repeated = self._loop.run(gather_whole(api, writer, context.is_cancelled, reporter.report, at_page))
+            reporter.report(writer.rows, last=True)
             self._say_repeated(stream, repeated)
             return Planned(marks.whole_mark(str(ceiling["run"])), Kind.REFRESH, rows=writer.rows, exact=True)
         self._planned.pop(stream, None)
@@ -292,15 +299,20 @@ class RestSource:
         if budget.rows is None:
             self._fetch_others_ahead(stream, ceiling, budget)
         # Not through `run`: what was fetched before a signal counts.
-        gathering = gathering.proceed(limits, self._workers(), report)
-        state = self._loop.start(gathering.run()).result()
-        self._say_repeated(stream, gathering.repeated)
+        running = gathering.proceed(
+            limits, self._options.concurrency, lambda rows: reporter.report(rows, running.state)
+        )
+        try:
+            state = self._loop.start(running.run()).result()
+        finally:
+            reporter.report(running.writer.rows, running.state, last=True)
+        self._say_repeated(stream, running.repeated)
         upto = marks.position_mark(state.position(), read.unit)
         if upto == after:
             return None
-        if budget.rows is None and not state.done:
+        if budget.rows is None and not state.done and time.monotonic() < end:
             self._fetch_ahead(stream, content, upto, ceiling, budget)
-        return Planned(upto, rows=gathering.writer.rows, exact=True)
+        return Planned(upto, rows=running.writer.rows, exact=True)
 
     def _begin(
         self,
@@ -317,18 +329,14 @@ class RestSource:
             start(wanted, marks.order_of(content), self._apis[stream].options.paging.size),
             writer,
             limits,
-            workers=self._workers(),
+            workers=self._options.concurrency,
             report=lambda _: None,
-            at_page=self._at_page,
+            at_page=partial(self._at_page, stream),
         )
 
-    def _at_page(self) -> None:
+    def _at_page(self, stream: str, records: int, earliest: int) -> None:
+        self._reporters[stream].count(records, earliest)
         self._context.probe.at("rest.page_spooled")
-
-    def _workers(self) -> int:
-        """Workers for one more stream: a range that is cut for workers that then wait costs requests for nothing."""
-        under_way = sum(not ahead.future.done() for ahead in self._ahead.values())
-        return max(1, self._options.concurrency // (under_way + 1))
 
     # ------------------------------------------------------------ fetching ahead
 
@@ -339,24 +347,18 @@ class RestSource:
             for other, planned in self._planned.items()
             if other != stream and other not in self._ahead and planned[2]["run"] == ceiling["run"]
         }
-        workers = max(1, self._options.concurrency // (len(waiting) + 1))
-        for other, (content, after, planned_ceiling) in waiting.items():
-            self._fetch_ahead(other, content, after, planned_ceiling, budget, workers)
+        for turn, (other, (content, after, planned_ceiling)) in enumerate(waiting.items(), start=1):
+            self._fetch_ahead(other, content, after, planned_ceiling, budget, turn)
 
     def _fetch_ahead(
-        self,
-        stream: str,
-        content: Content,
-        after: Mark | None,
-        ceiling: Document,
-        budget: Budget,
-        workers: int | None = None,
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget, turn: int = 0
     ) -> None:
         ahead_budget = replace(budget, bytes=min(budget.bytes, AHEAD_BYTES))
         limits = Limits(ahead_budget, math.inf, self._context.is_cancelled)
         writer = SpoolWriter(None, budget.row_bytes)
         gathering = self._begin(stream, ListContent.read(content), after, ceiling, writer, limits)
-        gathering.workers = workers or gathering.workers
+        gathering.urgency = turn
+        self._reporters[stream].begin()
         future = self._loop.start(gathering.run())
         self._ahead[stream] = Ahead(Basis.of(after, content, ceiling), gathering, future)
 

@@ -29,16 +29,16 @@ class SpoolWriter:
         self.rows = 0
         self.bytes = 0
 
-    def size_of(self, texts: Sequence[str]) -> int:
+    def size_of(self, texts: Sequence[bytes]) -> int:
         """The Arrow bytes that records are expected to have."""
         return max(sum(map(len, texts)), int(len(texts) * self._row_bytes))
 
-    def write(self, texts: Sequence[str]) -> None:
+    def write(self, texts: Sequence[bytes]) -> None:
         if not texts:
             return
         if self._file is None:
             self._file = self._open()
-        self._file.write(("\n".join(texts) + "\n").encode())
+        self._file.write(b"\n".join(texts) + b"\n")
         size = self.size_of(texts)
         self.rows += len(texts)
         self.bytes += size

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.content import Column, Content
@@ -20,6 +21,9 @@ from penstock.ports import Budget, DiscoveredStream, Planned, Reader, Reading, R
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
+#: the first line of a program that imports `tests` and runs in any folder
+FIND_TESTS = f"import sys; sys.path.append({str(Path(__file__).parents[2])!r})\n"
 
 _COLUMNS = ("place", "key", "version")
 

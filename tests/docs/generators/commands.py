@@ -1,8 +1,8 @@
-"""`python -m penstock.cli.pages.reference FILE`: writes each verb's help into the command reference, docs/commands.md.
+"""`python -m tests.docs.generators.commands FILE`: writes each verb's help into docs/commands.md.
 
-Each verb has a section. The text between the two markers is what `--help` prints, without the options that many verbs
-share: these are listed once, in the first section. The text outside of the markers is written by hand and stays. A new
-verb gets a section, and the section of a removed verb is deleted.
+Each verb has a section. The block below the marker is what `--help` prints, without the options that many verbs share:
+these are listed once, in the first section. The text below the block is written by hand and stays. A new verb gets a
+section, and the section of a removed verb is deleted.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from typing import Any
 import typer
 
 BEGIN = "<!-- generated -->"
-END = "<!-- by hand -->"
 TOP = "penstock"
 #: an option with the same help in this many verbs is listed once
 SHARED_BY_AT_LEAST = 4
 
 _SECTION = re.compile(r"^## (.+)\n", re.MULTILINE)
-_BETWEEN = re.compile(re.escape(BEGIN) + r".*?" + re.escape(END), re.DOTALL)
+_GENERATED = re.compile(re.escape(BEGIN) + r"\n\n```\n.*?\n```\n", re.DOTALL)
 _EXAMPLES = re.compile(r"\x08\nExamples:\n(.*?)(?:\n\n|\Z)", re.DOTALL)
 
 
@@ -36,9 +35,9 @@ def page(before: str, app: typer.Typer) -> str:
     known = dict(verbs(app))
     shared = shared_parameters(list(known.values()))
     for words, command in known.items():
-        notes = _BETWEEN.sub("", sections.pop(words, "")).strip()
+        notes = _GENERATED.sub("", sections.pop(words, "")).strip()
         text = section_text(words, command, shared)
-        parts.append(f"## {words}\n\n{BEGIN}\n\n```\n{text}\n```\n\n{END}\n\n{notes}".rstrip())
+        parts.append(f"## {words}\n\n{BEGIN}\n\n```\n{text}\n```\n\n{notes}".rstrip())
     parts += [f"## {name}\n\n{text.strip()}" for name, text in sections.items() if name.split()[0] != TOP]
     return "\n\n".join(parts) + "\n"
 

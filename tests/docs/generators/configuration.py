@@ -1,4 +1,4 @@
-"""`python -m penstock.cli.pages.generated [FOLDER]`: generates documentation from the configuration models.
+"""`python -m tests.docs.generators.configuration [FOLDER]`: generates documentation from the configuration models.
 
 Writes the JSON Schema, the annotated example and the tables of the configuration page. FOLDER is the top of the
 repository; default: the current folder.
@@ -9,20 +9,19 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from tests.docs.generators.tables import fill_tables, models
+
+from penstock import sinks, sources
 from penstock.cli.schema import example_text, schema_text
 
 SCHEMA = "docs/penstock.schema.json"
 EXAMPLE = "examples/annotated.yaml"
 PAGE = "docs/configuration.md"
-COMMAND = "python -m penstock.cli.pages.generated"
+COMMAND = "python -m tests.docs.generators.configuration"
 
 
 def texts(top: Path) -> dict[str, str]:
     """The generated content of each file, by path."""
-    from penstock import sinks, sources
-    from penstock.config.keys import models
-    from penstock.config.reference_tables import fill_tables
-
     page = fill_tables((top / PAGE).read_text(), models(sources, sinks))
     return {SCHEMA: schema_text(), EXAMPLE: example_text(), PAGE: page}
 

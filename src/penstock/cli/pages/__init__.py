@@ -1,1 +1,0 @@
-"""Generates documentation pages from the command and the configuration models."""
