@@ -9,8 +9,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from py4j.java_gateway import GatewayClient, GatewayParameters
-from py4j.protocol import ERROR
+from py4j.java_gateway import (  # type: ignore[import-untyped]  # py4j has no types
+    GatewayClient,
+    GatewayParameters,
+)
+from py4j.protocol import ERROR  # type: ignore[import-untyped]  # py4j has no types
 
 from penstock.links.spark.log import SparkLog
 
