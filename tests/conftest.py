@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 import typer.main
 import typer.testing
+from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from penstock.links.spark.session_provider import SparkSessionProvider
@@ -21,6 +22,11 @@ from tests.shared_jvm import provider_on, shared_spark
 
 # The archives that script/test has made are used. No test has one made behind it; a test of archives sets this itself.
 os.environ.setdefault("PENSTOCK_TRAINING", "off")
+
+# The same examples in every run: a landing does not hang on a draw. `script/soak suite` searches among new ones.
+settings.register_profile("same", derandomize=True)
+if "PENSTOCK_SEARCH" not in os.environ:
+    settings.load_profile("same")
 
 # Typer builds all commands anew whenever one is called, a third of the time of a short one.
 _build_once = cache(typer.main.get_command)

@@ -173,12 +173,18 @@ class PostgresWorld(World):
         tables = ("ledger", "slices")
         query = sql.SQL("SELECT to_jsonb(t) FROM {} t ORDER BY t.number")
         kept = [self.db.execute(query.format(sql.Identifier(self.schema, table))).fetchall() for table in tables]
-        return self.look(), *kept
+        return self.look(), self._oid(), *kept
+
+    def _oid(self) -> int | None:
+        """The table's, None: it is not there."""
+        found = self.db.execute("SELECT to_regclass(%s)::oid::bigint", [f"{self.schema}.{STREAM}"]).fetchone()
+        assert found
+        return found[0]  # type: ignore[no-any-return]  # a row of psycopg has any type
 
     def restore_sink(self, copy: object) -> None:
         """From a copy of the database: nobody is connected any more, and nothing is staged."""
         assert isinstance(copy, tuple)
-        look, ledger, slices = copy
+        look, oid, ledger, slices = copy
         for process in self.processes:
             self.cut(process)
         self.make()
@@ -193,11 +199,13 @@ class PostgresWorld(World):
                 for place, key, version, born in look.rows:
                     if born == landed.born:
                         self._put_back(STREAM, {"place": place, "key": key, "version": version})
-        found = self.db.execute("SELECT to_regclass(%s)::oid::bigint", [f"{self.schema}.{STREAM}"]).fetchone()
-        assert found
         for (row,) in ledger:
-            # A copy of the server has the table under its own oid.
-            self._put_back("ledger", {**row, "table_oid": found[0]})
+            # A copy of the server has the table under its own oid; a ledger that named another table names it still.
+            same = oid is not None and row["table_oid"] == str(oid)
+            self._put_back("ledger", {**row, "table_oid": self._oid()} if same else row)
+        if oid is None:
+            self.db.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(self.schema, STREAM)))
+            self.there = False
         self.tampered_sink = True
         self.look_anew()
 

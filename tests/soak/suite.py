@@ -2,8 +2,8 @@
 
     script/soak suite [--runs 10] [--hours H] [--search 1] [pytest arguments]
 
-`--search N` gives the state machines N times their examples, each run with other ones. Writes soak-results/suite.json
-after every run, and exits with 1 if a test failed.
+Each run draws new examples for all property tests, where `script/test` repeats the same ones; `--search N` gives the
+state machines N times as many. Writes soak-results/suite.json after every run, and exits with 1 if a test failed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-#: read by tests/engine/machine.py
+#: read by tests/conftest.py and tests/engine/machine.py
 SEARCH = "PENSTOCK_SEARCH"
 
 
@@ -44,7 +44,7 @@ def run_once(search: int, words: list[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="soak-suite-") as folder:
         report = Path(folder, "report.xml")
         # With arguments script/test leaves all of pytest's to us.
-        usual = ["--numprocesses", "3", "--dist", "loadgroup", "--no-loadscope-reorder", "-q"]
+        usual = ["--numprocesses", "3", "--dist", "loadscope", "--no-loadscope-reorder", "-q"]
         begun = time.monotonic()
         ended = subprocess.run(
             ["script/test", *usual, f"--junitxml={report}", *words], env=environment, capture_output=True, text=True
