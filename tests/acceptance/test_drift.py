@@ -253,7 +253,7 @@ def test_quarantine_keeps_the_columns_and_every_value(ground: Ground) -> None:
     done = ground.ran()
     assert all(level == "warning" for level, _ in done.logs)
     assert done.lines[-1] == (
-        "3 columns do not fit the sink (amount, big, tag): values are put aside in its column _quarantined"
+        "3 columns do not fit the sink (amount, big, tag): values are stored in its column _quarantined"
     )
     found = ground.landed()
     same(found, before)

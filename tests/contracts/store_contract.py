@@ -128,7 +128,7 @@ class StoreContract:
             "shop: process 4242 on host-a holds the pipeline; its last heartbeat was 30 s ago and its lease "
             "ends at 2026-03-01 12:00:30 UTC\n"
             "Nothing was changed.\n"
-            "Next: wait for it to end, or stop that process; if it is dead the lease ends by itself at "
+            "Next: wait for it to end, or stop that process; if it is dead the lease expires at "
             "2026-03-01 12:00:30 UTC"
         )
 
@@ -171,7 +171,7 @@ class StoreContract:
             "shop: this process no longer holds the pipeline (its epoch was 1): process 4242 on host-b holds "
             "it now (epoch 2)\n"
             "Nothing was lost, and nothing was written after the lease was gone.\n"
-            "Next: nothing to repair: the next run, or whoever holds the pipeline now, goes on from the mark"
+            "Next: nothing to repair: the next run, or the process that holds the pipeline now, continues from the mark"
         )
 
     def test_a_release_of_what_is_not_ours_is_quiet(self, store: Store) -> None:

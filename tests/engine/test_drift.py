@@ -221,17 +221,17 @@ def test_values_that_do_not_fit_are_put_aside(drift: Drift) -> None:
         (
             "warning",
             "column version was int64 and is string now: the sink's column is NULL from now on, and the values are "
-            "put aside in _quarantined",
+            "stored in _quarantined",
         ),
-        ("warning", "column new is new (int32): its values are put aside in _quarantined"),
-        ("warning", "2 columns do not fit the sink (version, new): values are put aside in its column _quarantined"),
+        ("warning", "column new is new (int32): its values are stored in _quarantined"),
+        ("warning", "2 columns do not fit the sink (version, new): values are stored in its column _quarantined"),
     ]
     *_, row, last = drift.found()
     assert row == {"place": 3, "key": None, "version": None, "_quarantined": '{"version":"3","new":"3"}'}
     assert json.loads(last["_quarantined"]) == {"version": "4", "new": "4"}
     drift.arrived()
     assert [text for _, text in drift.spoken()] == [
-        "2 columns do not fit the sink (version, new): values are put aside in its column _quarantined"
+        "2 columns do not fit the sink (version, new): values are stored in its column _quarantined"
     ]
 
 

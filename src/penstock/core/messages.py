@@ -125,7 +125,7 @@ class StepDone(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class RowsRemaining(Message):
-    """What a stream has before it at this moment, the slice at hand included."""
+    """What a stream has before it at this moment, the current slice included."""
 
     type: ClassVar[str] = "remaining"
     stream: str

@@ -42,10 +42,10 @@ class StreamProgress:
     outcome: Mapping[str, int] | None = None
     #: slices done: as many checkpoints
     slices: int = 0
-    #: the slice at hand and its last step
+    #: the current slice and its last step
     number: int | None = None
     step: str | None = None
-    #: rows expected in the slice at hand
+    #: rows expected in the current slice
     expected: int | None = None
     #: rows up to the run's ceiling that are not done; None: not known
     left: int | None = None

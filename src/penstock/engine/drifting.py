@@ -19,10 +19,10 @@ _STAYS = {
     ChangeKind.RETYPED: "the sink's column stays as it is",
 }
 _ASIDE = {
-    ChangeKind.ADDED: f"its values are put aside in {ASIDE}",
-    ChangeKind.WIDENED: "the sink's column stays as it is; values that do not fit it are NULL there and put aside "
+    ChangeKind.ADDED: f"its values are stored in {ASIDE}",
+    ChangeKind.WIDENED: "the sink's column stays as it is; values that do not fit it are NULL there and stored "
     f"in {ASIDE}",
-    ChangeKind.RETYPED: f"the sink's column is NULL from now on, and the values are put aside in {ASIDE}",
+    ChangeKind.RETYPED: f"the sink's column is NULL from now on, and the values are stored in {ASIDE}",
 }
 
 #: of a copy that takes the place of the one before
@@ -64,16 +64,16 @@ def describe_changes(
 ) -> Iterator[Log]:
     """What a run says when it has begun a slice with other columns than the last."""
     for change, line in lines(last, content, whole=whole, dropped=dropped):
-        put_aside = change.column in content.quarantined
-        yield Log(level="warning" if put_aside else change.level, stream=stream, text=line)
+        is_quarantined = change.column in content.quarantined
+        yield Log(level="warning" if is_quarantined else change.level, stream=stream, text=line)
 
 
 def remind(stream: str, content: Content) -> Iterator[Log]:
-    """What is said in every run as long as values may be put aside."""
+    """What is said in every run as long as values may be quarantined."""
     aside = content.quarantined
     if aside:
         several = f"{len(aside)} columns do" if len(aside) > 1 else "1 column does"
-        text = f"{several} not fit the sink ({', '.join(aside)}): values are put aside in its column {ASIDE}"
+        text = f"{several} not fit the sink ({', '.join(aside)}): values are stored in its column {ASIDE}"
         yield Log(level="warning", stream=stream, text=text)
 
 

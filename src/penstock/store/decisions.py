@@ -25,7 +25,7 @@ def pipeline_held(holder: Holder, now: datetime) -> PipelineHeld:
         f"process {owner.pid} on {owner.host} holds the pipeline; its last heartbeat was {ago:.0f} s ago "
         f"and its lease ends at {ends}",
         safe="Nothing was changed.",
-        next_step=f"wait for it to end, or stop that process; if it is dead the lease ends by itself at {ends}",
+        next_step=f"wait for it to end, or stop that process; if it is dead the lease expires at {ends}",
         pipeline=holder.lease.pipeline,
     )
 
@@ -33,14 +33,14 @@ def pipeline_held(holder: Holder, now: datetime) -> PipelineHeld:
 def lease_lost(lease: Lease, holder: Holder | None) -> LeaseLost:
     """The error where the lease is not ours any more."""
     if holder is None:
-        now = "nobody holds it now"
+        now = "no process holds it now"
     else:
         owner = holder.lease.owner
         now = f"process {owner.pid} on {owner.host} holds it now (epoch {holder.lease.epoch})"
     return LeaseLost(
         f"this process no longer holds the pipeline (its epoch was {lease.epoch}): {now}",
         safe="Nothing was lost, and nothing was written after the lease was gone.",
-        next_step="nothing to repair: the next run, or whoever holds the pipeline now, goes on from the mark",
+        next_step="nothing to repair: the next run, or the process that holds the pipeline now, continues from the mark",
         pipeline=lease.pipeline,
     )
 

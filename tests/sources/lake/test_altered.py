@@ -88,7 +88,7 @@ def test_a_renamed_column_is_refused_because_its_values_are_there(
     with pytest.raises(StreamRefused) as caught:
         reader.read(slice_)
     assert caught.value.what == (
-        "the slice at hand reads the column 'note', which the table no longer has; perhaps it was renamed to 'remark'"
+        "the open slice reads the column 'note', which the table no longer has; perhaps it was renamed to 'remark'"
     )
     assert "penstock state recover FILE --stream orders" in caught.value.next_step
 

@@ -48,7 +48,7 @@ class LakeSink:
         self._infos: dict[str, StreamInfo] = {}
         #: by attempt: how its files were written, and the table's uuid
         self._staged: dict[str, tuple[FileLayout, str]] = {}
-        #: by stream: attempts of this process at the slice at hand
+        #: by stream: attempts of this process at the current slice
         self._attempts: Counter[str] = Counter()
         #: by stream: the slice up to which the folder of data files is known to hold nothing that was left behind
         self._swept: dict[str, int] = {}

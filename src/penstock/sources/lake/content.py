@@ -115,7 +115,7 @@ def compare_with_table(content: TableContent, fields: Sequence[Mapping[str, Any]
             perhaps = successors(name, types_by_name(content.columns), now)
             if perhaps or name in content.key:
                 renamed = f"; perhaps it was renamed to {perhaps[0]!r}" if perhaps else ""
-                what = f"the slice at hand reads the column {name!r}, which the table no longer has{renamed}"
+                what = f"the open slice reads the column {name!r}, which the table no longer has{renamed}"
                 raise _refused(what, stream)
             changed.append(f"column {name} ({was.described}) is gone: it is NULL in this slice")
             continue
@@ -125,12 +125,12 @@ def compare_with_table(content: TableContent, fields: Sequence[Mapping[str, Any]
             continue
         before, after = was.described, is_.described
         if kind_of_change(was.type, is_.type) is ChangeKind.RETYPED:
-            raise _refused(f"the slice at hand reads the column {name!r} as {before}, and it is {after} now", stream)
+            raise _refused(f"the open slice reads the column {name!r} as {before}, and it is {after} now", stream)
         changed.append(f"column {name} was {before} and is {after} now: it is {before} in this slice")
     if not changed:
         return None
     if not names:
-        raise _refused("the slice at hand reads columns of which the table no longer has any", stream)
+        raise _refused("the open slice reads columns of which the table no longer has any", stream)
     return AsNow(tuple(names), tuple((each.name, each.type) for each in content.columns), tuple(changed))
 
 

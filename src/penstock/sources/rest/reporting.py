@@ -37,7 +37,7 @@ class FetchReporter:
         self._pages += bool(records)
 
     def report(self, rows: int, state: Subdivision | None = None, *, last: bool = False) -> None:
-        """Report `rows` of the slice at hand, unless a report was made a moment ago; the `last` one always."""
+        """Report `rows` of the current slice, unless a report was made a moment ago; the `last` one always."""
         now = time.monotonic()
         if now < self._next and not last:
             return
