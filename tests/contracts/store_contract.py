@@ -171,7 +171,7 @@ class StoreContract:
             "shop: this process no longer holds the pipeline (its epoch was 1): process 4242 on host-b holds "
             "it now (epoch 2)\n"
             "Nothing was lost, and nothing was written after the lease was gone.\n"
-            "Next: nothing to repair: the next run, or the process that holds the pipeline now, continues from the mark"
+            "Next: nothing to repair: the next run, or the process that holds it now, continues from the mark"
         )
 
     def test_a_release_of_what_is_not_ours_is_quiet(self, store: Store) -> None:

@@ -40,7 +40,7 @@ def lease_lost(lease: Lease, holder: Holder | None) -> LeaseLost:
     return LeaseLost(
         f"this process no longer holds the pipeline (its epoch was {lease.epoch}): {now}",
         safe="Nothing was lost, and nothing was written after the lease was gone.",
-        next_step="nothing to repair: the next run, or the process that holds the pipeline now, continues from the mark",
+        next_step="nothing to repair: the next run, or the process that holds it now, continues from the mark",
         pipeline=lease.pipeline,
     )
 
