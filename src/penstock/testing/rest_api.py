@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import formatdate
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 #: the server's clock at its start: 2026-01-01 00:00 UTC
 EPOCH = 1_767_225_600
@@ -220,6 +220,8 @@ class Api:
             case {"do": "add", "endpoint": name, "times": list(times)}:
                 for created in times:
                     self.endpoints[name].add(created)
+            case {"do": "make", "endpoint": name, **settings}:
+                self.endpoints[name] = Endpoint(name, **settings)
             case {"do": "remove", "endpoint": name, "id": id_}:
                 self.endpoints[name].remove(id_)
             case {"do": "update", "endpoint": name, "id": id_, "time": created}:
@@ -236,7 +238,8 @@ class Api:
             case {"do": "clock", "now": now}:
                 self.now = now
             case {"do": "objects", "endpoint": name}:
-                return list(zip(self.endpoints[name].ids, self.endpoints[name].times, strict=True))
+                known = self.endpoints.get(name) or Endpoint(name)
+                return list(zip(known.ids, known.times, strict=True))
             case {"do": "log"}:
                 return self.log
             case {"do": "forget"}:
@@ -252,7 +255,7 @@ class Api:
 
     def answer(self, path: str, asked: dict[str, str], headers: Mapping[str, str]) -> tuple[int, bytes, dict[str, str]]:
         """The answer to a list request."""
-        name = path.removeprefix("/v1/")
+        name = unquote(path.removeprefix("/v1/"))
         if path == "/oauth/token":
             return 200, json.dumps({"access_token": self.faults.token, "expires_in": 3600}).encode(), {}
         given = headers.get("authorization", "")
@@ -265,13 +268,20 @@ class Api:
             return _problem(500, "Something went wrong")
         if name == "account":
             return (200, json.dumps(self.account).encode(), {}) if self.account else _problem(403, "No permission")
-        endpoint = self.endpoints.get(name)
+        endpoint = self.endpoints.get(name) or self._below(name)
         if endpoint is None:
             return _problem(404, f"Unrecognized request URL (GET: {path})")
         if endpoint.status:
             status, body, more = _problem(endpoint.status, f"{name} always answers {endpoint.status}")
             return status, body, more | ({"Location": endpoint.moved_to} if endpoint.moved_to else {})
         return endpoint.page(asked, self.address)
+
+    def _below(self, name: str) -> Endpoint | None:
+        """An empty list below an object that is there: `customers/cu_1/cards`."""
+        above, _, _ = name.rpartition("/")
+        parents, _, id_ = above.rpartition("/")
+        known = self.endpoints.get(parents)
+        return Endpoint(name) if known and id_ in known.index and not known.status else None
 
     def _grant(self) -> bool:
         now = time.monotonic()

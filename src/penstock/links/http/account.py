@@ -239,12 +239,14 @@ class Account:
         if answer.status == 401:
             return self._bad_credentials(said)
         if answer.status in REFUSED:
-            return ResourceRefused(
+            missing = ResourceRefused(
                 said,
                 next_step="give the account the right to read this resource, correct the stream's `path`, or remove "
                 "the stream",
                 stream=stream,
             )
+            missing.status = answer.status
+            return missing
         if answer.status < 400:
             said += f", which leads to {urlsplit(answer.headers.get('location', '')).path or 'another address'}"
         refused = RequestRefused(said, next_step="correct the stream's options by what the server says", stream=stream)

@@ -13,12 +13,17 @@ from penstock.errors import StreamFailed, StreamRefused
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 #: answers that say that the account may not use, or does not have, this resource
 REFUSED = frozenset({403, 404, 405, 410, 451})
+#: those of them that say that there is no such resource
+GONE = frozenset({404, 410})
 _REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "x-correlation-id")
 _MESSAGE_CHARACTERS = 300
 
 
 class ResourceRefused(StreamRefused):
     """The account may not use this resource, or there is none."""
+
+    #: the status of the answer
+    status: int = 0
 
 
 class RequestRefused(StreamFailed):

@@ -74,7 +74,7 @@ def accept(stream: str, last: Held, content: Content) -> None:
         raise StreamRefused(
             f"the stored mark is not one of this stream: {error}", next_step=reset, stream=stream
         ) from None
-    for name in ("api", "path", "params", "id", "mode", "time", "unit", "order"):
+    for name in ("api", "path", "params", "id", "mode", "time", "unit", "order", "parent", "parent_column"):
         was, is_ = getattr(before, name), getattr(now, name)
         if was != is_:
             raise StreamRefused(

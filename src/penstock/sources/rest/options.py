@@ -10,6 +10,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from penstock.core.types import Plain, is_nested, parse_type
 from penstock.links.http.options import AccountOptions
 
+#: stands for the id of a parent stream's object in `path` and `params`
+PARENT_ID = "{id}"
 #: names of penstock's own columns
 RESERVED = ("_change", "_ingest_seq", "_tombstone")
 
@@ -150,9 +152,18 @@ class StreamOptions(BaseModel):
     path: str | None = Field(
         default=None,
         min_length=1,
-        description="path of the list, appended to `base_url`; default: the stream's name",
+        description="path of the list, appended to `base_url`; `{id}` stands for the id of an object of `parent`; "
+        "default: the stream's name",
         examples=["charges"],
     )
+    parent: str | None = Field(
+        default=None,
+        min_length=1,
+        description="stream of this pipeline whose ids are put in for `{id}` in `path` or `params`: the list is read "
+        "for each of its objects, in every run; default: none",
+        examples=["customers"],
+    )
+    parent_column: str = Field(default="parent_id", min_length=1, description="column with the id of the parent")
     params: dict[str, str] = Field(
         default_factory=dict,
         description="further query parameters of every request; default: none",

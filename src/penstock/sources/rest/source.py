@@ -24,12 +24,14 @@ from penstock.links.http.loop import LoopThread
 from penstock.ports import Budget, Context, Planned, Reading, Remark, Spool, StreamInfo
 from penstock.sources.rest import marks
 from penstock.sources.rest.ahead import AHEAD_BYTES, Ahead, Basis
-from penstock.sources.rest.content import BY_CURSOR, BY_TIME, WHOLE, ListContent, content_of
-from penstock.sources.rest.gathering import Limits, RangeGather, gather_onward, gather_whole
+from penstock.sources.rest.content import BY_CURSOR, BY_TIME, WHOLE, ListContent, check_parent, content_of
+from penstock.sources.rest.gathering import Limits, RangeGather
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
 from penstock.sources.rest.options import Options, StreamOptions, TimeRange, read_time
+from penstock.sources.rest.parents import ChildGather, ChildList
 from penstock.sources.rest.reader import SpoolReader, columns_of
 from penstock.sources.rest.reporting import FetchReporter
+from penstock.sources.rest.sequence import gather_onward, gather_whole
 from penstock.sources.rest.spooling import SpoolWriter, list_files
 from penstock.sources.rest.times import Unit
 
@@ -93,6 +95,7 @@ class RestSource:
     def _info(self, stream: str, options: StreamOptions) -> StreamInfo:
         try:
             content = content_of(stream, options, self._options)
+            check_parent(stream, self._streams)
         except StreamRefused:
             return StreamInfo(name=stream, kind=Kind.ROWS)  # `content` says what is wrong with it
         failure = self._look(stream).failure
@@ -100,7 +103,7 @@ class RestSource:
         return StreamInfo(
             name=stream,
             kind=Kind.REFRESH if content.mode == WHOLE else Kind.ROWS,
-            primary_key=(content.id_column,),
+            primary_key=content.key,
             order=(time_column,) if time_column else (),
             skipped=failure.what if isinstance(failure, ResourceRefused) else None,
             accept_drop=options.accept_drop,
@@ -110,8 +113,9 @@ class RestSource:
         """The first page of a stream, asked for once."""
         if stream not in self._looks:
             try:
-                page = self._loop.run(self._apis[stream].fetch(Asked(None, None, None, 1)))
-                self._looks[stream] = _Look(page)
+                children = ChildList.of(stream, self._apis, self._options)
+                first = children.fetch_first() if children else self._apis[stream].fetch(Asked(None, None, None, 1))
+                self._looks[stream] = _Look(self._loop.run(first))
             except ConnectionFailed as failed:
                 raise failed.at(pipeline=self._context.pipeline) from None
             except PenstockError as failure:
@@ -124,6 +128,7 @@ class RestSource:
                 "the pipeline file does not have this stream", next_step="list it under `streams`", stream=stream
             )
         content = content_of(stream, self._streams[stream], self._options)
+        check_parent(stream, self._streams)
         look = self._look(stream)
         if look.failure is not None:
             raise look.failure
@@ -286,7 +291,13 @@ class RestSource:
             reporter.report(writer.rows, last=True)
             return None if reached == after or not writer.rows else Planned(reached, rows=writer.rows, exact=True)
         if read.mode == WHOLE:
-            repeated = self._loop.run(gather_whole(api, writer, context.is_cancelled, reporter.report, at_page))
+            if children := ChildList.of(stream, self._apis, self._options):
+                gather = ChildGather(children, writer, context.is_cancelled, reporter.report, at_page)
+                repeated = self._loop.run(gather.run(self._options.concurrency))
+                if gather.gone:
+                    context.say(stream, gather.describe_gone())
+            else:
+                repeated = self._loop.run(gather_whole(api, writer, context.is_cancelled, reporter.report, at_page))
             reporter.report(writer.rows, last=True)
             self._say_repeated(stream, repeated)
             return Planned(marks.whole_mark(str(ceiling["run"])), Kind.REFRESH, rows=writer.rows, exact=True)
@@ -390,5 +401,5 @@ class RestSource:
                 stream=slice_.stream,
             )
         parts = [Part(index, canonical({"file": file})) for index, file in enumerate(list_files(folder))]
-        columns = columns_of(content.columns, content.paths)
+        columns = columns_of(content.columns, content.paths, content.parent_column)
         yield Reading(SpoolReader(slice_.stream, columns, content.unit, content.id), parts)
