@@ -98,8 +98,9 @@ def content_of(stream: str, options: StreamOptions, source: Options) -> ListCont
     """What the options say; StreamRefused if they contradict each other."""
     if options.incremental and options.time is not None:
         raise _refuse(stream, "`incremental` and `time` are two ways to read only new objects", "keep one of them")
-    if options.incremental and options.paging.by in ("page", "offset"):
-        what = f"`incremental` needs a cursor that stays valid; {options.paging.by} counts from the beginning"
+    if options.incremental and options.paging.by in ("page", "offset", "none"):
+        how = "there is one page only" if options.paging.by == "none" else f"{options.paging.by} counts from the start"
+        what = f"`incremental` needs a cursor that stays valid; {how}"
         raise _refuse(stream, what, "use `last_id`, `token`, `link` or `next_url` under `paging`, if the API has one")
     for name in options.fields:
         if name not in options.columns:

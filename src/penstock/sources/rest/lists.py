@@ -80,6 +80,10 @@ class ListApi:
         list_._params = {name: value.replace(PARENT_ID, parent) for name, value in self._params.items()}
         return list_
 
+    def request_of_list(self) -> tuple[str, dict[str, str]]:
+        """Path and query of the list itself, without paging and filters."""
+        return self._path, dict(self._params)
+
     @property
     def cursor_is_id(self) -> bool:
         return self.options.paging.by == "last_id"
@@ -135,6 +139,8 @@ class ListApi:
     ) -> tuple[bool, str | None]:
         """Whether more follow, and the cursor that they begin after."""
         paging = self.options.paging
+        if paging.by == "none":
+            return False, None
         if paging.by == "last_id":
             more = self._has_more(page, records, shown)
             return more, records[-1][1] if more and records else None

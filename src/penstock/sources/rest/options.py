@@ -92,10 +92,11 @@ class Paging(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    by: Literal["last_id", "token", "link", "next_url", "page", "offset"] = Field(
+    by: Literal["last_id", "token", "link", "next_url", "page", "offset", "none"] = Field(
         default="last_id",
         description="`last_id`: the id of the last object; `token`: a token in the page; `link`: the header `Link`; "
-        "`next_url`: an address in the page; `page`: the number of the page; `offset`: the number of objects before it",
+        "`next_url`: an address in the page; `page`: the number of the page; `offset`: the number of objects before "
+        "it; `none`: the first page is the whole list",
     )
     parameter: str | None = Field(
         default=None,

@@ -21,7 +21,7 @@ from penstock.errors import ConnectionFailed, InputError, PenstockError, StreamF
 from penstock.links.http.account import Account
 from penstock.links.http.failures import ResourceRefused
 from penstock.links.http.loop import LoopThread
-from penstock.ports import Budget, Context, Planned, Reading, Remark, Spool, StreamInfo
+from penstock.ports import Budget, Context, DiscoveredStream, Planned, Reading, Remark, Spool, StreamInfo
 from penstock.sources.rest import marks
 from penstock.sources.rest.ahead import AHEAD_BYTES, Ahead, Basis
 from penstock.sources.rest.content import BY_CURSOR, BY_TIME, WHOLE, ListContent, check_parent, content_of
@@ -147,6 +147,17 @@ class RestSource:
                     next_step="set `unit` under `time` to seconds, milliseconds or iso, as the API writes its times",
                     stream=stream,
                 )
+
+    def discover(self) -> Sequence[DiscoveredStream]:
+        from penstock.sources.rest.sampling import ListProposal
+
+        self.connect()
+        found = []
+        for stream, options in self._streams.items():
+            children = ChildList.of(stream, self._apis, self._options) if options.parent in self._apis else None
+            proposal = ListProposal(self._account, stream, options, self._options, children)
+            found.append(self._loop.run(proposal.discover()))
+        return found
 
     def accept(self, stream: str, last: Position, content: Content) -> None:
         marks.accept(stream, last, content)
