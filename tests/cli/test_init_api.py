@@ -102,7 +102,7 @@ def test_a_filter_that_is_ignored_is_not_proposed(paging: str, tmp_path: Path) -
         init(server, tmp_path, "--path", "charges")
         charges = read_file(tmp_path)["streams"]["charges"]
         assert "time" not in charges
-        assert charges["paging"]["size"] == 40
+        assert charges["paging"] == {"by": paging, "size": 40}
         text = (tmp_path / "penstock.yaml").read_text()
         assert "no filter by time was found: read whole in every run" in text
         assert "field created has times: if the API filters by it, set `time`" in text

@@ -130,7 +130,7 @@ class Endpoint:
         newest = self.order == "newest"
         skip = 0
         try:
-            if "starting_after" in asked:
+            if "starting_after" in asked and self.paging == "last_id":
                 at = self.index[asked["starting_after"]]
                 low, high = (low, max(low, min(high, at))) if newest else (max(low, at + 1), high)
             elif "page_token" in asked:
