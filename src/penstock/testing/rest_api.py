@@ -194,6 +194,12 @@ class Faults:
     date: str = "clock"
     #: the token that a request must carry; "": none
     token: str = ""
+    #: the token that OAuth clients are given; "": that one
+    given_token: str = ""
+    #: seconds that it is said to last; 0: it does not say
+    token_seconds: int = 3600
+    #: the status with which a token is refused; 0: it is given
+    token_status: int = 0
     seed: int = 1
 
 
@@ -257,10 +263,14 @@ class Api:
         """The answer to a list request."""
         name = unquote(path.removeprefix("/v1/"))
         if path == "/oauth/token":
-            return 200, json.dumps({"access_token": self.faults.token, "expires_in": 3600}).encode(), {}
+            if self.faults.token_status:
+                return _problem(self.faults.token_status, f"no token for {headers.get('x-api-key', 'this client')}")
+            document: dict[str, Any] = {"access_token": self.faults.given_token or self.faults.token}
+            document |= {"expires_in": self.faults.token_seconds} if self.faults.token_seconds else {}
+            return 200, json.dumps(document).encode(), {}
         given = headers.get("authorization", "")
         if self.faults.token and self.faults.token not in (given, given.removeprefix("Bearer "), asked.get("key")):
-            return _problem(401, "Invalid API Key provided")
+            return _problem(401, f"Invalid API Key provided: {given}")
         if self.faults.rate and not self._grant():
             value = formatdate(time.time() + 1, usegmt=True) if self.faults.retry_after == "date" else None
             return 429, _problem(429, "Too many requests")[1], {"Retry-After": value or self.faults.retry_after}
@@ -315,6 +325,7 @@ class Api:
         asked = dict(parse_qsl(url.query, keep_blank_values=True))
         number = len(self.log)
         about = {"number": number, "method": method, "path": url.path, "query": asked, "at": time.time()}
+        about["headers"] = sorted(headers)
         self.log.append(about)
         faults, chance = self.faults, self.random
         if faults.latency:

@@ -37,6 +37,27 @@ class Malformed(ValueError):
     """A body that is no JSON: cut off on the way, perhaps. Tried again."""
 
 
+class AnswerLost(Exception):
+    """A request without an answer; it may be tried again."""
+
+    def __init__(self, trouble: str, *, connect: bool = False) -> None:
+        super().__init__(trouble)
+        self.trouble = trouble
+        #: whether no connection was made at all
+        self.connect = connect
+
+
+def read_lost(error: Exception, timeout: float) -> AnswerLost:
+    """What an error of the HTTP client means."""
+    import httpx
+
+    if isinstance(error, httpx.TimeoutException):
+        return AnswerLost(f"no answer within {timeout:g} s")
+    if isinstance(error, httpx.ConnectError):
+        return AnswerLost(f"the server cannot be reached: {error}", connect=True)
+    return AnswerLost(f"the connection was lost: {type(error).__name__}")
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A whole answer."""
@@ -50,6 +71,11 @@ class Answer:
     def date(self) -> datetime | None:
         """The server's clock; None: it does not say."""
         return read_http_date(self.headers.get("date"))
+
+    @property
+    def request_id(self) -> str | None:
+        """The provider's id of the request, by which its support finds it; None: it gives none."""
+        return next((self.headers[name] for name in _REQUEST_IDS if name in self.headers), None)
 
 
 def read_http_date(value: str | None) -> datetime | None:
@@ -79,10 +105,7 @@ def describe(answer: Answer) -> str:
     said = f"status {answer.status}"
     if message := _message(answer.body):
         said += f" ({message})"
-    for name in _REQUEST_IDS:
-        if name in answer.headers:
-            return f"{said}, request id {answer.headers[name]}"
-    return said
+    return f"{said}, request id {answer.request_id}" if answer.request_id else said
 
 
 def _message(body: bytes) -> str | None:

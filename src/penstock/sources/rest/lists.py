@@ -96,9 +96,9 @@ class ListApi:
     async def fetch(self, asked: Asked, urgency: int = 0) -> FetchedPage:
         """A page; StreamFailed if it lacks something, ResourceRefused or ConnectionFailed by its status."""
         path, query = self._request(asked)
-        shown = partial(self.account.show, path, query)
 
         def parse(answer: Answer) -> FetchedPage:
+            shown = partial(self._show, path, query, answer)
             try:
                 page = cut(answer.body, self._records, self._fields)
             except NoRecords as error:
@@ -110,6 +110,11 @@ class ListApi:
             return FetchedPage(records, page.texts, has_more, cursor, answer.date)
 
         return await self.account.fetch(path, query, parse, stream=self.stream, effort=self.effort, urgency=urgency)
+
+    def _show(self, path: str, query: dict[str, str], answer: Answer) -> str:
+        """A request for people, with the provider's id of it."""
+        asked = self.account.show(path, query)
+        return f"{asked} (request id {answer.request_id})" if answer.request_id else asked
 
     # ------------------------------------------------------------ asking
 
