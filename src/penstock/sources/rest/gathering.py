@@ -71,6 +71,8 @@ class RangeGather:
     _is_full: bool = False
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _under_way: int = 0
+    #: ranges whose requests are under way
+    _asked: set[int] = field(default_factory=set)
     _ids: set[str] = field(default_factory=set)
 
     def stop(self) -> None:
@@ -95,6 +97,7 @@ class RangeGather:
         What was written before a failure counts; the failure is raised if nothing was.
         """
         tasks = {asyncio.create_task(self._work(number)) for number in range(1, self.workers + 1)}
+        is_over = False
         try:
             while tasks:
                 done, tasks = await asyncio.wait(tasks, timeout=POLL_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
@@ -103,18 +106,23 @@ class RangeGather:
                 self.report(self.writer.rows)
                 if self.limits.is_cancelled():
                     self._failure = self._failure or stopped()
+                    is_over = True
                     break
                 now = time.monotonic()
-                if now > min(self.limits.deadline, self.limits.end) and self.writer.rows:
+                if now > self.limits.end or (now > self.limits.deadline and self.writer.rows):
                     self.stop()
                     if now > self.limits.end + GRACE_SECONDS:
                         # What is still asked for, or waits before a retry, is left to the next run.
+                        is_over = True
                         break
         finally:
+            unanswered = [key for key in self._asked if is_over]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self.writer.close()
+        for key in unanswered:
+            self.state = fold(self.state, RequestAbandoned(key, at_end=True))
         if self._failure is not None and not self.writer.rows:
             raise self._failure
         return self.state
@@ -136,6 +144,7 @@ class RangeGather:
                 await self._wait()
                 continue
             self._under_way += 1
+            self._asked.add(request.key)
             try:
                 await self._fetch(request.key, Asked(request.gte, request.lt, request.cursor, size))
             except StreamFailed as failure:
@@ -146,6 +155,7 @@ class RangeGather:
                     return
                 raise
             finally:
+                self._asked.discard(request.key)
                 self._under_way -= 1
                 self._release(size)
                 self._changed.set()

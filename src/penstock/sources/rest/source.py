@@ -329,6 +329,8 @@ class RestSource:
         finally:
             reporter.report(running.writer.rows, running.state, last=True)
         self._say_repeated(stream, running.repeated)
+        for line in marks.describe_abandoned(state.position(), read.unit):
+            context.say(stream, line)
         upto = marks.position_mark(state.position(), read.unit)
         if upto == after:
             return None
