@@ -60,8 +60,9 @@ class Effort:
 class Account:
     """Sends requests. Belongs to one event loop; made without connecting."""
 
-    def __init__(self, options: AccountOptions) -> None:
+    def __init__(self, options: AccountOptions, streams: int = 1) -> None:
         self._options = options
+        self._requests_at_once = options.requests_at_once(streams)
         first = min(options.retry_seconds, options.retry_most)
         self._backoff = Backoff(first, options.retry_most, jitter=0.5)
         #: one for each slot, with one connection: a common pool looks at all its connections for every request
@@ -171,7 +172,7 @@ class Account:
             import aiolimiter
 
             options = self._options
-            self._slots = Slots(options.concurrency)
+            self._slots = Slots(self._requests_at_once)
             if options.rate_limit is not None:
                 # No more than the rate within any second: small rates are spread over a longer period.
                 period = 1.0 if options.rate_limit >= 1 else 1.0 / options.rate_limit

@@ -137,6 +137,9 @@ class Options(AccountOptions):
     time_range: TimeRange | None = Field(
         default=None, description="the objects to read, by their time, for all streams; default: all"
     )
+    max_concurrent_streams: int = Field(
+        default=5, ge=1, le=1000, description="streams that are fetched at the same time, each up to 32 MiB ahead"
+    )
     slice_seconds: float = Field(
         default=60.0,
         gt=0,

@@ -58,7 +58,9 @@ class RestSource:
         self._streams = dict(streams)
         self._context = context
         self._loop = LoopThread(context.is_cancelled)
-        self._account = Account(options)
+        at_once = min(len(self._streams), options.max_concurrent_streams)
+        self._workers = options.requests_at_once(at_once)
+        self._account = Account(options, at_once)
         self._apis = {name: ListApi(self._account, name, each, options) for name, each in self._streams.items()}
         self._reporters = {name: FetchReporter(context, api) for name, api in self._apis.items()}
         self._looks: dict[str, _Look] = {}
@@ -304,7 +306,7 @@ class RestSource:
         if read.mode == WHOLE:
             if children := ChildList.of(stream, self._apis, self._options):
                 gather = ChildGather(children, writer, context.is_cancelled, reporter.report, at_page)
-                repeated = self._loop.run(gather.run(self._options.concurrency))
+                repeated = self._loop.run(gather.run(self._workers))
                 if gather.gone:
                     context.say(stream, gather.describe_gone())
             else:
@@ -321,9 +323,7 @@ class RestSource:
         if budget.rows is None:
             self._fetch_others_ahead(stream, ceiling, budget)
         # Not through `run`: what was fetched before a signal counts.
-        running = gathering.proceed(
-            limits, self._options.concurrency, lambda rows: reporter.report(rows, running.state)
-        )
+        running = gathering.proceed(limits, self._workers, lambda rows: reporter.report(rows, running.state))
         try:
             state = self._loop.start(running.run()).result()
         finally:
@@ -334,7 +334,8 @@ class RestSource:
         upto = marks.position_mark(state.position(), read.unit)
         if upto == after:
             return None
-        if budget.rows is None and not state.done and time.monotonic() < end:
+        has_room = len(self._ahead) < self._options.max_concurrent_streams
+        if budget.rows is None and not state.done and has_room and time.monotonic() < end:
             self._fetch_ahead(stream, content, upto, ceiling, budget)
         return Planned(upto, rows=running.writer.rows, exact=True)
 
@@ -353,7 +354,7 @@ class RestSource:
             start(wanted, marks.order_of(content), self._apis[stream].options.paging.size),
             writer,
             limits,
-            workers=self._options.concurrency,
+            workers=self._workers,
             report=lambda _: None,
             at_page=partial(self._at_page, stream),
         )
@@ -365,13 +366,14 @@ class RestSource:
     # ------------------------------------------------------------ fetching ahead
 
     def _fetch_others_ahead(self, stream: str, ceiling: Document, budget: Budget) -> None:
-        """Begin with the streams whose turn is still to come, under what this run has planned for them."""
+        """Begin with the streams whose turn comes next, under what this run has planned for them."""
+        free = max(0, self._options.max_concurrent_streams - 1 - len(self._ahead))
         waiting = {
             other: planned
             for other, planned in self._planned.items()
             if other != stream and other not in self._ahead and planned[2]["run"] == ceiling["run"]
         }
-        for turn, (other, (content, after, planned_ceiling)) in enumerate(waiting.items(), start=1):
+        for turn, (other, (content, after, planned_ceiling)) in enumerate(list(waiting.items())[:free], start=1):
             self._fetch_ahead(other, content, after, planned_ceiling, budget, turn)
 
     def _fetch_ahead(

@@ -22,6 +22,7 @@ def account_options(options: Options) -> rest.Options:
         headers=headers,
         rate_limit=options.allowed_rate,
         concurrency=options.concurrency,
+        max_concurrent_streams=options.max_concurrent_streams,
         time_range=options.time_range,
     )
 
