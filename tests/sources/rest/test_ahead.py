@@ -97,6 +97,29 @@ def test_other_streams_begin_while_the_first_one_is_read(tmp_path: Path) -> None
         assert len(server.requests()) == 30
 
 
+def test_every_stream_has_its_first_page_before_any_has_its_second(tmp_path: Path) -> None:
+    names = [f"list_{number}" for number in range(4)]
+    with RestServer({name: {} for name in names}, latency=0.02) as server:
+        for name in names:
+            server.arrive(name, 500)
+        opened = source(server, tmp_path, {name: {"time": {"lag": 0}} for name in names}, concurrency=1)
+        about = {}
+        for name in names:
+            content = opened.content(name)
+            ceiling = opened.ceiling(name, content, "one")
+            assert ceiling is not None
+            assert opened.plan(name, content, None, ceiling, LOOK)
+            about[name] = content, ceiling
+        server.forget_requests()
+        origin = List(server, tmp_path)
+        origin.stream = "list_0"
+        content, ceiling = about["list_0"]
+        assert next_slice(opened, origin, None, content=content, ceiling=ceiling, budget=Budget(bytes=1 << 24))
+        opened.close()
+        paths = [each["path"] for each in server.requests()]
+        assert set(paths[:4]) == {f"/v1/{name}" for name in names}
+
+
 @pytest.mark.parametrize("most", [1, 3, 10])
 def test_no_more_streams_at_the_same_time_than_allowed(most: int, tmp_path: Path) -> None:
     names = [f"list_{number}" for number in range(6)]

@@ -31,6 +31,11 @@ def _remarks(options: StreamOptions, content: ListContent) -> Iterator[Remark]:
         yield Remark(
             "gap", "an object that is created or deleted while the list is read may be missed until the next run"
         )
+        if options.paging.by in ("page", "offset"):
+            yield Remark(
+                "gap",
+                "pages are counted: if an object is deleted meanwhile, another may be missed until the next run",
+            )
         yield Remark("advice", "if the API filters by a time, set `time`: a run then reads only new objects")
         return
     yield Remark("guarantee", f"every object is delivered once, by its {options.time.field}, whatever is interrupted")
