@@ -50,6 +50,20 @@ def test_a_thousand_new_objects_cost_twelve_requests_and_nothing_new_one(tmp_pat
         assert len(shop.server.requests()) == 1
 
 
+def test_nothing_new_costs_one_request_for_each_stream(tmp_path: Path) -> None:
+    names = ["charges", "refunds", "payouts", "disputes"]
+    with RestShop.open(tmp_path, {name: {} for name in names}) as shop:
+        shop.write(dict.fromkeys(names, "{time: {lag: 0}}"))
+        for name in names[:3]:  # the fourth list is empty
+            shop.server.arrive(name, 50)
+        run(shop)
+        shop.server.forget_requests()
+        shop.command.mover = "spark"
+        done = run(shop, "--json")
+        assert [each for each in done.messages if each["type"] == "mover_status"] == []
+        assert sorted(each["path"] for each in shop.server.requests()) == sorted(f"/v1/{name}" for name in names)
+
+
 def test_a_time_limit_ends_a_long_fetch_and_what_was_fetched_is_delivered(tmp_path: Path) -> None:
     with RestShop.open(tmp_path, latency=0.1) as shop:
         shop.write(slice_bytes=1 << 26)

@@ -69,3 +69,31 @@ def test_a_list_without_a_filter_is_killed_at(point: str, options: str, tmp_path
             assert sorted(ids) == sorted(id_ for id_, _ in shop.server.objects("charges"))
         else:
             assert shop.differences() == {}
+
+
+@pytest.mark.parametrize("point", GATHERED)
+def test_a_list_below_parents_is_killed_at(point: str, tmp_path: Path) -> None:
+    """Parents come and go before the restart: the refresh has the children of those that are there, each once."""
+    with RestShop.open(tmp_path, {"customers": {}}) as shop:
+        cards = {"cards": "{parent: customers, path: 'customers/{id}/cards', paging: {size: 3}}"}
+        shop.write({"customers": "{time: {lag: 0}}", **cards}, slice_bytes=1 << 20)
+        shop.server.arrive("customers", 20)
+        for number, (id_, _) in enumerate(shop.server.objects("customers")):
+            shop.server.make(f"customers/{id_}/cards", number % 8)
+        # The parents' own slice comes to every point first.
+        nth = 12 if point == "rest.page_spooled" else 2
+        shop.command.kill_at(point, "run", "shop.yaml", nth=nth)
+        shop.server.remove("customers", shop.server.objects("customers")[7][0])
+        shop.server.arrive("customers", 2)
+        shop.server.make(f"customers/{shop.server.objects('customers')[-1][0]}/cards", 5)
+        for _ in range(2 if point in ("gate.intended", "gate.moved", "gate.committed") else 1):
+            done = shop.command.run("run", "shop.yaml")
+            assert done.code == 0, done.err
+        current = sorted((tmp_path / "out" / "cards" / "current").iterdir())
+        rows = [json.loads(line) for path in current for line in path.read_text().splitlines()]
+        wanted = [
+            (parent, id_)
+            for parent, _ in shop.server.objects("customers")
+            for id_, _ in shop.server.objects(f"customers/{parent}/cards")
+        ]
+        assert sorted((row["parent_id"], row["id"]) for row in rows) == sorted(wanted)

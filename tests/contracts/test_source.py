@@ -13,7 +13,7 @@ from tests.sources.rest.lists import List
 from tests.sources.tables import STAMP, Table, execute
 
 from penstock.links.spools import FolderSpools
-from penstock.ports import ExplainingSource, Gathering, Releasing, Source
+from penstock.ports import Discovering, ExplainingSource, Gathering, Releasing, Source
 from penstock.testing.contracts.source import (
     ChangesContract,
     GatheringContract,
@@ -90,7 +90,7 @@ class TestLakeOfOthers(LakeContract):
 
 
 class RestContract(IncrementalContract):
-    CAPABILITIES = frozenset({ExplainingSource, Gathering})
+    CAPABILITIES = frozenset({Discovering, ExplainingSource, Gathering})
 
 
 class TestRestByLastId(RestContract):

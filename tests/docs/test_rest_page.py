@@ -26,6 +26,7 @@ def test_the_example_runs(tmp_path: Path) -> None:
         command = Command(tmp_path, "loop", {"API_URL": server.url, "API_TOKEN": "sk_test_secret"})
         server.arrive("charges", 250)
         server.arrive("customers", 20)
+        server.make("customers/cu_00000007/cards", 3)
         server.set_clock(server.now + 60)
         done = command.run("run", EXAMPLE.name)
         assert done.code == 0, done.err
@@ -38,11 +39,12 @@ def test_the_example_runs(tmp_path: Path) -> None:
         numbers = sorted(id_ for id_, _ in server.objects("charges"))
     catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db")
     try:
-        charges, customers = (
-            catalog.load_table(f"billing.{name}").scan().to_arrow() for name in ("charges", "customers")
+        charges, customers, cards = (
+            catalog.load_table(f"billing.{name}").scan().to_arrow() for name in ("charges", "customers", "cards")
         )
     finally:
         catalog.close()
     assert sorted(charges.column("id").to_pylist()) == numbers
     assert {row["number"] for row in charges.select(["number"]).to_pylist()} == {str(n) for n in range(255)}
     assert customers.num_rows == 21
+    assert cards.column("parent_id").to_pylist() == ["cu_00000007"] * 3

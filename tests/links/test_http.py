@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from penstock.errors import ConnectionFailed, StreamFailed
 from penstock.links.http.account import Account, Effort
 from penstock.links.http.failures import Answer, Malformed, ResourceRefused, describe, retry_after
+from penstock.links.http.loop import LoopThread
 from penstock.links.http.options import AccountOptions
 from penstock.testing.rest_server import RestServer
 
@@ -137,3 +139,126 @@ def test_what_a_provider_says_is_found() -> None:
     ):
         assert describe(Answer(400, {"x-request-id": "abc"}, body)) == "status 400 (no), request id abc"
     assert describe(Answer(502, {}, b"<html>")) == "status 502"
+
+
+# ---------------------------------------------------------------- OAuth
+
+
+def oauth(server: RestServer) -> dict[str, Any]:
+    credentials = {"token_url": f"{server.url}/oauth/token", "client_id": "someone", "client_secret": "a-secret"}
+    return {"oauth": credentials, "header": {"X-Api-Key": "another-secret"}}
+
+
+def token_requests(server: RestServer) -> list[dict[str, Any]]:
+    return [each for each in server.requests() if each["path"] == "/oauth/token"]
+
+
+def test_one_token_serves_all_requests_and_its_server_gets_no_other_secret(server: RestServer) -> None:
+    server.set_faults(token="first-token")
+    fetch(server, 10, auth=oauth(server))
+    (asked,) = token_requests(server)
+    assert asked["method"] == "POST"
+    assert asked["query"] == {}
+    assert "x-api-key" not in asked["headers"]
+    assert "x-api-key" in server.requests("charges")[0]["headers"]
+
+
+async def _fetch_twice(server: RestServer, between: Callable[[], None]) -> None:
+    options: dict[str, Any] = {"retry_seconds": 0.01, "retries": 1, "auth": oauth(server)}
+    account = Account(AccountOptions(base_url=f"{server.url}/v1", **options))
+    try:
+        await account.fetch("charges", {}, parse, stream="charges")
+        between()
+        await asyncio.gather(*(account.fetch("charges", {}, parse, stream="charges") for _ in range(5)))
+    finally:
+        await account.close()
+
+
+def test_a_token_that_is_withdrawn_is_fetched_again_once(server: RestServer) -> None:
+    server.set_faults(token="first-token")
+    asyncio.run(_fetch_twice(server, lambda: server.set_faults(token="second-token")))
+    assert len(token_requests(server)) == 2
+
+
+def test_a_token_is_fetched_again_before_it_expires(server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.set_faults(token="first-token", token_seconds=100)
+    later = time.monotonic() + 41
+    asyncio.run(
+        _fetch_twice(server, lambda: monkeypatch.setattr("penstock.links.http.tokens.time.monotonic", lambda: later))
+    )
+    assert len(token_requests(server)) == 2
+
+
+def test_a_new_token_that_is_refused_too_fails_the_connection_and_is_not_shown(server: RestServer) -> None:
+    server.set_faults(token="right-token", given_token="wrong-token")
+    with pytest.raises(ConnectionFailed, match="does not accept the credentials") as failed:
+        fetch(server, auth=oauth(server))
+    assert "Invalid API Key provided: Bearer ***" in failed.value.what
+    assert len(token_requests(server)) == 2
+
+
+@pytest.mark.parametrize(("status", "kind"), [(400, ConnectionFailed), (401, ConnectionFailed), (503, StreamFailed)])
+def test_a_token_that_is_not_given(status: int, kind: type[Exception], server: RestServer) -> None:
+    server.set_faults(token="a-token", token_status=status)
+    with pytest.raises(kind, match=f"no OAuth token was given: status {status}") as failed:
+        fetch(server, auth=oauth(server), retries=2)
+    assert "secret" not in str(failed.value)
+    assert len(token_requests(server)) == (3 if status == 503 else 1)
+
+
+def test_a_token_server_that_does_not_say_how_long_it_lasts(server: RestServer) -> None:
+    server.set_faults(token="a-token", token_seconds=0)
+    asyncio.run(_fetch_twice(server, lambda: None))
+    assert len(token_requests(server)) == 1
+
+
+# ---------------------------------------------------------------- the network
+
+
+def test_a_proxy_from_the_environment_is_used(server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", server.url)
+    monkeypatch.setenv("NO_PROXY", "")
+
+    async def ask() -> bytes:
+        account = Account(AccountOptions(base_url="http://api.invalid/v1"))
+        try:
+            return await account.fetch("charges", {"limit": "5"}, parse, stream="charges")
+        finally:
+            await account.close()
+
+    assert asyncio.run(ask()).count(b'"charge"') == 5
+    assert server.requests("charges")
+
+
+def test_http_2_is_offered() -> None:
+    """The client is made with it, and what it needs is installed."""
+
+    async def make() -> list[str]:
+        account = Account(AccountOptions(base_url="https://api.invalid/v1"))
+        try:
+            client = await account._client_of(0)
+            pool = client._transport._pool  # type: ignore[attr-defined]  # httpx has no public way to ask
+            return ["h2"] if pool._http2 else []
+        finally:
+            await account.close()
+
+    assert asyncio.run(make()) == ["h2"]
+
+
+def test_a_retry_that_sleeps_is_abandoned_at_once(server: RestServer) -> None:
+    server.set_faults(rate=1, retry_after="60")
+    is_over = threading.Event()
+    loop = LoopThread(is_over.is_set)
+    account = Account(AccountOptions(base_url=f"{server.url}/v1", retry_most=100))
+
+    async def ask() -> None:
+        for _ in range(3):
+            await account.fetch("charges", {}, parse, stream="charges")
+
+    threading.Timer(0.3, is_over.set).start()
+    begun = time.monotonic()
+    with pytest.raises(StreamFailed, match="abandoned because the run is to end"):
+        loop.run(ask())
+    assert time.monotonic() - begun < 5
+    loop.start(account.close()).result()
+    loop.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
+from pyiceberg.catalog.sql import SqlCatalog
 from tests.docs.pages import TOP, blocks
 from tests.harness.faults import Command
 
@@ -40,8 +42,38 @@ def test_every_list_is_a_stream_of_a_rest_source() -> None:
     assert stripe.stream_options("mine", StreamOptions(list="charges")).path == "charges"
 
 
+def test_several_accounts_in_one_file(tmp_path: Path) -> None:
+    """Each has its own key, account and marks; a failing one does not stop the other."""
+    _, block = blocks(TOP / "docs" / "sources" / "stripe.md", "yaml")
+    example = TOP / "examples" / "stripe-accounts.yaml"
+    assert yaml.safe_load(block.text) == yaml.safe_load(example.read_text())
+    text = example.read_text().replace("{type: stripe, ", '{type: stripe, base_url: "${API}/v1", ')
+    (tmp_path / "stripe.yaml").write_text(text)
+    with RestServer({"charges": {}, "customers": {}}, token="sk_live_eu") as server:
+        server.arrive("charges", 120)
+        server.arrive("customers", 10)
+        server.set_clock(server.now + 60)
+        keys = {"API": server.url, "STRIPE_KEY_EU": "sk_live_eu", "STRIPE_KEY_US": "sk_live_us"}
+        command = Command(tmp_path, "loop", keys)
+        assert command.run("check", "stripe.yaml", "stripe_eu").code == 0
+        done = command.run("run", "stripe.yaml")
+        assert done.code == 3, done.out
+        assert "stripe_us: the API does not accept the credentials" in done.err
+        server.set_faults(token="sk_live_us")
+        server.set_account({"id": "acct_2", "object": "account", "created": server.now - 10_000_000})
+        done = command.run("run", "stripe.yaml", "stripe_us")
+        assert done.code == 0, done.err
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db")
+    try:
+        for name in ("stripe_eu", "stripe_us"):
+            assert catalog.load_table(f"{name}.charges").scan().to_arrow().num_rows == 120
+            assert catalog.load_table(f"{name}.customers").scan().to_arrow().num_rows == 10
+    finally:
+        catalog.close()
+
+
 def test_the_file_of_the_page(tmp_path: Path) -> None:
-    (block,) = blocks(TOP / "docs" / "sources" / "stripe.md", "yaml")
+    block, _ = blocks(TOP / "docs" / "sources" / "stripe.md", "yaml")
     text = block.text.replace('api_key: "', 'base_url: "${API}/v1", api_key: "')
     (tmp_path / "stripe.yaml").write_text(text)
     with RestServer({name: {} for name in ("charges", "customers", "payment_links")}, token="sk_test_key") as server:

@@ -143,6 +143,8 @@ class DiscoveredStream:
     refused: str | None = None
     #: the pipeline's stream that reads it already; None: there is none
     read_by: str | None = None
+    #: whether a run reads only what is new; otherwise everything
+    reads_only_new: bool = False
 
 
 class Source(Protocol):
@@ -219,7 +221,9 @@ class Discovering(Protocol):
     """A source that can list every stream it could give."""
 
     def discover(self) -> Sequence[DiscoveredStream]:
-        """List every possible stream, configured or not, with a proposal. Reads no rows, writes nothing.
+        """List every possible stream, configured or not, with a proposal. Writes nothing.
+
+        Reads no rows, or a bounded sample where only rows show the columns.
 
         Each proposal, written into a pipeline file as it is, is accepted by `content`.
         """

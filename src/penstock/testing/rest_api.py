@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import formatdate
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 #: the server's clock at its start: 2026-01-01 00:00 UTC
 EPOCH = 1_767_225_600
@@ -130,7 +130,7 @@ class Endpoint:
         newest = self.order == "newest"
         skip = 0
         try:
-            if "starting_after" in asked:
+            if "starting_after" in asked and self.paging == "last_id":
                 at = self.index[asked["starting_after"]]
                 low, high = (low, max(low, min(high, at))) if newest else (max(low, at + 1), high)
             elif "page_token" in asked:
@@ -194,6 +194,12 @@ class Faults:
     date: str = "clock"
     #: the token that a request must carry; "": none
     token: str = ""
+    #: the token that OAuth clients are given; "": that one
+    given_token: str = ""
+    #: seconds that it is said to last; 0: it does not say
+    token_seconds: int = 3600
+    #: the status with which a token is refused; 0: it is given
+    token_status: int = 0
     seed: int = 1
 
 
@@ -220,6 +226,8 @@ class Api:
             case {"do": "add", "endpoint": name, "times": list(times)}:
                 for created in times:
                     self.endpoints[name].add(created)
+            case {"do": "make", "endpoint": name, **settings}:
+                self.endpoints[name] = Endpoint(name, **settings)
             case {"do": "remove", "endpoint": name, "id": id_}:
                 self.endpoints[name].remove(id_)
             case {"do": "update", "endpoint": name, "id": id_, "time": created}:
@@ -236,7 +244,8 @@ class Api:
             case {"do": "clock", "now": now}:
                 self.now = now
             case {"do": "objects", "endpoint": name}:
-                return list(zip(self.endpoints[name].ids, self.endpoints[name].times, strict=True))
+                known = self.endpoints.get(name) or Endpoint(name)
+                return list(zip(known.ids, known.times, strict=True))
             case {"do": "log"}:
                 return self.log
             case {"do": "forget"}:
@@ -252,12 +261,16 @@ class Api:
 
     def answer(self, path: str, asked: dict[str, str], headers: Mapping[str, str]) -> tuple[int, bytes, dict[str, str]]:
         """The answer to a list request."""
-        name = path.removeprefix("/v1/")
+        name = unquote(path.removeprefix("/v1/"))
         if path == "/oauth/token":
-            return 200, json.dumps({"access_token": self.faults.token, "expires_in": 3600}).encode(), {}
+            if self.faults.token_status:
+                return _problem(self.faults.token_status, f"no token for {headers.get('x-api-key', 'this client')}")
+            document: dict[str, Any] = {"access_token": self.faults.given_token or self.faults.token}
+            document |= {"expires_in": self.faults.token_seconds} if self.faults.token_seconds else {}
+            return 200, json.dumps(document).encode(), {}
         given = headers.get("authorization", "")
         if self.faults.token and self.faults.token not in (given, given.removeprefix("Bearer "), asked.get("key")):
-            return _problem(401, "Invalid API Key provided")
+            return _problem(401, f"Invalid API Key provided: {given}")
         if self.faults.rate and not self._grant():
             value = formatdate(time.time() + 1, usegmt=True) if self.faults.retry_after == "date" else None
             return 429, _problem(429, "Too many requests")[1], {"Retry-After": value or self.faults.retry_after}
@@ -265,13 +278,20 @@ class Api:
             return _problem(500, "Something went wrong")
         if name == "account":
             return (200, json.dumps(self.account).encode(), {}) if self.account else _problem(403, "No permission")
-        endpoint = self.endpoints.get(name)
+        endpoint = self.endpoints.get(name) or self._below(name)
         if endpoint is None:
             return _problem(404, f"Unrecognized request URL (GET: {path})")
         if endpoint.status:
             status, body, more = _problem(endpoint.status, f"{name} always answers {endpoint.status}")
             return status, body, more | ({"Location": endpoint.moved_to} if endpoint.moved_to else {})
         return endpoint.page(asked, self.address)
+
+    def _below(self, name: str) -> Endpoint | None:
+        """An empty list below an object that is there: `customers/cu_1/cards`."""
+        above, _, _ = name.rpartition("/")
+        parents, _, id_ = above.rpartition("/")
+        known = self.endpoints.get(parents)
+        return Endpoint(name) if known and id_ in known.index and not known.status else None
 
     def _grant(self) -> bool:
         now = time.monotonic()
@@ -305,6 +325,7 @@ class Api:
         asked = dict(parse_qsl(url.query, keep_blank_values=True))
         number = len(self.log)
         about = {"number": number, "method": method, "path": url.path, "query": asked, "at": time.time()}
+        about["headers"] = sorted(headers)
         self.log.append(about)
         faults, chance = self.faults, self.random
         if faults.latency:

@@ -53,6 +53,11 @@ class RestServer:
         self.now = now
         self._do(do="clock", now=now)
 
+    def make(self, endpoint: str, objects: int = 0, **settings: Any) -> None:
+        """Make a list, such as one below an object of another (`customers/cu_1/cards`), with objects of this second."""
+        self._do(do="make", endpoint=endpoint, **settings)
+        self.add(endpoint, [self.now] * objects)
+
     def remove(self, endpoint: str, id_: str) -> None:
         self._do(do="remove", endpoint=endpoint, id=id_)
 

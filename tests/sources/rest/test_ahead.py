@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
+import pytest
 from tests.sources.rest.lists import List, source
 
 from penstock.core.marks import Position
 from penstock.ports import Budget
+from penstock.sources.rest import Options
 from penstock.testing.contracts.source import Moved, begin, each_once, next_slice, read
 from penstock.testing.rest_server import RestServer
 
@@ -92,3 +95,71 @@ def test_other_streams_begin_while_the_first_one_is_read(tmp_path: Path) -> None
             assert each_once(read(opened, origin, slice_).rows, origin.rows())
         opened.close()
         assert len(server.requests()) == 30
+
+
+def test_every_stream_has_its_first_page_before_any_has_its_second(tmp_path: Path) -> None:
+    names = [f"list_{number}" for number in range(4)]
+    with RestServer({name: {} for name in names}, latency=0.02) as server:
+        for name in names:
+            server.arrive(name, 500)
+        opened = source(server, tmp_path, {name: {"time": {"lag": 0}} for name in names}, concurrency=1)
+        about = {}
+        for name in names:
+            content = opened.content(name)
+            ceiling = opened.ceiling(name, content, "one")
+            assert ceiling is not None
+            assert opened.plan(name, content, None, ceiling, LOOK)
+            about[name] = content, ceiling
+        server.forget_requests()
+        origin = List(server, tmp_path)
+        origin.stream = "list_0"
+        content, ceiling = about["list_0"]
+        assert next_slice(opened, origin, None, content=content, ceiling=ceiling, budget=Budget(bytes=1 << 24))
+        opened.close()
+        paths = [each["path"] for each in server.requests()]
+        assert set(paths[:4]) == {f"/v1/{name}" for name in names}
+
+
+@pytest.mark.parametrize("most", [1, 3, 10])
+def test_no_more_streams_at_the_same_time_than_allowed(most: int, tmp_path: Path) -> None:
+    names = [f"list_{number}" for number in range(6)]
+    with RestServer({name: {} for name in names}, latency=0.01) as server:
+        for name in names:
+            server.arrive(name, 1000)
+        options = {name: {"time": {"lag": 0}} for name in names}
+        opened = source(server, tmp_path, options, max_concurrent_streams=most)
+        about = {}
+        for name in names:
+            content = opened.content(name)
+            ceiling = opened.ceiling(name, content, "one")
+            assert ceiling is not None
+            assert opened.plan(name, content, None, ceiling, LOOK)
+            about[name] = content, ceiling
+        server.forget_requests()
+        origin = List(server, tmp_path)
+        for number, name in enumerate(names):
+            origin.stream = name
+            content, ceiling = about[name]
+            slice_ = next_slice(opened, origin, None, content=content, ceiling=ceiling, budget=Budget(bytes=1 << 24))
+            assert slice_ is not None
+            assert each_once(read(opened, origin, slice_).rows, origin.rows())
+            if number == 0:
+                time.sleep(0.3)
+                assert len({each["path"] for each in server.requests()}) == min(most, 6)
+        opened.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "streams", "requests"),
+    [
+        ({}, 1, 5),
+        ({}, 8, 5),
+        ({"rate_limit": 20}, 1, 5),
+        ({"rate_limit": 20}, 8, 20),
+        ({"rate_limit": 3}, 8, 3),
+        ({"rate_limit": 0.2}, 8, 1),
+        ({"rate_limit": 3, "concurrency": 7}, 8, 7),
+    ],
+)
+def test_the_requests_at_the_same_time(options: dict[str, Any], streams: int, requests: int) -> None:
+    assert Options(base_url="http://localhost", **options).requests_at_once(streams) == requests

@@ -73,3 +73,33 @@ def test_a_request_without_an_answer_is_left_to_the_next_run(tmp_path: Path, mon
             last = slice_.position
         opened.close()
         assert each_once(rows, origin.rows())
+
+
+def test_a_range_without_an_answer_in_several_runs_in_a_row_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no failure of the stream, even if nothing at all was fetched: the run is limited, and has more."""
+    monkeypatch.setattr(gathering, "GRACE_SECONDS", 0.1)
+    with RestServer({"charges": {}}) as server:
+        origin = List(server, tmp_path, time={"lag": 0}, time_range={"from": "2026-01-01"})
+        origin.arrive(300)
+        said: list[str] = []
+        last: Position | None = None
+        for number in range(1, 5):
+            server.set_faults()
+            opened = source(server, tmp_path, {"charges": origin.options}, said=said)
+            content, ceiling = begin(opened, origin, last, str(number))
+            assert ceiling is not None
+            assert opened.plan("charges", content, last.mark if last else None, ceiling, BUDGET)
+            server.set_faults(latency=60 if number < 4 else 0)
+            budget = replace(BUDGET, seconds=0.2) if number < 4 else BUDGET
+            slice_ = next_slice(opened, origin, last, content=content, ceiling=ceiling, budget=budget)
+            assert slice_ is not None
+            last = slice_.position
+            rows = read(opened, origin, slice_).rows
+            opened.close()
+            assert len(rows) == (300 if number == 4 else 0)
+            assert ("abandoned" in str(last.mark)) == (number < 4)
+            assert len(said) == (1 if number > 2 else 0)
+        assert said[0].startswith("charges: the range from 2026-01-01T00:00:00Z to 2026-01-01T00:00:09Z was unanswered")
+        assert "at the end of 3 runs in a row" in said[0]

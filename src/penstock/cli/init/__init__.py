@@ -1,4 +1,4 @@
-"""`penstock init`: writes a pipeline file for the tables of a database."""
+"""`penstock init`: writes a pipeline file for the tables of a database or the lists of an API."""
 
 from __future__ import annotations
 
@@ -14,8 +14,26 @@ def init(
         str | None,
         typer.Argument(
             metavar="URL",
-            help="postgresql://user:password@host/database. Default: the variable named by --url-env.",
+            help="postgresql://user:password@host/database, or the address of an API. Default: the variable named by "
+            "--url-env.",
             show_default=False,
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--source", metavar="TYPE", help="postgres, rest or stripe. Default: by the URL."),
+    ] = None,
+    path: Annotated[
+        list[str] | None,
+        typer.Option("--path", metavar="PATH", help="rest: the path of a list, below the address. May be repeated."),
+    ] = None,
+    auth: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--auth",
+            metavar="KIND=NAME",
+            help="rest, stripe: the environment variable with a secret: bearer=NAME, basic=NAME, header:HEADER=NAME or "
+            "query:PARAMETER=NAME. May be repeated.",
         ),
     ] = None,
     output: Annotated[
@@ -71,7 +89,7 @@ def init(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
-    """Inspect a database and write a pipeline file: every table, the proposed way to read it, and the reasons.
+    """Inspect a database or an API and write a pipeline file: every stream, how to read it, and the reasons.
 
     \b
     Examples:
@@ -80,9 +98,14 @@ def init(
       penstock init --url-env SHOP_DB --output shop.yaml --stdout
       penstock init --sink postgres --sink-url-env COPY_DB --sink-schema copies
       penstock init --add --output shop.yaml --include 'sales_*'
+      penstock init https://api.example.com/v1 --path charges --path 'customers/{id}/cards' --path customers
+      penstock init --source stripe --sink lake      (the key is in STRIPE_API_KEY)
 
     The file never contains the URL: it takes it from an environment variable. Proposals are based on keys, indexes,
     triggers and statistics; comments in the file give the reasons. No table is read, and only the file is written.
+
+    Of an API, the first pages of each list are read: the records, the id, the columns with their types, the paging and
+    the filter by time are guessed from them, and the API is asked whether paging and filter are right.
 
     --add extends an existing file: it adds a stream for each table that no stream reads, with the file's own source and
     sink. Of the other options, only --pipeline, --include, --exclude, --views and --stdout apply.

@@ -14,7 +14,8 @@ import yaml
 
 from penstock import wiring
 from penstock.cli.init.file_text import Stream, stream_lines
-from penstock.cli.init.proposal import InitOptions, check_streams, filter_tables, refuse, streams_for
+from penstock.cli.init.origin import refuse
+from penstock.cli.init.proposal import InitOptions, check_streams, filter_tables, streams_for
 from penstock.cli.shared.render import count
 from penstock.config.pipeline_choice import choose_pipeline
 from penstock.ports import DiscoveredStream, discover
@@ -112,6 +113,8 @@ def _rename(offered: DiscoveredStream, taken: Collection[str]) -> DiscoveredStre
         name = f"{offered.name}_{number}"
     if name == offered.name:
         return offered
+    if offered.what == "list":
+        return replace(offered, name=name, options={"list": offered.name, **offered.options})
     table = offered.options.get("table") or '"' + offered.name.replace('"', '""') + '"'
     return replace(offered, name=name, options={"table": table, **offered.options})
 

@@ -1,4 +1,4 @@
-"""Proposes streams for `init`: asks the source for its tables, has the sink check each proposal, writes the file."""
+"""Proposes streams for `init`: asks the source what it could give, has the sink check it, writes the file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from pydantic import ValidationError
 
 from penstock import sinks, sources
 from penstock.cli.init.file_text import Stream, Variable, file_text
+from penstock.cli.init.origin import Origin, api_origin, postgres_origin, refuse
 from penstock.cli.shared.render import count
 from penstock.config.load import names_of
 from penstock.core.names import suggest
-from penstock.errors import UNTOUCHED, InputError, StreamRefused
+from penstock.errors import InputError, StreamRefused
 from penstock.ports import Context, DiscoveredStream, NoProbe, Proposing, Sink, Source, capability, discover
 
-#: relations that store rows, unlike views
-_TABLES = ("table", "partitioned table")
+#: what stores rows, unlike a view
+_TABLES = ("table", "partitioned table", "list")
 #: the default environment variable for the URL of a postgres sink
 SINK_URL = "SINK_URL"
 
@@ -33,6 +34,9 @@ class InitOptions:
 
     url: str | None
     url_env: str
+    source: str | None
+    path: list[str] | None
+    auth: list[str] | None
     output: str
     pipeline: str | None
     schema: str
@@ -59,27 +63,21 @@ def propose(wanted: InitOptions) -> None:
             "use --add to add missing tables, --force to replace the file, or --output to write another file",
         )
     shown = {"type": wanted.sink, **_sink_options(wanted)}
-    url = wanted.url or os.environ.get(wanted.url_env)
-    if not url:
-        raise refuse(
-            f"there is no URL argument, and the environment variable {wanted.url_env} is not set",
-            f"penstock init postgresql://user:password@host/database, or set {wanted.url_env}",
-        )
-    shown_source = {"type": "postgres", "url": Variable(wanted.url_env), "schema": wanted.schema}
-    name = wanted.pipeline or _pipeline_name(url)
+    origin = _origin(wanted)
+    name = wanted.pipeline or origin.name
     context = Context(pipeline=name, folder=os.path.dirname(os.path.abspath(wanted.output)), probe=NoProbe())
-    source_options, sink_options = shown_source | {"url": url}, _with_url(shown, wanted, url)
-    with closing(_build(sources, source_options, {}, context)) as source:
+    sink_options = _with_url(shown, wanted, origin.options.get("url"))
+    with closing(_build(sources, origin.options, origin.streams, context)) as source:
         offers = filter_tables(discover(source), wanted.include, wanted.exclude)
     with closing(_build(sinks, sink_options, {}, context)) as sink:
         streams = streams_for(offers, sink, views=wanted.views)
     options = {stream.offered.name: stream.options for stream in streams if stream.left_out is None}
     if options:
-        source = _build(sources, source_options, options, context)
+        source = _build(sources, origin.options, options, context)
         streams = check_streams(streams, source, _build(sinks, sink_options, options, context))
     if not any(stream.left_out is None for stream in streams):
-        raise _nothing(wanted, streams)
-    text = file_text(_opening(wanted, shown), name, shown_source, shown, streams)
+        raise _nothing(wanted, origin, streams)
+    text = file_text(_opening(wanted, origin, shown), name, origin.shown, shown, streams)
     if wanted.stdout:
         print(text, end="")
         return
@@ -88,6 +86,20 @@ def propose(wanted: InitOptions) -> None:
 
 
 # ---------------------------------------------------------------- both sides
+
+
+def _origin(wanted: InitOptions) -> Origin:
+    """The source, by --source or by the URL."""
+    is_address = (wanted.url or "").startswith(("http://", "https://"))
+    type_ = wanted.source or ("rest" if is_address or wanted.path else "postgres")
+    if type_ in ("rest", "stripe"):
+        return api_origin(type_, wanted.url, wanted.path or (), wanted.auth or (), os.environ)
+    if type_ != "postgres":
+        raise refuse(f"init proposes no files for source type {type_!r}", "use --source postgres, rest or stripe")
+    for option, given in (("--path", wanted.path), ("--auth", wanted.auth)):
+        if given:
+            raise refuse(f"{option} is for an API", "give the address of the API, or --source stripe")
+    return postgres_origin(wanted.url, wanted.url_env, wanted.schema)
 
 
 def _sink_options(wanted: InitOptions) -> dict[str, Any]:
@@ -115,7 +127,7 @@ def _sink_options(wanted: InitOptions) -> dict[str, Any]:
     return options
 
 
-def _with_url(shown: Mapping[str, Any], wanted: InitOptions, source: str) -> dict[str, Any]:
+def _with_url(shown: Mapping[str, Any], wanted: InitOptions, source: str | None) -> dict[str, Any]:
     """The sink's options with the URL from the environment, checked against the source's."""
     if "url" not in shown:
         return dict(shown)
@@ -132,12 +144,6 @@ def _with_url(shown: Mapping[str, Any], wanted: InitOptions, source: str) -> dic
             "choose another schema with --sink-schema, or another database",
         )
     return {**shown, "url": url}
-
-
-def _pipeline_name(url: str) -> str:
-    """A pipeline name derived from the database name."""
-    path = re.sub(r"[?#].*", "", url).partition("://")[2].partition("/")[2]
-    return re.sub(r"[^A-Za-z0-9_-]+", "_", path).strip("_") or "main"
 
 
 def _build(
@@ -210,16 +216,13 @@ def streams_for(offers: Sequence[DiscoveredStream], sink: Sink, *, views: bool) 
 # ---------------------------------------------------------------- the file, and the printed text
 
 
-def _opening(wanted: InitOptions, sink: Mapping[str, Any]) -> list[str]:
-    return [
-        f"Proposed by `penstock init` for the schema {wanted.schema} of a Postgres database. The reasons are given "
-        "above each stream. Change whatever you know better.",
-        "A stream with a cursor delivers new and changed rows, and does not see deletes. A stream without a cursor "
-        "is read in full in every run.",
-        f"The environment variable {wanted.url_env} holds the URL"
-        + (f"; {wanted.sink_url_env or SINK_URL} holds that of the sink." if "url" in sink else "."),
-        "",
-    ]
+def _opening(wanted: InitOptions, origin: Origin, sink: Mapping[str, Any]) -> list[str]:
+    of_sink = wanted.sink_url_env or SINK_URL
+    if "url" in origin.options:
+        holds = f"The environment variable {wanted.url_env} holds the URL"
+        return [*origin.opening, f"{holds}; {of_sink} holds that of the sink." if "url" in sink else f"{holds}.", ""]
+    holds = f"The environment variable {of_sink} holds the URL of the sink."
+    return [*origin.opening, *([holds] if "url" in sink else []), ""]
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:
@@ -234,31 +237,32 @@ def _write(path: Path, text: str, *, force: bool) -> None:
 def _next_steps(wanted: InitOptions, streams: Sequence[Stream]) -> list[str]:
     synced = [stream for stream in streams if stream.left_out is None]
     with_cursor = sum("cursor" in stream.options for stream in synced)
+    only_new = sum(stream.offered.reads_only_new for stream in synced)
     left = len(streams) - len(synced)
-    ways = ((with_cursor, "with a cursor"), (len(synced) - with_cursor, "full refresh in every run"))
+    ways = (
+        (with_cursor, "with a cursor"),
+        (only_new, "new objects only"),
+        (len(synced) - with_cursor - only_new, "full refresh in every run"),
+    )
     how = ", ".join(f"{number} {way}" for number, way in ways if number)
     lines = [f"Wrote {wanted.output}: {count(len(synced), 'stream')}, {how}" + (f"; {left} left out." if left else ".")]
     lines.append("Next:")
-    if os.environ.get(wanted.url_env) != (wanted.url or os.environ.get(wanted.url_env)):
+    is_database = not wanted.path and wanted.source in (None, "postgres") and "://" in (wanted.url or "")
+    if is_database and os.environ.get(wanted.url_env) != wanted.url:
         lines.append(f"  export {wanted.url_env}='…'      the URL you passed; the file does not contain it")
     return [*lines, f"  penstock check {wanted.output}", f"  penstock run {wanted.output}"]
 
 
-def _nothing(wanted: InitOptions, streams: Sequence[Stream]) -> InputError:
+def _nothing(wanted: InitOptions, origin: Origin, streams: Sequence[Stream]) -> InputError:
     if not streams:
-        what = f"there are no tables to sync in schema {wanted.schema}"
+        what = f"there are no {origin.noun}s to sync in {origin.place}"
         return refuse(
             what + (" that match these patterns" if wanted.include or wanted.exclude else ""),
-            "choose another schema with --schema",
+            "choose another schema with --schema" if origin.noun == "table" else "choose other patterns",
         )
     first = streams[0]
     return refuse(
-        f"none of {count(len(streams), 'table')} in schema {wanted.schema} can be synced; the first, "
+        f"none of {count(len(streams), origin.noun)} in {origin.place} can be synced; the first, "
         f"{first.offered.name}: {first.left_out}",
         "fix the problem, and run init again",
     )
-
-
-def refuse(what: str, next_step: str) -> InputError:
-    """The error for input that cannot be used."""
-    return InputError(what, safe=UNTOUCHED, next_step=next_step)

@@ -48,7 +48,8 @@ def fold(state: Subdivision, event: Event) -> Subdivision:
         case WorkerIdle():
             return _idle(state, event)
         case RequestAbandoned():
-            return _with(state, replace(state.tasks[event.key], worker=None))
+            task = state.tasks[event.key]
+            return _with(state, replace(task, worker=None, abandoned=task.abandoned + event.at_end))
         case CursorVanished():
             return _with(state, _restart(state.tasks[event.key], event.cursor_is_id))
 
@@ -63,7 +64,7 @@ def _fetched(state: Subdivision, page: PageFetched) -> Subdivision:
         short = state.short + max(0, state.page_size - page.count)
         return replace(state, tasks=tasks, short=short, covered=_cover(state, task.low, task.high))
     if first is None or last is None:
-        return _with(state, replace(task, cursor=page.cursor))
+        return _with(state, replace(task, cursor=page.cursor, abandoned=0))
     high = min(task.high, last + 1)
     if is_open(task.top):
         task = replace(task, top=first + 1, high=first + 1)
@@ -74,6 +75,7 @@ def _fetched(state: Subdivision, page: PageFetched) -> Subdivision:
         task,
         high=high,
         cursor=page.cursor,
+        abandoned=0,
         last=last,
         seen=seen[-SEEN_LIMIT:],
         crowded=len(seen) > SEEN_LIMIT or (task.crowded and same_time),

@@ -29,6 +29,8 @@ class Range:
     seen: tuple[str, ...] = ()
     #: more were delivered at that time than `seen` keeps: without a cursor, the range cannot tell them apart
     crowded: bool = False
+    #: runs in a row that ended while they waited for an answer about this range
+    abandoned: int = 0
 
     @property
     def span(self) -> Span:
@@ -85,6 +87,8 @@ def _range_document(range_: Range) -> dict[str, Json]:
         document |= {"last": range_.last, "seen": list(range_.seen)}
     if range_.crowded:
         document["crowded"] = True
+    if range_.abandoned:
+        document["abandoned"] = range_.abandoned
     return document
 
 
@@ -100,7 +104,9 @@ def _read_range(document: Mapping[str, Any]) -> Range:
     if not all(isinstance(each, str) for each in seen):
         raise TypeError("seen")
     gte, lt, last = _time(document["gte"]), _time(document["lt"]), _time(document.get("last"))
-    return Range(gte, lt, cursor, last, seen, bool(document.get("crowded", False)))
+    return Range(
+        gte, lt, cursor, last, seen, bool(document.get("crowded", False)), _time(document.get("abandoned")) or 0
+    )
 
 
 def _time(value: object) -> int | None:

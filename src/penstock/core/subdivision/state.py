@@ -37,6 +37,8 @@ class Task:
     last: int | None = None
     seen: tuple[str, ...] = ()
     crowded: bool = False
+    #: runs in a row that ended while its request was under way
+    abandoned: int = 0
     #: whose request is under way; None: waiting for a worker
     worker: int | None = None
     #: where its first page began: `key`, or the first record of a range without an upper bound
@@ -94,6 +96,8 @@ class RequestAbandoned:
     """A request failed for good or was given up: its range waits for a worker again, from the same cursor."""
 
     key: int
+    #: the run ends, and the request had no answer yet
+    at_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,7 @@ class Subdivision:
     def _range(self, task: Task) -> Range:
         span = self._span(task.low, task.high)
         last = None if task.last is None else self.place(task.last)
-        return Range(span.gte, span.lt, task.cursor, last, task.seen, task.crowded)
+        return Range(span.gte, span.lt, task.cursor, last, task.seen, task.crowded, task.abandoned)
 
 
 def task_of(range_: Range, order: Order) -> Task:
@@ -170,7 +174,7 @@ def task_of(range_: Range, order: Order) -> Task:
     if order is Order.ASCENDING:
         low, high = -high, -low
         last = None if last is None else -1 - last
-    return Task(high, low, high, range_.cursor, last, range_.seen, range_.crowded, top=high)
+    return Task(high, low, high, range_.cursor, last, range_.seen, range_.crowded, range_.abandoned, top=high)
 
 
 def is_open(place: int) -> bool:

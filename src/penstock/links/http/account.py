@@ -22,14 +22,17 @@ from penstock.links.http.failures import (
     REFUSED,
     TRANSIENT,
     Answer,
+    AnswerLost,
     Malformed,
     RequestRefused,
     ResourceRefused,
     describe,
+    read_lost,
     retry_after,
 )
 from penstock.links.http.options import AccountOptions
 from penstock.links.http.slots import Slots
+from penstock.links.http.tokens import Tokens
 
 if TYPE_CHECKING:
     import ssl
@@ -39,8 +42,6 @@ if TYPE_CHECKING:
 
 Page = TypeVar("Page")
 
-#: a token is fetched again this many seconds before it expires
-TOKEN_MARGIN_SECONDS = 60.0
 #: a shorter string is found in any text by chance
 SECRET_CHARACTERS = 4
 _CHANCE = SystemRandom()
@@ -59,8 +60,9 @@ class Effort:
 class Account:
     """Sends requests. Belongs to one event loop; made without connecting."""
 
-    def __init__(self, options: AccountOptions) -> None:
+    def __init__(self, options: AccountOptions, streams: int = 1) -> None:
         self._options = options
+        self._requests_at_once = options.requests_at_once(streams)
         first = min(options.retry_seconds, options.retry_most)
         self._backoff = Backoff(first, options.retry_most, jitter=0.5)
         #: one for each slot, with one connection: a common pool looks at all its connections for every request
@@ -68,8 +70,8 @@ class Account:
         self._tls: ssl.SSLContext | None = None
         self._limiter: aiolimiter.AsyncLimiter | None = None
         self._slots: Slots | None = None
-        self._token: tuple[str, float] | None = None
-        self._token_lock: asyncio.Lock | None = None
+        oauth = options.auth.oauth if options.auth else None
+        self._tokens = Tokens(oauth, options.timeout) if oauth else None
         self._open = AsyncExitStack()
 
     async def fetch(
@@ -88,11 +90,12 @@ class Account:
         used, the request with the lowest `urgency` goes first.
         """
         effort = effort or Effort()
-        failures = 0
+        failures, is_renewed = 0, False
         while True:
             asked_wait, unreachable = 0.0, False
             try:
-                answer = await self._send(self._address(path, stream), query, effort, urgency)
+                token = await self._take_token()
+                answer = await self._send(self._address(path, stream), query, effort, urgency, token)
             except AnswerLost as lost:
                 trouble, unreachable = lost.trouble, lost.connect
             else:
@@ -101,6 +104,11 @@ class Account:
                         return parse(answer)
                     except Malformed as malformed:
                         trouble = f"the body is no JSON ({malformed})"
+                elif answer.status == 401 and self._tokens and token and not is_renewed:
+                    # It may have been withdrawn before it expires. A new one that is refused too is wrong.
+                    is_renewed = True
+                    self._tokens.forget(token)
+                    continue
                 elif answer.status in TRANSIENT:
                     trouble = describe(answer)
                     asked_wait = retry_after(answer.headers.get("retry-after"), datetime.now(UTC))
@@ -127,7 +135,9 @@ class Account:
 
     # ------------------------------------------------------------ one request
 
-    async def _send(self, address: str, query: Mapping[str, str], effort: Effort, urgency: int) -> Answer:
+    async def _send(
+        self, address: str, query: Mapping[str, str], effort: Effort, urgency: int, token: str | None
+    ) -> Answer:
         import httpx
 
         async with self._shared_slots().take(urgency) as slot:
@@ -141,38 +151,42 @@ class Account:
             client = await self._client_of(slot)
             try:
                 sent = f"{address}?{urlencode({**query, **secrets})}" if query or secrets else address
-                answer = await client.get(sent, headers=await self._token_header(client))
-            except httpx.TimeoutException:
-                raise AnswerLost(f"no answer within {self._options.timeout:g} s") from None
-            except httpx.ConnectError as error:
-                raise AnswerLost(f"the server cannot be reached: {error}", connect=True) from None
+                answer = await client.get(sent, headers={"Authorization": f"Bearer {token}"} if token else {})
             except httpx.TransportError as error:
-                raise AnswerLost(f"the connection was lost: {type(error).__name__}") from None
+                raise read_lost(error, self._options.timeout) from None
         headers = {name.lower(): value for name, value in answer.headers.items()}
         return Answer(answer.status_code, headers, answer.content)
+
+    async def _take_token(self) -> str | None:
+        """The OAuth token; None: the account uses none."""
+        if self._tokens is None:
+            return None
+        try:
+            return await self._tokens.take(self._shared_tls())
+        except ConnectionFailed as failed:
+            failed.what = self._scrub(failed.what)
+            raise
 
     def _shared_slots(self) -> Slots:
         if self._slots is None:
             import aiolimiter
 
             options = self._options
-            self._slots = Slots(options.concurrency)
+            self._slots = Slots(self._requests_at_once)
             if options.rate_limit is not None:
                 # No more than the rate within any second: small rates are spread over a longer period.
                 period = 1.0 if options.rate_limit >= 1 else 1.0 / options.rate_limit
                 self._limiter = aiolimiter.AsyncLimiter(max(1.0, options.rate_limit), period)
-            self._token_lock = asyncio.Lock()
         return self._slots
 
     async def _client_of(self, slot: int) -> httpx.AsyncClient:
         if slot not in self._clients:
             import httpx
 
-            self._tls = self._tls or httpx.create_ssl_context()
             self._clients[slot] = await self._open.enter_async_context(
                 httpx.AsyncClient(
                     http2=True,
-                    verify=self._tls,
+                    verify=self._shared_tls(),
                     timeout=self._options.timeout,
                     headers=self._headers(),
                     auth=self._basic(),
@@ -180,6 +194,13 @@ class Account:
                 )
             )
         return self._clients[slot]
+
+    def _shared_tls(self) -> ssl.SSLContext:
+        if self._tls is None:
+            import httpx
+
+            self._tls = httpx.create_ssl_context()
+        return self._tls
 
     def _headers(self) -> dict[str, str]:
         auth = self._options.auth
@@ -196,28 +217,6 @@ class Account:
             return None
         user, _, password = auth.basic.get_secret_value().partition(":")
         return user, password
-
-    async def _token_header(self, client: httpx.AsyncClient) -> dict[str, str]:
-        """A header with the OAuth token; {} where none is used."""
-        oauth = self._options.auth.oauth if self._options.auth else None
-        if oauth is None:
-            return {}
-        assert self._token_lock is not None
-        async with self._token_lock:
-            if self._token is None or self._token[1] < time.monotonic():
-                form = {
-                    "grant_type": "client_credentials",
-                    "client_id": oauth.client_id.get_secret_value(),
-                    "client_secret": oauth.client_secret.get_secret_value(),
-                }
-                answer = await client.post(oauth.token_url, data=form | ({"scope": oauth.scope} if oauth.scope else {}))
-                try:
-                    document = answer.json()
-                    token, lasts = str(document["access_token"]), float(document.get("expires_in", 3600))
-                except (KeyError, TypeError, ValueError):
-                    raise self._bad_credentials(f"no OAuth token was given (status {answer.status_code})") from None
-                self._token = token, time.monotonic() + max(0.0, lasts - TOKEN_MARGIN_SECONDS)
-            return {"Authorization": f"Bearer {self._token[0]}"}
 
     def _address(self, path: str, stream: str) -> str:
         base = self._options.base_url
@@ -239,12 +238,14 @@ class Account:
         if answer.status == 401:
             return self._bad_credentials(said)
         if answer.status in REFUSED:
-            return ResourceRefused(
+            missing = ResourceRefused(
                 said,
                 next_step="give the account the right to read this resource, correct the stream's `path`, or remove "
                 "the stream",
                 stream=stream,
             )
+            missing.status = answer.status
+            return missing
         if answer.status < 400:
             said += f", which leads to {urlsplit(answer.headers.get('location', '')).path or 'another address'}"
         refused = RequestRefused(said, next_step="correct the stream's options by what the server says", stream=stream)
@@ -278,16 +279,8 @@ class Account:
             secrets += [auth.oauth.client_id, auth.oauth.client_secret]
         values = [secret.get_secret_value() for secret in secrets if secret is not None]
         values += [part for value in values for part in value.split(":")]
+        if self._tokens and self._tokens.secret:
+            values.append(self._tokens.secret)
         for value in sorted(values, key=len, reverse=True):
             text = text.replace(value, "***") if len(value) >= SECRET_CHARACTERS else text
         return text
-
-
-class AnswerLost(Exception):
-    """A request without an answer; it may be tried again."""
-
-    def __init__(self, trouble: str, *, connect: bool = False) -> None:
-        super().__init__(trouble)
-        self.trouble = trouble
-        #: whether no connection was made at all
-        self.connect = connect

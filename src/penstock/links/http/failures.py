@@ -13,12 +13,17 @@ from penstock.errors import StreamFailed, StreamRefused
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 #: answers that say that the account may not use, or does not have, this resource
 REFUSED = frozenset({403, 404, 405, 410, 451})
+#: those of them that say that there is no such resource
+GONE = frozenset({404, 410})
 _REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "x-correlation-id")
 _MESSAGE_CHARACTERS = 300
 
 
 class ResourceRefused(StreamRefused):
     """The account may not use this resource, or there is none."""
+
+    #: the status of the answer
+    status: int = 0
 
 
 class RequestRefused(StreamFailed):
@@ -30,6 +35,27 @@ class RequestRefused(StreamFailed):
 
 class Malformed(ValueError):
     """A body that is no JSON: cut off on the way, perhaps. Tried again."""
+
+
+class AnswerLost(Exception):
+    """A request without an answer; it may be tried again."""
+
+    def __init__(self, trouble: str, *, connect: bool = False) -> None:
+        super().__init__(trouble)
+        self.trouble = trouble
+        #: whether no connection was made at all
+        self.connect = connect
+
+
+def read_lost(error: Exception, timeout: float) -> AnswerLost:
+    """What an error of the HTTP client means."""
+    import httpx
+
+    if isinstance(error, httpx.TimeoutException):
+        return AnswerLost(f"no answer within {timeout:g} s")
+    if isinstance(error, httpx.ConnectError):
+        return AnswerLost(f"the server cannot be reached: {error}", connect=True)
+    return AnswerLost(f"the connection was lost: {type(error).__name__}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +71,11 @@ class Answer:
     def date(self) -> datetime | None:
         """The server's clock; None: it does not say."""
         return read_http_date(self.headers.get("date"))
+
+    @property
+    def request_id(self) -> str | None:
+        """The provider's id of the request, by which its support finds it; None: it gives none."""
+        return next((self.headers[name] for name in _REQUEST_IDS if name in self.headers), None)
 
 
 def read_http_date(value: str | None) -> datetime | None:
@@ -74,10 +105,7 @@ def describe(answer: Answer) -> str:
     said = f"status {answer.status}"
     if message := _message(answer.body):
         said += f" ({message})"
-    for name in _REQUEST_IDS:
-        if name in answer.headers:
-            return f"{said}, request id {answer.headers[name]}"
-    return said
+    return f"{said}, request id {answer.request_id}" if answer.request_id else said
 
 
 def _message(body: bytes) -> str | None:

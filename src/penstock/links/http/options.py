@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
@@ -51,6 +52,10 @@ class Auth(BaseModel):
         return given if len(given) > 1 else []
 
 
+#: requests at the same time for one stream, unless the file says otherwise
+STREAM_CONCURRENCY = 5
+
+
 class AccountOptions(BaseModel):
     """An account of an HTTP API."""
 
@@ -72,8 +77,13 @@ class AccountOptions(BaseModel):
         description="requests per second for all streams together; default: no limit",
         examples=[20],
     )
-    concurrency: int = Field(
-        default=5, ge=1, le=100, description="requests that are under way at the same time, for all streams together"
+    concurrency: int | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        description="requests that are under way at the same time, for all streams together; default: 5, or with a "
+        "`rate_limit` the smaller of it and 5 for each stream that is fetched at the same time",
+        examples=[5],
     )
     timeout: float = Field(
         default=60.0, gt=0, allow_inf_nan=False, description="seconds to wait for the server to answer or to go on"
@@ -95,6 +105,14 @@ class AccountOptions(BaseModel):
     retry_most: float = Field(
         default=60.0, gt=0, allow_inf_nan=False, description="maximum seconds between two retries"
     )
+
+    def requests_at_once(self, streams: int = 1) -> int:
+        """Requests that are under way at the same time, where so many streams are fetched."""
+        if self.concurrency is not None:
+            return self.concurrency
+        if self.rate_limit is None:
+            return STREAM_CONCURRENCY
+        return max(1, min(math.ceil(self.rate_limit), STREAM_CONCURRENCY * max(1, streams)))
 
     @field_validator("base_url")
     @classmethod

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.core.content import Column, Content
+from penstock.core.names import did_you_mean
 from penstock.core.types import Plain, parse_type
 from penstock.errors import StreamRefused
-from penstock.sources.rest.options import RESERVED, Options, StreamOptions
+from penstock.sources.rest.options import PARENT_ID, RESERVED, Options, StreamOptions
 from penstock.sources.rest.times import Unit
 
 #: read by ranges of time; onward from a cursor; or whole in every run
@@ -39,12 +41,15 @@ class ListContent:
     order: str
     #: how it is read: BY_TIME, BY_CURSOR or WHOLE
     mode: str
+    #: stream whose objects this list is read for, and the column with their id; None: it has no parent
+    parent: str | None = None
+    parent_column: str | None = None
 
     def content(self) -> Content:
         """The same as the engine, shaping and sinks see it."""
         return Content(
             columns=self.columns,
-            key=(self.id_column,),
+            key=self.key,
             identity={"api": self.api, "path": self.path, "params": self.params},
             private={
                 "mode": self.mode,
@@ -54,8 +59,14 @@ class ListContent:
                 "order": self.order,
                 "paths": self.paths,
                 "json": self.json_column,
-            },
+            }
+            | ({"parent": {"stream": self.parent, "column": self.parent_column}} if self.parent else {}),
         )
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that identify an object: ids of children are unique within their parent."""
+        return (self.parent_column, self.id_column) if self.parent_column else (self.id_column,)
 
     @classmethod
     def read(cls, content: Content) -> ListContent:
@@ -71,11 +82,13 @@ class ListContent:
                 paths=dict(private["paths"]),
                 json_column=private["json"],
                 id=private["id"],
-                id_column=content.key[0],
+                id_column=content.key[-1],
                 time=private["time"],
                 unit=private["unit"],
                 order=private["order"],
                 mode=private["mode"],
+                parent=private["parent"]["stream"] if "parent" in private else None,
+                parent_column=private["parent"]["column"] if "parent" in private else None,
             )
         except (KeyError, TypeError, IndexError) as error:
             raise ValueError(f"not the content of a rest stream: {error!r}") from error
@@ -85,8 +98,9 @@ def content_of(stream: str, options: StreamOptions, source: Options) -> ListCont
     """What the options say; StreamRefused if they contradict each other."""
     if options.incremental and options.time is not None:
         raise _refuse(stream, "`incremental` and `time` are two ways to read only new objects", "keep one of them")
-    if options.incremental and options.paging.by in ("page", "offset"):
-        what = f"`incremental` needs a cursor that stays valid; {options.paging.by} counts from the beginning"
+    if options.incremental and options.paging.by in ("page", "offset", "none"):
+        how = "there is one page only" if options.paging.by == "none" else f"{options.paging.by} counts from the start"
+        what = f"`incremental` needs a cursor that stays valid; {how}"
         raise _refuse(stream, what, "use `last_id`, `token`, `link` or `next_url` under `paging`, if the API has one")
     for name in options.fields:
         if name not in options.columns:
@@ -103,6 +117,11 @@ def content_of(stream: str, options: StreamOptions, source: Options) -> ListCont
         what = f"column {options.json_column} is declared, and is also the column for the whole object"
         raise _refuse(stream, what, "set `json_column` to another name, or to null")
     columns = [Column(name, parse_type(types[name])) for name in paths]
+    if options.parent:
+        if options.parent_column in (*paths, options.json_column, *RESERVED):
+            what = f"column {options.parent_column}, for the id of the parent, is also another column"
+            raise _refuse(stream, what, "set `parent_column` to another name")
+        columns.insert(0, Column(options.parent_column, Plain.STRING))
     if options.json_column:
         columns.append(Column(options.json_column, Plain.JSON))
     url = urlsplit(source.base_url)
@@ -119,7 +138,35 @@ def content_of(stream: str, options: StreamOptions, source: Options) -> ListCont
         unit=options.time.unit if options.time else "seconds",
         order=options.order,
         mode=BY_TIME if options.time else BY_CURSOR if options.incremental else WHOLE,
+        parent=options.parent,
+        parent_column=options.parent_column if options.parent else None,
     )
+
+
+def check_parent(stream: str, streams: Mapping[str, StreamOptions]) -> None:
+    """StreamRefused if a stream's parent is no list that can be its parent, or the stream cannot have one."""
+    options = streams[stream]
+    parent = options.parent
+    if parent is None:
+        if PARENT_ID in (options.path or ""):
+            what = "`path` has {id}, and no stream is named whose ids to put in"
+            raise _refuse(stream, what, "name it with `parent`")
+        return
+    if not any(PARENT_ID in value for value in (options.path or "", *options.params.values())):
+        what = f"`parent` is {parent}, and neither `path` nor `params` has {{id}}, which its ids are put in for"
+        raise _refuse(stream, what, f"write the path as `{parent}/{{id}}/{stream}`, as the API has it")
+    if options.time is not None or options.incremental:
+        how = "time" if options.time is not None else "incremental"
+        what = f"a stream with a `parent` is read whole in every run, and has `{how}`"
+        raise _refuse(stream, what, f"remove `{how}`")
+    if parent == stream:
+        raise _refuse(stream, "`parent` is the stream itself", "name the stream that lists the parents")
+    if parent not in streams:
+        what = f"`parent` is {parent!r}, which is no stream of the pipeline{did_you_mean(parent, streams)}"
+        raise _refuse(stream, what, "name a stream of the pipeline")
+    if streams[parent].parent is not None:
+        what = f"the parent {parent} has a parent itself; only one level is read"
+        raise _refuse(stream, what, f"name a stream without `parent`, or remove {stream}")
 
 
 def unit_of(content: ListContent) -> Unit:

@@ -18,11 +18,24 @@ def _remarks(options: StreamOptions, content: ListContent) -> Iterator[Remark]:
         yield Remark("guarantee", "every object is delivered once, in the order of the list, whatever is interrupted")
         yield Remark("gap", "an object that appears before the last one that was read is missed")
         return
+    if content.parent:
+        yield Remark(
+            "guarantee",
+            f"every run reads the list for each object of {content.parent}, and replaces what the run before delivered",
+        )
+        yield Remark("gap", "it costs a request for each parent in every run; a run that is killed begins again")
+        yield Remark("gap", "a parent that is created while the list is read is missed until the next run")
+        return
     if content.mode != BY_TIME or options.time is None:
         yield Remark("guarantee", "every run reads the whole list, and replaces what the run before has delivered")
         yield Remark(
             "gap", "an object that is created or deleted while the list is read may be missed until the next run"
         )
+        if options.paging.by in ("page", "offset"):
+            yield Remark(
+                "gap",
+                "pages are counted: if an object is deleted meanwhile, another may be missed until the next run",
+            )
         yield Remark("advice", "if the API filters by a time, set `time`: a run then reads only new objects")
         return
     yield Remark("guarantee", f"every object is delivered once, by its {options.time.field}, whatever is interrupted")

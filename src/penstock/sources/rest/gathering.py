@@ -1,4 +1,4 @@
-"""Fetches pages into a spool with several workers, up to a budget: by ranges of time, or one page after the other.
+"""Fetches pages into a spool with several workers, up to a budget, by ranges of time.
 
 The state of a subdivision moves with the page that was written, so what the mark says is what the spool has.
 """
@@ -25,7 +25,6 @@ from penstock.links.http.failures import RequestRefused, ResourceRefused
 from penstock.links.http.loop import POLL_SECONDS, stopped
 from penstock.ports import Budget
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
-from penstock.sources.rest.marks import CursorPosition
 from penstock.sources.rest.spooling import SpoolWriter
 
 #: pages that one worker fetches alone before others join: a short list is not worth the requests that a split costs
@@ -72,6 +71,8 @@ class RangeGather:
     _is_full: bool = False
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _under_way: int = 0
+    #: ranges whose requests are under way
+    _asked: set[int] = field(default_factory=set)
     _ids: set[str] = field(default_factory=set)
 
     def stop(self) -> None:
@@ -96,6 +97,7 @@ class RangeGather:
         What was written before a failure counts; the failure is raised if nothing was.
         """
         tasks = {asyncio.create_task(self._work(number)) for number in range(1, self.workers + 1)}
+        is_over = False
         try:
             while tasks:
                 done, tasks = await asyncio.wait(tasks, timeout=POLL_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
@@ -104,18 +106,23 @@ class RangeGather:
                 self.report(self.writer.rows)
                 if self.limits.is_cancelled():
                     self._failure = self._failure or stopped()
+                    is_over = True
                     break
                 now = time.monotonic()
-                if now > min(self.limits.deadline, self.limits.end) and self.writer.rows:
+                if now > self.limits.end or (now > self.limits.deadline and self.writer.rows):
                     self.stop()
                     if now > self.limits.end + GRACE_SECONDS:
                         # What is still asked for, or waits before a retry, is left to the next run.
+                        is_over = True
                         break
         finally:
+            unanswered = [key for key in self._asked if is_over]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self.writer.close()
+        for key in unanswered:
+            self.state = fold(self.state, RequestAbandoned(key, at_end=True))
         if self._failure is not None and not self.writer.rows:
             raise self._failure
         return self.state
@@ -137,16 +144,18 @@ class RangeGather:
                 await self._wait()
                 continue
             self._under_way += 1
+            self._asked.add(request.key)
             try:
                 await self._fetch(request.key, Asked(request.gte, request.lt, request.cursor, size))
             except StreamFailed as failure:
-                if not isinstance(failure, _Unfit):
+                if not isinstance(failure, Unfit):
                     # Others go on with the pages that they have asked for; the range stays for the next run.
                     self.state = fold(self.state, RequestAbandoned(request.key))
                     self._failure = failure
                     return
                 raise
             finally:
+                self._asked.discard(request.key)
                 self._under_way -= 1
                 self._release(size)
                 self._changed.set()
@@ -206,7 +215,7 @@ class RangeGather:
         try:
             return fold(self.state, CursorVanished(key, cursor_is_id=self.api.cursor_is_id))
         except ValueError as error:
-            raise _Unfit(str(error), next_step="reset the stream", stream=self.api.stream) from None
+            raise Unfit(str(error), next_step="reset the stream", stream=self.api.stream) from None
 
     def _take(self, key: int, asked: Asked, page: FetchedPage) -> None:
         self._check_units(page)
@@ -218,7 +227,7 @@ class RangeGather:
             ) from None
         if verdict.outside:
             raise self._outside(asked, page)
-        fresh = _take_new(page, verdict.keep, self._ids)
+        fresh = take_new(page, verdict.keep, self._ids)
         self.repeated += len(verdict.keep) - len(fresh)
         self.writer.write([page.texts[number] for number in fresh])
         self.state = fold(self.state, verdict.event)
@@ -261,15 +270,15 @@ class RangeGather:
             "correct `since`, `before` and `unit` under `time`; a list that cannot be filtered has no `time`",
         )
 
-    def _unfit(self, what: str, next_step: str) -> _Unfit:
-        return _Unfit(what, next_step=next_step, stream=self.api.stream)
+    def _unfit(self, what: str, next_step: str) -> Unfit:
+        return Unfit(what, next_step=next_step, stream=self.api.stream)
 
 
-class _Unfit(StreamFailed):
+class Unfit(StreamFailed):
     """What the API gives contradicts the configuration: nothing of it is delivered."""
 
 
-def _take_new(page: FetchedPage, numbers: Sequence[int], ids: set[str]) -> list[int]:
+def take_new(page: FetchedPage, numbers: Sequence[int], ids: set[str]) -> list[int]:
     """The records whose ids have not come before; they have come from here on."""
     chosen = [page.records[number][1] for number in numbers]
     new = set(chosen)
@@ -283,77 +292,3 @@ def _take_new(page: FetchedPage, numbers: Sequence[int], ids: set[str]) -> list[
             ids.add(id_)
             fresh.append(number)
     return fresh
-
-
-async def gather_onward(
-    api: ListApi,
-    position: CursorPosition,
-    writer: SpoolWriter,
-    limits: Limits,
-    report: Callable[[int], None],
-    at_page: Callable[[int, int], None],
-) -> CursorPosition:
-    """Fetch pages from a cursor on, until the list ends or the budget is used; where the next page begins."""
-    ids = set(position.seen)
-    budget = limits.budget
-    try:
-        while True:
-            page = await api.fetch(Asked(None, None, position.cursor, api.options.paging.size))
-            fresh = _take_new(page, range(len(page.records)), ids)
-            writer.write([page.texts[number] for number in fresh])
-            at_page(len(fresh), 0)
-            report(writer.rows)
-            # The last page may have no cursor to go on from: it is asked for again, and what it had is dropped.
-            following = page.cursor or (page.records[-1][1] if api.cursor_is_id and page.records else None)
-            if following is not None and following != position.cursor:
-                position, ids = CursorPosition(following), set()
-            else:
-                position = CursorPosition(position.cursor, tuple(id_ for _, id_ in page.records))
-            used = writer.bytes >= budget.bytes or (budget.rows is not None and writer.rows >= budget.rows)
-            if (
-                not page.has_more
-                or used
-                or limits.is_cancelled()
-                or time.monotonic() > min(limits.deadline, limits.end)
-            ):
-                return position
-            if not fresh and not page.records and following is None:
-                raise _Unfit(
-                    "the API says that more follow, and not where", next_step="correct `paging`", stream=api.stream
-                )
-    finally:
-        writer.close()
-
-
-async def gather_whole(
-    api: ListApi,
-    writer: SpoolWriter,
-    is_cancelled: Callable[[], bool],
-    report: Callable[[int], None],
-    at_page: Callable[[int, int], None],
-) -> int:
-    """Fetch all pages of a list, one after the other; records that came twice were dropped, and their number."""
-    cursor: str | None = None
-    ids: set[str] = set()
-    repeated = 0
-    try:
-        while True:
-            page = await api.fetch(Asked(None, None, cursor, api.options.paging.size))
-            fresh = _take_new(page, range(len(page.records)), ids)
-            repeated += len(page.records) - len(fresh)
-            writer.write([page.texts[number] for number in fresh])
-            at_page(len(fresh), 0)
-            report(writer.rows)
-            if not page.has_more:
-                return repeated
-            if page.cursor is None or page.cursor == cursor or (page.records and not fresh):
-                raise _Unfit(
-                    "the API gives the same page again and again",
-                    next_step="correct `paging` of the stream",
-                    stream=api.stream,
-                )
-            cursor = page.cursor
-            if is_cancelled():
-                raise stopped()
-    finally:
-        writer.close()

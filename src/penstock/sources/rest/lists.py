@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from penstock.core.documents import canonical
 from penstock.errors import StreamFailed
 from penstock.links.http.account import Account, Effort
 from penstock.links.http.failures import Answer
 from penstock.sources.rest.cutting import NoRecords, Page, cut, look_up
-from penstock.sources.rest.options import Options, StreamOptions
+from penstock.sources.rest.options import PARENT_ID, Options, StreamOptions
 from penstock.sources.rest.times import Unit
 
 #: makes a request's text for people, for a message
@@ -57,6 +58,7 @@ class ListApi:
         self.account, self.stream, self.options = account, stream, options
         self.unit = Unit(options.time.unit if options.time else "seconds")
         self._path = (options.path or stream).strip("/")
+        self._params = dict(options.params)
         self._records = tuple(options.records.split(".")) if options.records else ()
         wanted = [options.id, *([options.time.field] if options.time else [])]
         self._fields = tuple(dict.fromkeys(path.partition(".")[0] for path in wanted))
@@ -64,6 +66,23 @@ class ListApi:
         self._server = f"{url.scheme}://{url.netloc}"
         self._secret_parameters = set(source.auth.query or ()) if source.auth else set[str]()
         self.effort = Effort()
+
+    def under(self, parent: str) -> ListApi:
+        """The same list below one object of the parent stream."""
+        if parent in (".", ".."):
+            raise StreamFailed(
+                f"a parent has the id {parent!r}, which names another path of the API",
+                next_step="set `id` of the parent stream to the field that its children are found by",
+                stream=self.stream,
+            )
+        list_ = copy(self)
+        list_._path = self._path.replace(PARENT_ID, quote(parent, safe=""))
+        list_._params = {name: value.replace(PARENT_ID, parent) for name, value in self._params.items()}
+        return list_
+
+    def request_of_list(self) -> tuple[str, dict[str, str]]:
+        """Path and query of the list itself, without paging and filters."""
+        return self._path, dict(self._params)
 
     @property
     def cursor_is_id(self) -> bool:
@@ -77,9 +96,9 @@ class ListApi:
     async def fetch(self, asked: Asked, urgency: int = 0) -> FetchedPage:
         """A page; StreamFailed if it lacks something, ResourceRefused or ConnectionFailed by its status."""
         path, query = self._request(asked)
-        shown = partial(self.account.show, path, query)
 
         def parse(answer: Answer) -> FetchedPage:
+            shown = partial(self._show, path, query, answer)
             try:
                 page = cut(answer.body, self._records, self._fields)
             except NoRecords as error:
@@ -92,11 +111,16 @@ class ListApi:
 
         return await self.account.fetch(path, query, parse, stream=self.stream, effort=self.effort, urgency=urgency)
 
+    def _show(self, path: str, query: dict[str, str], answer: Answer) -> str:
+        """A request for people, with the provider's id of it."""
+        asked = self.account.show(path, query)
+        return f"{asked} (request id {answer.request_id})" if answer.request_id else asked
+
     # ------------------------------------------------------------ asking
 
     def _request(self, asked: Asked) -> tuple[str, dict[str, str]]:
         paging, time = self.options.paging, self.options.time
-        query = {**self.options.params, paging.size_parameter: str(asked.size)}
+        query = {**self._params, paging.size_parameter: str(asked.size)}
         gte, lt, following = asked.gte, asked.lt, asked.cursor
         if asked.cursor is not None and not self.cursor_is_id:
             document = json.loads(asked.cursor)
@@ -120,6 +144,8 @@ class ListApi:
     ) -> tuple[bool, str | None]:
         """Whether more follow, and the cursor that they begin after."""
         paging = self.options.paging
+        if paging.by == "none":
+            return False, None
         if paging.by == "last_id":
             more = self._has_more(page, records, shown)
             return more, records[-1][1] if more and records else None

@@ -12,6 +12,9 @@ from penstock.errors import StreamRefused
 from penstock.sources.rest.content import BY_CURSOR, BY_TIME, ListContent
 from penstock.sources.rest.times import Unit
 
+#: runs in a row without an answer about a range that are worth a warning
+ABANDONED_RUNS = 3
+
 
 def order_of(content: ListContent) -> Order:
     return Order.NEWEST_FIRST if content.order == "newest" else Order.ASCENDING
@@ -74,7 +77,7 @@ def accept(stream: str, last: Held, content: Content) -> None:
         raise StreamRefused(
             f"the stored mark is not one of this stream: {error}", next_step=reset, stream=stream
         ) from None
-    for name in ("api", "path", "params", "id", "mode", "time", "unit", "order"):
+    for name in ("api", "path", "params", "id", "mode", "time", "unit", "order", "parent", "parent_column"):
         was, is_ = getattr(before, name), getattr(now, name)
         if was != is_:
             raise StreamRefused(
@@ -101,6 +104,17 @@ def describe(mark: Mark | None) -> str:
     ranges = len(position.remaining)
     left = "nothing remains" if not ranges else "1 range remains" if ranges == 1 else f"{ranges} ranges remain"
     return f"{read}; {left}"
+
+
+def describe_abandoned(position: Position, unit: str) -> list[str]:
+    """Warnings about ranges that several runs in a row have waited for in vain."""
+    at = Unit(unit)
+    return [
+        f"the range from {_show(each.gte, at, 'the beginning')} to {_show(each.lt, at, 'now')} was unanswered at "
+        f"the end of {each.abandoned} runs in a row: the API may be unable to list it; a longer --time-limit may help"
+        for each in position.remaining
+        if each.abandoned >= ABANDONED_RUNS
+    ]
 
 
 def _show(time: int | None, unit: Unit, otherwise: str) -> str:

@@ -10,6 +10,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from penstock.core.types import Plain, is_nested, parse_type
 from penstock.links.http.options import AccountOptions
 
+#: stands for the id of a parent stream's object in `path` and `params`
+PARENT_ID = "{id}"
 #: names of penstock's own columns
 RESERVED = ("_change", "_ingest_seq", "_tombstone")
 
@@ -90,10 +92,11 @@ class Paging(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    by: Literal["last_id", "token", "link", "next_url", "page", "offset"] = Field(
+    by: Literal["last_id", "token", "link", "next_url", "page", "offset", "none"] = Field(
         default="last_id",
         description="`last_id`: the id of the last object; `token`: a token in the page; `link`: the header `Link`; "
-        "`next_url`: an address in the page; `page`: the number of the page; `offset`: the number of objects before it",
+        "`next_url`: an address in the page; `page`: the number of the page; `offset`: the number of objects before "
+        "it; `none`: the first page is the whole list",
     )
     parameter: str | None = Field(
         default=None,
@@ -134,6 +137,9 @@ class Options(AccountOptions):
     time_range: TimeRange | None = Field(
         default=None, description="the objects to read, by their time, for all streams; default: all"
     )
+    max_concurrent_streams: int = Field(
+        default=5, ge=1, le=1000, description="streams that are fetched at the same time, each up to 32 MiB ahead"
+    )
     slice_seconds: float = Field(
         default=60.0,
         gt=0,
@@ -150,9 +156,18 @@ class StreamOptions(BaseModel):
     path: str | None = Field(
         default=None,
         min_length=1,
-        description="path of the list, appended to `base_url`; default: the stream's name",
+        description="path of the list, appended to `base_url`; `{id}` stands for the id of an object of `parent`; "
+        "default: the stream's name",
         examples=["charges"],
     )
+    parent: str | None = Field(
+        default=None,
+        min_length=1,
+        description="stream of this pipeline whose ids are put in for `{id}` in `path` or `params`: the list is read "
+        "for each of its objects, in every run; default: none",
+        examples=["customers"],
+    )
+    parent_column: str = Field(default="parent_id", min_length=1, description="column with the id of the parent")
     params: dict[str, str] = Field(
         default_factory=dict,
         description="further query parameters of every request; default: none",

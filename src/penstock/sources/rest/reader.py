@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: bytes of records in one batch
 BATCH_BYTES = 4 << 20
+#: stands for a path in a column with the ids of parents; no field of an API has this name
+PARENT_PATH = "\0parent"
 _DIGITS = re.compile(r"-?\d+")
 
 
@@ -32,7 +34,7 @@ class SpoolReader:
     """Reads the files of a spool. Small and picklable."""
 
     stream: str
-    #: (name, type's string form, path; "" for the whole object)
+    #: (name, type's string form, path; "" for the whole object, PARENT_PATH for the parent's id)
     columns: tuple[tuple[str, str, str], ...]
     unit: str
     #: path of the field that identifies an object, for messages
@@ -51,6 +53,7 @@ class SpoolReader:
     def _batches(self, file: str, schema: pa.Schema, types: Sequence[Type]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
+        from penstock.sources.rest.parents import split_parents
         from penstock.sources.rest.spooling import read_lines
 
         # A decimal keeps its digits; floats are only made where a column has floats.
@@ -58,12 +61,19 @@ class SpoolReader:
         fields = tuple(
             dict.fromkeys([self.id.partition(".")[0], *(path.partition(".")[0] for _, _, path in self.columns if path)])
         )
+        has_parents = any(path == PARENT_PATH for _, _, path in self.columns)
         for lines in read_lines(file, BATCH_BYTES):
+            parents: list[str] = []
+            if has_parents:
+                parents, lines = split_parents(lines)
             texts = [line.decode() for line in lines]
             records = _decode(lines, texts, fields, exact=exact)
             arrays = []
             for (name, _, path), type_, field in zip(self.columns, types, schema, strict=True):
-                values = texts if not path else self._values(records, name, path, type_)
+                if path == PARENT_PATH:
+                    values: Sequence[Any] = parents
+                else:
+                    values = texts if not path else self._values(records, name, path, type_)
                 storage = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
                 made = pa.array(values, storage)
                 arrays.append(pa.ExtensionArray.from_storage(field.type, made) if storage is not field.type else made)
@@ -129,8 +139,11 @@ def converter(type_: Type, unit: Unit) -> Callable[[Any], Any]:
     return plain[type_]
 
 
-def columns_of(columns: Sequence[Column], paths: dict[str, str]) -> tuple[tuple[str, str, str], ...]:
-    return tuple((column.name, str(column.type), paths.get(column.name, "")) for column in columns)
+def columns_of(
+    columns: Sequence[Column], paths: dict[str, str], parent_column: str | None = None
+) -> tuple[tuple[str, str, str], ...]:
+    known = paths | ({parent_column: PARENT_PATH} if parent_column else {})
+    return tuple((column.name, str(column.type), known.get(column.name, "")) for column in columns)
 
 
 def _integer(value: Any) -> int:

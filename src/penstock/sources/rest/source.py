@@ -21,15 +21,17 @@ from penstock.errors import ConnectionFailed, InputError, PenstockError, StreamF
 from penstock.links.http.account import Account
 from penstock.links.http.failures import ResourceRefused
 from penstock.links.http.loop import LoopThread
-from penstock.ports import Budget, Context, Planned, Reading, Remark, Spool, StreamInfo
+from penstock.ports import Budget, Context, DiscoveredStream, Planned, Reading, Remark, Spool, StreamInfo
 from penstock.sources.rest import marks
 from penstock.sources.rest.ahead import AHEAD_BYTES, Ahead, Basis
-from penstock.sources.rest.content import BY_CURSOR, BY_TIME, WHOLE, ListContent, content_of
-from penstock.sources.rest.gathering import Limits, RangeGather, gather_onward, gather_whole
+from penstock.sources.rest.content import BY_CURSOR, BY_TIME, WHOLE, ListContent, check_parent, content_of
+from penstock.sources.rest.gathering import Limits, RangeGather
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
 from penstock.sources.rest.options import Options, StreamOptions, TimeRange, read_time
+from penstock.sources.rest.parents import ChildGather, ChildList
 from penstock.sources.rest.reader import SpoolReader, columns_of
 from penstock.sources.rest.reporting import FetchReporter
+from penstock.sources.rest.sequence import gather_onward, gather_whole
 from penstock.sources.rest.spooling import SpoolWriter, list_files
 from penstock.sources.rest.times import Unit
 
@@ -56,7 +58,9 @@ class RestSource:
         self._streams = dict(streams)
         self._context = context
         self._loop = LoopThread(context.is_cancelled)
-        self._account = Account(options)
+        at_once = min(len(self._streams), options.max_concurrent_streams)
+        self._workers = options.requests_at_once(at_once)
+        self._account = Account(options, at_once)
         self._apis = {name: ListApi(self._account, name, each, options) for name, each in self._streams.items()}
         self._reporters = {name: FetchReporter(context, api) for name, api in self._apis.items()}
         self._looks: dict[str, _Look] = {}
@@ -93,6 +97,7 @@ class RestSource:
     def _info(self, stream: str, options: StreamOptions) -> StreamInfo:
         try:
             content = content_of(stream, options, self._options)
+            check_parent(stream, self._streams)
         except StreamRefused:
             return StreamInfo(name=stream, kind=Kind.ROWS)  # `content` says what is wrong with it
         failure = self._look(stream).failure
@@ -100,7 +105,7 @@ class RestSource:
         return StreamInfo(
             name=stream,
             kind=Kind.REFRESH if content.mode == WHOLE else Kind.ROWS,
-            primary_key=(content.id_column,),
+            primary_key=content.key,
             order=(time_column,) if time_column else (),
             skipped=failure.what if isinstance(failure, ResourceRefused) else None,
             accept_drop=options.accept_drop,
@@ -110,8 +115,9 @@ class RestSource:
         """The first page of a stream, asked for once."""
         if stream not in self._looks:
             try:
-                page = self._loop.run(self._apis[stream].fetch(Asked(None, None, None, 1)))
-                self._looks[stream] = _Look(page)
+                children = ChildList.of(stream, self._apis, self._options)
+                first = children.fetch_first() if children else self._apis[stream].fetch(Asked(None, None, None, 1))
+                self._looks[stream] = _Look(self._loop.run(first))
             except ConnectionFailed as failed:
                 raise failed.at(pipeline=self._context.pipeline) from None
             except PenstockError as failure:
@@ -124,6 +130,7 @@ class RestSource:
                 "the pipeline file does not have this stream", next_step="list it under `streams`", stream=stream
             )
         content = content_of(stream, self._streams[stream], self._options)
+        check_parent(stream, self._streams)
         look = self._look(stream)
         if look.failure is not None:
             raise look.failure
@@ -142,6 +149,17 @@ class RestSource:
                     next_step="set `unit` under `time` to seconds, milliseconds or iso, as the API writes its times",
                     stream=stream,
                 )
+
+    def discover(self) -> Sequence[DiscoveredStream]:
+        from penstock.sources.rest.sampling import ListProposal
+
+        self.connect()
+        found = []
+        for stream, options in self._streams.items():
+            children = ChildList.of(stream, self._apis, self._options) if options.parent in self._apis else None
+            proposal = ListProposal(self._account, stream, options, self._options, children)
+            found.append(self._loop.run(proposal.discover()))
+        return found
 
     def accept(self, stream: str, last: Position, content: Content) -> None:
         marks.accept(stream, last, content)
@@ -286,7 +304,13 @@ class RestSource:
             reporter.report(writer.rows, last=True)
             return None if reached == after or not writer.rows else Planned(reached, rows=writer.rows, exact=True)
         if read.mode == WHOLE:
-            repeated = self._loop.run(gather_whole(api, writer, context.is_cancelled, reporter.report, at_page))
+            if children := ChildList.of(stream, self._apis, self._options):
+                gather = ChildGather(children, writer, context.is_cancelled, reporter.report, at_page)
+                repeated = self._loop.run(gather.run(self._workers))
+                if gather.gone:
+                    context.say(stream, gather.describe_gone())
+            else:
+                repeated = self._loop.run(gather_whole(api, writer, context.is_cancelled, reporter.report, at_page))
             reporter.report(writer.rows, last=True)
             self._say_repeated(stream, repeated)
             return Planned(marks.whole_mark(str(ceiling["run"])), Kind.REFRESH, rows=writer.rows, exact=True)
@@ -299,18 +323,19 @@ class RestSource:
         if budget.rows is None:
             self._fetch_others_ahead(stream, ceiling, budget)
         # Not through `run`: what was fetched before a signal counts.
-        running = gathering.proceed(
-            limits, self._options.concurrency, lambda rows: reporter.report(rows, running.state)
-        )
+        running = gathering.proceed(limits, self._workers, lambda rows: reporter.report(rows, running.state))
         try:
             state = self._loop.start(running.run()).result()
         finally:
             reporter.report(running.writer.rows, running.state, last=True)
         self._say_repeated(stream, running.repeated)
+        for line in marks.describe_abandoned(state.position(), read.unit):
+            context.say(stream, line)
         upto = marks.position_mark(state.position(), read.unit)
         if upto == after:
             return None
-        if budget.rows is None and not state.done and time.monotonic() < end:
+        has_room = len(self._ahead) < self._options.max_concurrent_streams
+        if budget.rows is None and not state.done and has_room and time.monotonic() < end:
             self._fetch_ahead(stream, content, upto, ceiling, budget)
         return Planned(upto, rows=running.writer.rows, exact=True)
 
@@ -329,7 +354,7 @@ class RestSource:
             start(wanted, marks.order_of(content), self._apis[stream].options.paging.size),
             writer,
             limits,
-            workers=self._options.concurrency,
+            workers=self._workers,
             report=lambda _: None,
             at_page=partial(self._at_page, stream),
         )
@@ -341,13 +366,14 @@ class RestSource:
     # ------------------------------------------------------------ fetching ahead
 
     def _fetch_others_ahead(self, stream: str, ceiling: Document, budget: Budget) -> None:
-        """Begin with the streams whose turn is still to come, under what this run has planned for them."""
+        """Begin with the streams whose turn comes next, under what this run has planned for them."""
+        free = max(0, self._options.max_concurrent_streams - 1 - len(self._ahead))
         waiting = {
             other: planned
             for other, planned in self._planned.items()
             if other != stream and other not in self._ahead and planned[2]["run"] == ceiling["run"]
         }
-        for turn, (other, (content, after, planned_ceiling)) in enumerate(waiting.items(), start=1):
+        for turn, (other, (content, after, planned_ceiling)) in enumerate(list(waiting.items())[:free], start=1):
             self._fetch_ahead(other, content, after, planned_ceiling, budget, turn)
 
     def _fetch_ahead(
@@ -390,5 +416,5 @@ class RestSource:
                 stream=slice_.stream,
             )
         parts = [Part(index, canonical({"file": file})) for index, file in enumerate(list_files(folder))]
-        columns = columns_of(content.columns, content.paths)
+        columns = columns_of(content.columns, content.paths, content.parent_column)
         yield Reading(SpoolReader(slice_.stream, columns, content.unit, content.id), parts)

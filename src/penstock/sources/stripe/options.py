@@ -33,8 +33,16 @@ class Options(BaseModel):
         description="requests per second for all streams together; default: 20 with a live key, 10 with a test key",
         examples=[20],
     )
-    concurrency: int = Field(
-        default=5, ge=1, le=100, description="requests that are under way at the same time, for all streams together"
+    concurrency: int | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        description="requests that are under way at the same time, for all streams together; default: the "
+        "smaller of the rate limit and 5 for each stream that is fetched at the same time",
+        examples=[5],
+    )
+    max_concurrent_streams: int = Field(
+        default=5, ge=1, le=1000, description="streams that are fetched at the same time, each up to 32 MiB ahead"
     )
     time_range: TimeRange | None = Field(
         default=None, description="the objects to read, by `created`, for all streams; default: all"

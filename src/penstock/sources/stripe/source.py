@@ -6,6 +6,7 @@ The mark keeps the account. It is asked for again before something is delivered,
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
@@ -15,10 +16,11 @@ from penstock.core.marks import Mark
 from penstock.core.subdivision import Span
 from penstock.errors import ConnectionFailed, StreamFailed, StreamRefused
 from penstock.links.http.failures import Answer, Malformed, ResourceRefused
-from penstock.ports import Budget, Planned, Spool
+from penstock.ports import Budget, DiscoveredStream, Planned, Spool
 from penstock.sources.rest import RestSource
 from penstock.sources.rest.times import Unit
-from penstock.sources.stripe.lists import OLDER_THAN_ACCOUNT
+from penstock.sources.stripe.lists import LISTS, OLDER_THAN_ACCOUNT
+from penstock.sources.stripe.options import StreamOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,20 @@ class StripeSource(RestSource):
                 raise failed.at(pipeline=self._context.pipeline) from None
             self._has_asked = True
         return self._found
+
+    def discover(self) -> Sequence[DiscoveredStream]:
+        """Every list of Stripe, with columns from its newest objects."""
+        from penstock.sources.rest.sampling import ListProposal
+        from penstock.sources.stripe.presets import stream_options
+
+        readers = {(each.path or name): name for name, each in self._streams.items()}
+        found = []
+        for name, path in LISTS.items():
+            proposal = ListProposal(
+                self._account, name, stream_options(name, StreamOptions()), self._options, is_preset=True
+            )
+            found.append(replace(self._loop.run(proposal.discover()), read_by=readers.get(path)))
+        return found
 
     def close(self) -> None:
         super().close()
