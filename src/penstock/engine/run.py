@@ -12,7 +12,7 @@ from penstock.core.messages import (
 )
 from penstock.engine import order
 from penstock.engine.gate import Gate, Turn
-from penstock.engine.mark_commands import MarkCommands
+from penstock.engine.repairing import Repairs
 from penstock.engine.reporter import Ending
 from penstock.errors import (
     ConnectionFailed,
@@ -26,7 +26,7 @@ from penstock.ports import (
 )
 
 
-class Engine(MarkCommands):
+class Engine(Repairs):
     """Runs one pipeline over ports."""
 
     def run(self, limits: Limits | None = None, only: Sequence[str] | None = None) -> Eof:

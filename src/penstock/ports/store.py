@@ -79,7 +79,7 @@ class Change:
 
     version: int
     at: datetime
-    #: advance, refresh, reset, rewind, undo, recover
+    #: advance, refresh, reset, rewind, undo, recover, repair
     reason: str
     position: Position | None
     rows: int
@@ -108,7 +108,7 @@ class RunRecord:
     totals: str
     #: by stream, its progress as a JSON text: of the streams of which no later run had anything to report
     streams: Mapping[str, str] = field(default_factory=dict)
-    #: run; or reset, rewind, undo, recover, migrate: an operator's command, which moves no rows of its own
+    #: run; or reset, rewind, undo, recover, migrate, repair: an operator's command
     verb: str = "run"
 
 

@@ -215,7 +215,7 @@ runs = _table(
     _required("has_more", Boolean),
     Column("continues", Text),
     "totals",  # JSON
-    "verb",  # run, reset, rewind, undo, recover, migrate
+    "verb",  # run, reset, rewind, undo, recover, migrate, repair
     key=2,
     parent="leases",
 )

@@ -37,7 +37,7 @@ def runs(
     A bar compares the rows of each day with the busiest day; a cross marks failures. A day without any run is listed
     too, so that a scheduler that has stopped is visible. Days are in UTC.
 
-    With --each, prints one line for each run that moved rows or failed, and for each reset, rewind, undo, recover and
+    With --each, prints one line for each run that moved rows or failed, and for each reset, rewind, undo, recover, repair and
     migrate. Runs that found nothing new are only counted. Reads only the store: no Spark, no connection to a source
     or sink.
     """
