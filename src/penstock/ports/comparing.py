@@ -8,7 +8,7 @@ delivered:
     decimal                 as printed, without trailing zeros of the fraction
     string, json, list      as it is; a list as Postgres prints an array
     binary                  lowercase hexadecimal
-    date, time              2026-11-15, 06:00:00.5
+    date, time              2026-11-15, 06:00:00.500000
     timestamp               2026-11-15 06:00:00.500000, in UTC where it has a time zone
     float                   as Postgres prints it
 

@@ -25,7 +25,6 @@ _PRINTED = (
     Plain.FLOAT32,
     Plain.FLOAT64,
     Plain.DATE,
-    Plain.TIME,
 )
 #: types whose values both sides order alike
 _ORDERED = (
@@ -45,6 +44,8 @@ def canonical_text(value: sql.Composable, type_: Type) -> sql.Composed | None:
         return sql.SQL(
             "CASE WHEN strpos({0}::text, '.') > 0 THEN rtrim(rtrim({0}::text, '0'), '.') ELSE {0}::text END"
         ).format(value)
+    if type_ is Plain.TIME:
+        return sql.SQL("to_char({}, 'HH24:MI:SS.US')").format(value)
     if type_ in (Plain.TIMESTAMP, Plain.TIMESTAMPTZ):
         return sql.SQL("to_char({}, 'YYYY-MM-DD HH24:MI:SS.US')").format(value)
     if type_ is Plain.BINARY:
