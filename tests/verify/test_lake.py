@@ -36,7 +36,8 @@ CURSOR = 'cursor: updated_at, tiebreaker: [{key}], horizon: {{method: "off"}}'
 TABLES = """
 CREATE TABLE orders (
     id int, at timestamp, note text, amount numeric(9,2), big numeric(38,10), n smallint, price real,
-    moment timestamptz, day date, time time, raw bytea, flag boolean, code uuid, tags text[], updated_at timestamptz NOT NULL,
+    moment timestamptz, day date, time time, raw bytea, flag boolean, code uuid, tags text[],
+    updated_at timestamptz NOT NULL,
     PRIMARY KEY (id, at)
 );
 CREATE INDEX ON orders (updated_at, id, at);

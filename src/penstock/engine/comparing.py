@@ -7,7 +7,7 @@ that differs is looked at again on both sides, while the sink holds one and the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.core.comparing import Difference, Side, classify, find_differences, narrow
 from penstock.core.content import Content
@@ -59,6 +59,17 @@ class Differences:
         return [key for key, found in self.keys.items() if found is kind]
 
 
+@dataclass(frozen=True, slots=True)
+class DeletedKeys:
+    """What a search for deleted rows has found."""
+
+    keys: Sequence[Key]
+    #: the key after which the next search goes on; None: at the first
+    upto: Key | None
+    #: about how many rows were compared
+    rows: int
+
+
 @dataclass
 class Comparison:
     """One stream of a pipeline."""
@@ -73,13 +84,17 @@ class Comparison:
     elapsed: Callable[[], float] = lambda: 0.0
     #: called with the number of rows compared so far
     report: Callable[[int], None] = lambda _: None
+    #: compare which keys exist, and no values
+    keys_only: bool = False
 
     def __post_init__(self) -> None:
-        self._reading, self._writing = _require_capabilities(self.info, self.source, self.sink)
-        mark, before = self._held()
+        self._reading, self._writing = require_capabilities(self.info, self.source, self.sink)
+        _, before = self._held()
         now = self.source.content(self.info.name)
         self.content = follow_drift(before, now, self.drift, dropped=self.dropped_columns) if before else now
-        columns = self._reading.compared_columns(self.info.name, self.content, mark)
+        columns = self._reading.compared_columns(self.info.name, self.content)
+        if self.keys_only:
+            columns = replace(columns, values=(), skipped={})
         self.side: SinkComparison = self._writing.compare(self.info, columns)
 
     @property
@@ -111,17 +126,25 @@ class Comparison:
                 return found
             window = Range(window.upto, self._find_end(rows, window.upto, limits.rows_left(found.rows)))
 
-    def find_deleted(self, after: Key | None, rows: int) -> tuple[list[Key], Key | None]:
-        """Keys that were deleted at the source, among that many rows of the sink; and where to go on (None: done)."""
-        upto = self.side.rows.find_end(after, rows)
-        found = Differences(self.columns)
-        source = self._rows(self._mark())
-        for compared in narrow(_side(source), _side(self.side.rows), Range(after, upto)):
+    def find_deleted(self, after: Key | None, rows: int | None) -> DeletedKeys:
+        """Find keys that were deleted at the source, among that many rows of the sink after a key.
+
+        The source gives rows above the mark too: their keys exist.
+        """
+        upto = self.side.rows.find_end(after, rows) if rows is not None else None
+        window, found = Range(after, upto), Differences(self.columns)
+        source = self._reading.compared_rows(self.info.name, self.content, self._mark(), self.columns, above=True)
+        for compared in narrow(_side(source), _side(self.side.rows), window):
             if not compared.equal:
                 self._compare_keys(source, compared.range, found)
             found.rows += compared.rows
             self.report(found.rows)
-        return found.of_kind(Difference.EXTRA), upto
+            if len(found.keys) >= MAX_DIFFERENCES:
+                upto = compared.range.upto
+                break
+        keys = found.of_kind(Difference.EXTRA)
+        # Every key of the sink is one that the source has, or was deleted there.
+        return DeletedKeys(keys, upto, found.rows + len(keys))
 
     def look_again(self, keys: Sequence[Key], found: Differences) -> None:
         """Look at keys on both sides, and add those that differ for certain."""
@@ -175,7 +198,7 @@ class Comparison:
     def _mark(self) -> Mark:
         mark, _ = self._held()
         if mark is None:
-            raise _refuse(self.info, "the sink holds nothing of it", "penstock run FILE")
+            raise _refuse(self.info, "nothing was delivered yet", "penstock run FILE")
         return mark
 
     def _rows(self, mark: Mark) -> ComparedRows:
@@ -186,7 +209,8 @@ def _side(rows: ComparedRows) -> Side:
     return Side(rows.summarize, rows.find_cuts)
 
 
-def _require_capabilities(info: StreamInfo, source: Source, sink: Sink) -> tuple[ComparingSource, ComparingSink]:
+def require_capabilities(info: StreamInfo, source: Source, sink: Sink) -> tuple[ComparingSource, ComparingSink]:
+    """Both sides as those that can be compared; StreamRefused if one cannot."""
     reading, writing = capability(source, ComparingSource), capability(sink, ComparingSink)
     if reading is None:
         raise _refuse(info, "this source cannot be asked for rows by key", "compare with a query of your own")

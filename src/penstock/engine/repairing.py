@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -11,14 +12,18 @@ from penstock.core.drift import EVOLVE
 from penstock.core.limits import Limits
 from penstock.core.messages import Eof, Log
 from penstock.core.ranges import Key
-from penstock.engine.comparing import Comparison, Differences
+from penstock.engine.comparing import Comparison, DeletedKeys, Differences
+from penstock.engine.delivery import DROP_LIMIT
 from penstock.engine.gate import Gate, Turn
 from penstock.engine.mark_commands import MarkCommands
 from penstock.engine.reporter import Ending
+from penstock.errors import StreamFailed
 from penstock.ports import StreamInfo
 
 #: keys that one slice delivers: its plan lists them
 SLICE_KEYS = 2000
+#: fewer deletes than this are delivered without a question
+MIN_DROP_ROWS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +91,60 @@ class Repairs(MarkCommands):
                 gate.emit(Log(level="warning", stream=gate.stream, text=text))
         return turn
 
-    def _comparison(self, info: StreamInfo) -> Comparison:
+    def find_deletes(self, gate: Gate) -> Turn:
+        """Look for rows that were deleted at the source since the last time, and deliver the deletes."""
+        info, stream = gate.look.info, gate.stream
+        state = self.store.state(self.pipeline, stream)
+        if state.last is None or state.last.mark is None:
+            return Turn.NOTHING
+
+        def report(rows: int) -> None:
+            self._check_interrupts()
+            self.report_work(stream, "looking for deleted rows", done=rows)
+
+        report(0)
+        comparison = self._comparison(info, keys_only=True, report=report)
+        after = tuple(json.loads(state.compared)) if state.compared else None
+        if after is not None and len(after) != len(comparison.columns.key):
+            after = None  # the key was another one
+        found = comparison.find_deleted(after, info.delete_search_rows)
+        turn = self._deliver_deletes(gate, comparison, found) if found.keys else Turn.NOTHING
+        compared = json.dumps(found.upto) if found.upto else None
+        if compared != state.compared:
+            self.store.save_compared(gate.lease, stream, compared)
+        self.probe.at("engine.compared")
+        return turn
+
+    def _deliver_deletes(self, gate: Gate, comparison: Comparison, found: DeletedKeys) -> Turn:
+        number, info = len(found.keys), gate.look.info
+        foreign = comparison.explain_foreign_rows()
+        if foreign:
+            text = f"{number} rows of the sink are not at the source; none was deleted, because {foreign}"
+            gate.emit(Log(level="warning", stream=gate.stream, text=text))
+            return Turn.NOTHING
+        if number > max(MIN_DROP_ROWS, found.rows * DROP_LIMIT) and not info.accept_drop:
+            raise StreamFailed(
+                f"{number} of {found.rows} rows of the sink are no longer at the source",
+                next_step="see that the source is whole; if the rows were deleted there, set `accept_drop: true` on "
+                "the stream",
+                safe="No row was deleted; new and changed rows were delivered.",
+                pipeline=self.pipeline,
+                stream=gate.stream,
+            )
+        for some in _chunks(Repair(deletes=found.keys)):
+            self._check_interrupts()
+            gate.repair((), some.deletes)
+        return Turn.MOVED
+
+    def _comparison(
+        self, info: StreamInfo, *, keys_only: bool = False, report: Callable[[int], None] = lambda _: None
+    ) -> Comparison:
         return Comparison(
             info,
             self.source,
             self.sink,
+            keys_only=keys_only,
+            report=report,
             drift=self.settings.drift.get(info.name, EVOLVE),
             dropped_columns=self.settings.dropped_columns.get(info.name, ()),
             elapsed=self.clock.elapsed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from penstock.core.limits import Limits
 from penstock.core.messages import (
@@ -85,6 +86,8 @@ class Engine(Repairs):
                 self._reporter.report(StreamStatus(stream=gate.stream, status=Status.RANGE_COMPLETE))
                 waiting.append(gate)
             elif turn is Turn.NOTHING:
+                if gate.look.info.finds_deletes and self._isolate(gate, partial(self.find_deletes, gate)) is None:
+                    continue
                 self._reporter.report(StreamStatus(stream=gate.stream, status=Status.COMPLETE))
         return None, []
 
@@ -104,7 +107,7 @@ class Engine(Repairs):
 
     def _has_work(self, gate: Gate) -> bool:
         state = self.store.state(self.pipeline, gate.stream)
-        if state.reset_wanted or state.stopped:
+        if state.reset_wanted or state.stopped or (gate.look.info.finds_deletes and state.last is not None):
             return True
         if state.intent:
             held = self.sink.held(gate.stream)

@@ -86,12 +86,14 @@ class ComparedRows(Protocol):
 class ComparingSource(Protocol):
     """A source that can be compared with a sink, and read by key."""
 
-    def compared_columns(self, stream: str, content: Content, mark: Mark | None) -> ComparedColumns:
-        """Return what can be compared; StreamRefused if the stream cannot be compared at this mark."""
+    def compared_columns(self, stream: str, content: Content) -> ComparedColumns:
+        """Return what can be compared; StreamRefused if the stream cannot be compared."""
         ...
 
-    def compared_rows(self, stream: str, content: Content, mark: Mark, columns: ComparedColumns) -> ComparedRows:
-        """Return the rows at or below a mark."""
+    def compared_rows(
+        self, stream: str, content: Content, mark: Mark, columns: ComparedColumns, *, above: bool = False
+    ) -> ComparedRows:
+        """Return the rows at or below a mark, or those `above` it too; StreamRefused if it is no mark to compare at."""
         ...
 
     def plan_repair(
@@ -124,6 +126,10 @@ class ComparingSink(Protocol):
 
     def compare(self, stream: StreamInfo, columns: ComparedColumns) -> SinkComparison:
         """Return the sink's side; StreamRefused if the stream cannot be compared."""
+        ...
+
+    def check_delete_search(self, stream: StreamInfo) -> None:
+        """StreamRefused if rows that the source no longer has cannot be found by key and deleted. Asks nobody."""
         ...
 
     def find_quarantined(self, stream: StreamInfo, columns: ComparedColumns, keys: Sequence[Key]) -> Collection[Key]:

@@ -1,12 +1,16 @@
-"""Which columns of a shaped stream are delivered as the source has them, so that both sides can be compared."""
+"""Which columns of a shaped stream are delivered as the source has them, so that both sides can be compared.
+
+Also says, for every sink, when a search for deleted rows makes no sense.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.core.content import Content
 from penstock.errors import UNTOUCHED, StreamRefused
-from penstock.ports import ComparedColumn, ComparedColumns
+from penstock.ports import ComparedColumn, ComparedColumns, StreamInfo
 from penstock.shaping.resolved_shape import ResolvedShape
 
 
@@ -50,6 +54,30 @@ def name_as_read(content: Content, columns: ComparedColumns) -> ComparedColumns:
         return replace(column, name=old[column.name])
 
     return replace(columns, key=tuple(map(rename, columns.key)), values=tuple(map(rename, columns.values)))
+
+
+def check_delete_search(stream: StreamInfo, key: Sequence[str], deletes: str) -> None:
+    """StreamRefused if a sink cannot delete rows that the source no longer has.
+
+    `key`: its key; empty if it keeps every version of a row.
+    """
+    if not key:
+        raise StreamRefused(
+            "the sink keeps every version of a row",
+            next_step="let it keep one row for each key: `mode: upsert` in Postgres, `mode: merge` in a lake",
+            stream=stream.name,
+        )
+    if set(key) != set(stream.primary_key):
+        raise StreamRefused(
+            f"its key in the sink is {', '.join(key)}, and the source's primary key is "
+            f"{', '.join(stream.primary_key) or 'not delivered'}",
+            next_step="use the primary key in the sink",
+            stream=stream.name,
+        )
+    if deletes == "ignore":
+        raise StreamRefused(
+            "the sink ignores deletes", next_step="set `deletes: hard` or `deletes: soft`", stream=stream.name
+        )
 
 
 def _changed(resolved: ResolvedShape | None) -> dict[str, str]:

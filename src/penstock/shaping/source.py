@@ -167,15 +167,15 @@ class ShapedSource:
 
     # ------------------------------------------------------------ comparing
 
-    def compared_columns(self, stream: str, content: Content, mark: Mark | None) -> ports.ComparedColumns:
+    def compared_columns(self, stream: str, content: Content) -> ports.ComparedColumns:
         inside = self._inside(ports.ComparingSource)
-        return choose_columns(stream, content, inside.compared_columns(stream, self._own(content), mark))
+        return choose_columns(stream, content, inside.compared_columns(stream, self._own(content)))
 
     def compared_rows(
-        self, stream: str, content: Content, mark: Mark, columns: ports.ComparedColumns
+        self, stream: str, content: Content, mark: Mark, columns: ports.ComparedColumns, *, above: bool = False
     ) -> ports.ComparedRows:
-        own = name_as_read(content, columns)
-        return self._inside(ports.ComparingSource).compared_rows(stream, self._own(content), mark, own)
+        own, inside = name_as_read(content, columns), self._inside(ports.ComparingSource)
+        return inside.compared_rows(stream, self._own(content), mark, own, above=above)
 
     def plan_repair(
         self, stream: str, content: Content, mark: Mark, keys: Sequence[Key], deletes: Sequence[Key]

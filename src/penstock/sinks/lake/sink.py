@@ -299,6 +299,13 @@ class LakeSink:
         key, state = options.key or stream.primary_key, self._state(stream.name)
         return compare(stream, options, key, columns, state, self.lake.spark_table(table), self.context.spark)
 
+    def check_delete_search(self, stream: StreamInfo) -> None:
+        from penstock.shaping.comparing import check_delete_search
+
+        options = self.stream_options(stream.name)
+        key = (options.key or stream.primary_key) if options.mode == "merge" else ()
+        check_delete_search(stream, key, options.deletes)
+
     def find_quarantined(self, stream: StreamInfo, columns: ComparedColumns, keys: Sequence[Key]) -> Collection[Key]:
         return ()
 

@@ -32,6 +32,7 @@ from penstock.ports import (
     StreamInfo,
     Writer,
 )
+from penstock.shaping.comparing import check_delete_search
 from penstock.sinks.postgres import comparing, staging
 from penstock.sinks.postgres.check import check_stream
 from penstock.sinks.postgres.columns import staged_columns
@@ -238,6 +239,10 @@ class PostgresSink:
         with self._reading(str(config.table), stream.name) as connection:
             target = describe(connection, config.table)
         return comparing.compare(config, target, columns, run)
+
+    def check_delete_search(self, stream: StreamInfo) -> None:
+        config = self.config(stream)
+        check_delete_search(stream, config.key, config.options.deletes)
 
     def find_quarantined(self, stream: StreamInfo, columns: ComparedColumns, keys: Sequence[Key]) -> Collection[Key]:
         config = self.config(stream)

@@ -34,10 +34,13 @@ _ENCODINGS = ("UTF8", "LATIN1", "SQL_ASCII")
 CHANGE = "_change"
 
 
-def choose_columns(stream: TableStream, mark: Mark | None) -> ComparedColumns:
-    """What can be compared; StreamRefused if the stream cannot be compared at this mark."""
+def choose_columns(stream: TableStream) -> ComparedColumns:
+    """What can be compared; StreamRefused if the stream cannot be compared."""
     content = stream.content
-    require_mark(stream, mark)
+    if content.mode == "refresh":
+        raise _refuse(
+            stream, "it is a full refresh: every run replaces all of it", "penstock run FILE replaces the sink's rows"
+        )
     if not content.primary_key:
         raise _refuse(stream, f"{content.table} has no primary key", "add one, or compare the tables by yourself")
     by_name = {column.name: column for column in content.columns}
@@ -62,13 +65,9 @@ def choose_columns(stream: TableStream, mark: Mark | None) -> ComparedColumns:
     )
 
 
-def require_mark(stream: TableStream, mark: Mark | None) -> KeysetMark:
+def require_mark(stream: TableStream, mark: Mark) -> KeysetMark:
     """The mark as one up to which everything was delivered; StreamRefused if it is not."""
-    if stream.content.mode == "refresh":
-        raise _refuse(
-            stream, "it is a full refresh: every run replaces all of it", "penstock run FILE replaces the sink's rows"
-        )
-    ours = marks.read(mark) if mark else None
+    ours = marks.read(mark)
     if isinstance(ours, LoadMark):
         raise _refuse(stream, "its first load is not finished", "run the pipeline to the end first: penstock run FILE")
     if not isinstance(ours, KeysetMark) or ours.key is None:
@@ -76,8 +75,8 @@ def require_mark(stream: TableStream, mark: Mark | None) -> KeysetMark:
     return ours
 
 
-def open_rows(stream: TableStream, mark: Mark, columns: ComparedColumns) -> TableRows:
-    """The stream's rows at or below the mark."""
+def open_rows(stream: TableStream, mark: Mark, columns: ComparedColumns, *, above: bool) -> TableRows:
+    """The stream's rows at or below the mark, or `above` it too."""
     content, ours = stream.content, require_mark(stream, mark)
     by_name = {column.name: column for column in content.columns}
     table = stream.describe()
@@ -85,7 +84,7 @@ def open_rows(stream: TableStream, mark: Mark, columns: ComparedColumns) -> Tabl
     return TableRows(
         run=stream.rows,
         relation=sql.SQL("{} AS t").format(content.table.sql),
-        condition=delivered_condition(content, ours),
+        condition=content.filter_sql if above else delivered_condition(content, ours),
         key=parts,
         values=[_text(by_name[each.name], content.unfit) for each in columns.values],
         indexed=table is not None and table.has_index_on(tuple(each.name for each in columns.key)),

@@ -117,6 +117,8 @@ class PostgresSource:
             order=key_names(options),
             skipped=skipped,
             accept_drop=options.accept_drop,
+            finds_deletes=options.find_deletes == "compare",
+            delete_search_rows=options.find_deletes_rows,
         )
 
     def _check_schema(self, schema: str) -> None:
@@ -288,13 +290,15 @@ class PostgresSource:
 
     # ------------------------------------------------------------ comparing
 
-    def compared_columns(self, stream: str, content: Content, mark: Mark | None) -> ComparedColumns:
-        return comparing.choose_columns(self._stream(stream, content), mark)
+    def compared_columns(self, stream: str, content: Content) -> ComparedColumns:
+        return comparing.choose_columns(self._stream(stream, content))
 
-    def compared_rows(self, stream: str, content: Content, mark: Mark, columns: ComparedColumns) -> ComparedRows:
+    def compared_rows(
+        self, stream: str, content: Content, mark: Mark, columns: ComparedColumns, *, above: bool = False
+    ) -> ComparedRows:
         # A server that lags behind the mark, or has lost what was read, would seem to miss rows.
         self._servers.require_mark(stream, content, mark)
-        return comparing.open_rows(self._stream(stream, content), mark, columns)
+        return comparing.open_rows(self._stream(stream, content), mark, columns, above=above)
 
     def plan_repair(
         self, stream: str, content: Content, mark: Mark, keys: Sequence[Key], deletes: Sequence[Key]
