@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,7 +81,7 @@ class LakeShop:
 @pytest.fixture
 def shop(
     database: str, tmp_path: Path, spark_provider: SparkSessionProvider, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[LakeShop]:
+) -> LakeShop:
     class Kept(SparkRuntime):
         def close(self) -> None:
             return None

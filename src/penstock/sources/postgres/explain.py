@@ -59,7 +59,6 @@ def _explain_keyset(stream: TableStream, table: Table | None, proof: Proof) -> I
         yield Remark("guarantee", f"deletes are found by comparing keys with the sink: {how}")
     else:
         yield Remark("gap", "deletes are not seen: the last version of a row stays")
-        yield Remark("advice", "`find_deletes: compare` finds deletes, where the sink keeps one row for each key")
     digits = precision(content.key[0].type)
     if digits is not None:
         what = f"{cursor} has only {digits} fractional digits: a second change within the same time is not seen"
