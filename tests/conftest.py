@@ -82,6 +82,7 @@ ON_SHARED_JVM = (
     "lake/upkeep/test_compaction.py",
     "lake/upkeep/test_tombstones.py",
     "soak/test_foreign.py",
+    "verify/test_lake.py",
 )
 _TOP = Path(__file__).parent
 

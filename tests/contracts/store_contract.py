@@ -360,6 +360,20 @@ class StoreContract:
         deliver(store, lease, after(None, 1))
         assert store.state("shop", "orders").stopped is None
 
+    def test_where_a_search_for_deletes_goes_on_is_kept_until_it_is_done(self, store: Store, reopen: Open) -> None:
+        lease = take(store)
+        store.save_compared(lease, "orders", '["7"]')
+        assert store.streams("shop") == {}, "a stream without a slice has nothing to search"
+        deliver(store, lease, after(None, 1))
+        store.save_compared(lease, "orders", '["7"]')
+        deliver(store, lease, after(store.state("shop", "orders").last, 2))
+        assert reopen().state("shop", "orders").compared == '["7"]'
+        store.save_compared(lease, "orders", None)
+        assert store.state("shop", "orders").compared is None
+        take(store, "b", now=later(31))
+        with pytest.raises(LeaseLost):
+            store.save_compared(lease, "orders", '["8"]')
+
     def test_a_reset_waits_for_the_open_slice_and_starts_from_zero(self, store: Store, reopen: Open) -> None:
         lease = take(store)
         store.intend(lease, slice_ := after(None, 1), now=NOW, run="r")

@@ -121,8 +121,8 @@ def test_no_ingredient_was_forgotten() -> None:
     assert hashed == set(OTHER)
 
 
-def test_only_rows_and_refreshes_move_anything() -> None:
-    assert [kind for kind in Kind if kind.moves] == [Kind.ROWS, Kind.REFRESH]
+def test_only_rows_refreshes_and_repairs_move_anything() -> None:
+    assert [kind for kind in Kind if kind.moves] == [Kind.ROWS, Kind.REFRESH, Kind.REPAIR]
 
 
 @given(slices, marks)

@@ -76,6 +76,11 @@ def test_nightly_full_and_hourly_incremental(walk: Walk) -> None:
     assert rows(walk, "SELECT id FROM copies.orders EXCEPT SELECT id FROM copies.orders_nightly") == [(1,)]
 
 
+def test_deletes_without_triggers(walk: Walk) -> None:
+    follow(walk, "Deletes without triggers")
+    assert rows(walk, "SELECT count(*), min(id) FILTER (WHERE id = 3) FROM copies.orders") == [(19, None)]
+
+
 def test_deletes(walk: Walk) -> None:
     follow(walk, "Deletes")
     walk.sql("DELETE FROM orders WHERE id = 8")

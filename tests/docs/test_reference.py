@@ -16,6 +16,7 @@ from tests.docs.pages import PAGES, TOP, first_cells, headings, prose, section
 
 from penstock.cli import app
 from penstock.config.models import FileKeys, PipelineKeys, Spark, StreamKeys
+from penstock.core.exits import DIFFERENT
 from penstock.core.sizes import size
 from penstock.errors import ConnectionFailed, InputError, LeaseLost, PipelineHeld, StreamFailed
 from penstock.lake.options import CatalogOptions
@@ -212,7 +213,7 @@ def test_what_is_written_by_hand_stays() -> None:
 
 def test_exit_codes_are_those_of_the_errors() -> None:
     codes = {error.exit_code for error in (InputError, ConnectionFailed, PipelineHeld, LeaseLost, StreamFailed)}
-    wanted = [*map(str, sorted({0} | codes)), "130, 143"]
+    wanted = [*map(str, sorted({0, DIFFERENT} | codes)), "130, 143"]
     assert first_cells(section(COMMANDS, "Exit codes")) == wanted
 
 

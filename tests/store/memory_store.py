@@ -155,6 +155,12 @@ class MemoryStore:
             if reason is not None or (lease.pipeline, stream) in self._has.streams:
                 self._put(lease, stream, replace(self.state(lease.pipeline, stream), stopped=reason))
 
+    def save_compared(self, lease: Lease, stream: str, compared: str | None) -> None:
+        with self._lock:
+            self._hold(lease)
+            if (lease.pipeline, stream) in self._has.streams:
+                self._put(lease, stream, replace(self.state(lease.pipeline, stream), compared=compared))
+
     def request_reset(self, lease: Lease, stream: str, *, now: datetime) -> None:
         with self._lock:
             self._hold(lease)

@@ -26,6 +26,7 @@ from penstock.cli import (
     state,
     status,
     upkeep,
+    verify,
     version,
     warm,
 )
@@ -44,7 +45,8 @@ Sync only what changed, exactly once, from sources into sinks. An interrupted ru
 
 \b
 Exit codes: 0 success (also at a limit), 1 a stream failed, 2 invalid input, 3 connection failed,
-4 another process is running the pipeline, 130 or 143 stopped by a signal.
+4 another process is running the pipeline, 5 `verify` found differences,
+130 or 143 stopped by a signal.
 """
 
 # Plain help and errors: importing Rich would take longer than everything else.
@@ -66,6 +68,7 @@ app.command("warm", short_help="Keep Spark running in the background, so that ru
 app.command("log", short_help="Show a saved run as text, with a breakdown of its time.")(log.log)
 app.command("status", short_help="Show failures, how far each stream is, and the running process.")(status.status)
 app.command("runs", short_help="Show the runs of the last days: rows and failures.")(runs.runs)
+app.command("verify", short_help="Compare source and sink, list what differs, and repair it.")(verify.verify)
 app.command("rewind", short_help="Move a mark back and deliver the rows after it again.")(rewind.rewind)
 app.command("upkeep", short_help="Compact lake tables, expire snapshots, delete old rows.")(upkeep.upkeep)
 app.add_typer(state.app, name="state")

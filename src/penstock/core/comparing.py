@@ -5,7 +5,8 @@ The two sides are asked through functions, so that the search itself needs neith
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import enum
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.core.ranges import Key, Range, cut
@@ -74,7 +75,24 @@ def narrow(
             waiting += reversed(pieces)
 
 
-def find_differences(source: dict[Key, str], sink: dict[Key, str]) -> list[Key]:
+class Difference(enum.StrEnum):
+    """How a key differs between source and sink."""
+
+    MISSING = "missing"  # the source has it, the sink does not
+    STALE = "stale"  # the values differ
+    EXTRA = "extra"  # the sink has it, the source does not: it was deleted there
+
+
+def classify(source: str | None, sink: str | None) -> Difference | None:
+    """How a key differs by the digests of its row on both sides; None: it does not."""
+    if source == sink:
+        return None
+    if source is None:
+        return Difference.EXTRA
+    return Difference.MISSING if sink is None else Difference.STALE
+
+
+def find_differences(source: Mapping[Key, str], sink: Mapping[Key, str]) -> list[Key]:
     """The keys that only one side has, or whose digests differ, in the order in which the sides list them."""
     keys = dict.fromkeys([*source, *sink])
     return [key for key in keys if source.get(key) != sink.get(key)]

@@ -171,7 +171,7 @@ class StateChanged(Message):
     slice_id: str
     #: the mark's canonical JSON; None: the beginning
     mark: str | None
-    #: advance, refresh, begin, reset, rewind, undo, recover
+    #: advance, refresh, begin, reset, rewind, undo, recover, repair
     reason: str
     rows: int = 0
     bytes: int = 0

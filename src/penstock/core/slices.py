@@ -21,11 +21,12 @@ class Kind(enum.StrEnum):
     RESET = "reset"  # no rows; the mark goes back to the beginning
     REWIND = "rewind"  # no rows; the mark goes to another place
     UNDO = "undo"  # no rows; the mark goes back to where it was before a change of it
+    REPAIR = "repair"  # the current rows of the keys that its plan lists; the mark stays
 
     @property
     def moves(self) -> bool:
         """Whether it has rows to move."""
-        return self in (Kind.ROWS, Kind.REFRESH)
+        return self in (Kind.ROWS, Kind.REFRESH, Kind.REPAIR)
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Slice:
     kind: Kind = Kind.ROWS
     #: canonical JSON of how it was planned (cuts, estimates); not part of the id
     plan: str = "{}"
-    #: the digest of the spool that it was gathered into; "": it is read where its source has it
+    #: the digest of the spool that it was gathered into, or of the keys of a repair; "": it is read by its bounds
     spool: str = ""
 
     @cached_property
@@ -69,7 +70,8 @@ class Slice:
     def id(self) -> str:
         """The hash of the name, the bounds, what is read and every slice before it.
 
-        A slice that is gathered again has another spool, and so is another slice.
+        A slice that is gathered again has another spool, and so is another slice. A repair of other keys has the same
+        marks and another digest.
         """
         marks = (mark.text if mark else "" for mark in (self.after, self.upto))
         return digest(

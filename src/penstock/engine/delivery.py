@@ -174,7 +174,8 @@ class Delivery:
     def move(self, state: StreamState, slice_: Slice, attempt: str) -> Sequence[Receipt]:
         if not slice_.kind.moves:
             return ()
-        if slice_.spool and self.spools.find_gathered(self.stream, slice_.spool) is None:
+        is_gathered = bool(slice_.spool) and slice_.kind is not Kind.REPAIR
+        if is_gathered and self.spools.find_gathered(self.stream, slice_.spool) is None:
             self.stop(sealing.gathered_is_gone(slice_))
         if slice_.kind is Kind.REFRESH:
             # It is read in one snapshot, under a lock on its table: neither is held while Spark starts.
@@ -182,7 +183,7 @@ class Delivery:
         with self.source.reading(slice_) as reading:
             self.emit_all(drifting.describe_missing(slice_, reading.changed, self.look.drift))
             # A slice that only moves the mark has no parts, and needs no mover.
-            if not reading.parts and slice_.kind is Kind.ROWS:
+            if not reading.parts and slice_.kind is not Kind.REFRESH:
                 return ()
             writer = self.sink.writer(slice_, attempt)
             receipts = self.mover().move(reading.reader, writer, reading.parts)

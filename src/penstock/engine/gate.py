@@ -9,13 +9,15 @@ Every line between two probe points may be the last one this process executes; t
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from penstock.core.content import Content
-from penstock.core.documents import Document
+from penstock.core.documents import Document, canonical, digest
 from penstock.core.drift import keep_columns
 from penstock.core.marks import Mark, Position
 from penstock.core.messages import Log, RowsRemaining, StepDone
+from penstock.core.ranges import Key
 from penstock.core.slices import Kind, Slice, following
 from penstock.engine import drifting, undoing
 from penstock.engine.delivery import Delivery, new_attempt
@@ -23,6 +25,7 @@ from penstock.engine.look import content_before
 from penstock.errors import StreamStopped
 from penstock.ports import (
     Budget,
+    ComparingSource,
     Gathering,
     Noticing,
     Planned,
@@ -95,6 +98,39 @@ class Gate(Delivery):
         # A source that prepares for a place ahead may release what lies before it: only once the mark is there.
         ahead = undoing.find_route(changes, to).back is False
         return self.move_mark(state, to.mark, content, Kind.UNDO, {"version": version}, prepare=not ahead)
+
+    def repair(self, keys: Sequence[Key], deletes: Sequence[Key]) -> Turn:
+        """Deliver the current rows of keys, and deletes, by a slice that lists them. No slice may be open.
+
+        The mark stays, so the digest of the keys tells one repair from another: a repair that `state recover` has
+        dropped, and that a frozen process commits after all, is not taken for a later repair of other keys.
+        """
+        state = self.store.state(self.pipeline, self.stream)
+        self.probe.at("gate.started")
+        self.compare_with_sink(state)
+        reading = capability(self.source, ComparingSource)
+        if reading is None or state.last is None or state.last.mark is None:
+            return self.report_unchanged("has nothing to repair")
+        if not self.is_prepared:
+            self.prepare(self.look.validate(state), state.last)
+        content = self.look.validate(state)
+        if deletes and not content.changes:
+            content = replace(content, changes=True)
+            self.sink.check(self.look.info, content)
+        plan = reading.plan_repair(self.stream, content, state.last.mark, keys, deletes)
+        slice_ = following(
+            state.last,
+            pipeline=self.pipeline,
+            stream=self.stream,
+            upto=state.last.mark,
+            content=content,
+            kind=Kind.REPAIR,
+            plan=plan,
+            spool=digest(canonical([list(map(list, keys)), list(map(list, deletes))])),
+        )
+        self.deliver(state, self.intend(slice_, rows=len(keys) + len(deletes)))
+        self.has_moved = True
+        return Turn.MOVED
 
     def move_mark(
         self,

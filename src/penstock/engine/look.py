@@ -7,16 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.drift import EVOLVE, follow_drift
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind
+from penstock.engine.comparing import require_capabilities
 from penstock.engine.disagreement import disagreement, open_slice_disagreement
 from penstock.errors import ConnectionFailed, PenstockError, StreamRefused
-from penstock.ports import Budget, Held, Planned, Sink, Source, StreamInfo, StreamState, Withdrawing, capability
+from penstock.ports import (
+    Budget,
+    Held,
+    Planned,
+    Sink,
+    Source,
+    StreamInfo,
+    StreamState,
+    Withdrawing,
+    capability,
+)
 
 Problems = list[PenstockError]
 
@@ -100,6 +111,9 @@ class Look:
             if self.sink is not None:
                 with self._collect(problems):
                     self.sink.check(self.info, content)
+                if self.info.finds_deletes:
+                    with self._collect(problems):
+                        check_delete_search(self.info, content, self.source, self.sink)
             self.content = content
         return content
 
@@ -129,6 +143,23 @@ class Look:
                 raise
             others = error.others if isinstance(error, StreamRefused) else ()
             problems += [each.at(pipeline=self.pipeline, stream=self.stream) for each in (error, *others)]
+
+
+def check_delete_search(info: StreamInfo, content: Content, source: Source, sink: Sink) -> None:
+    """StreamRefused if rows that were deleted at the source cannot be found or deleted in the sink."""
+    option = "`find_deletes: compare`"
+    try:
+        reading, writing = require_capabilities(info, source, sink)
+        reading.compared_columns(info.name, content)
+        writing.check_delete_search(info)
+    except StreamRefused as refused:
+        raise StreamRefused(
+            f"{option} is not possible: {refused.what}",
+            next_step=f"remove {option}; or: {refused.next_step}",
+            safe=refused.safe,
+            stream=info.name,
+        ) from None
+    sink.check(info, replace(content, changes=True))
 
 
 def content_before(state: StreamState) -> Content | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from penstock.core.limits import Limits
 from penstock.core.messages import (
@@ -12,7 +13,7 @@ from penstock.core.messages import (
 )
 from penstock.engine import order
 from penstock.engine.gate import Gate, Turn
-from penstock.engine.mark_commands import MarkCommands
+from penstock.engine.repairing import Repairs
 from penstock.engine.reporter import Ending
 from penstock.errors import (
     ConnectionFailed,
@@ -26,7 +27,7 @@ from penstock.ports import (
 )
 
 
-class Engine(MarkCommands):
+class Engine(Repairs):
     """Runs one pipeline over ports."""
 
     def run(self, limits: Limits | None = None, only: Sequence[str] | None = None) -> Eof:
@@ -85,6 +86,8 @@ class Engine(MarkCommands):
                 self._reporter.report(StreamStatus(stream=gate.stream, status=Status.RANGE_COMPLETE))
                 waiting.append(gate)
             elif turn is Turn.NOTHING:
+                if gate.look.info.finds_deletes and self._isolate(gate, partial(self.find_deletes, gate)) is None:
+                    continue
                 self._reporter.report(StreamStatus(stream=gate.stream, status=Status.COMPLETE))
         return None, []
 
@@ -104,7 +107,7 @@ class Engine(MarkCommands):
 
     def _has_work(self, gate: Gate) -> bool:
         state = self.store.state(self.pipeline, gate.stream)
-        if state.reset_wanted or state.stopped:
+        if state.reset_wanted or state.stopped or (gate.look.info.finds_deletes and state.last is not None):
             return True
         if state.intent:
             held = self.sink.held(gate.stream)

@@ -47,6 +47,8 @@ class MergeStatement:
     deletes: Deletes = "hard"
     #: with soft deletes, the column that holds their timestamps
     deleted_at: str | None = None
+    #: a row that is as new as the table's replaces it
+    replaces_equal: bool = False
     #: send the slice's keys to every worker
     broadcast: bool = True
 
@@ -129,7 +131,8 @@ class MergeStatement:
 
         A row without a value is newer than none; a delete that knows no more than the key deletes.
         """
-        upsert = "s.best.value is not null and (h.held is null or s.best.value > h.held)"
+        sign = ">=" if self.replaces_equal else ">"
+        upsert = f"s.best.value is not null and (h.held is null or s.best.value {sign} h.held)"
         if self.newer_than is None:
             upsert = "true"
         delete = self._is_current_delete if self.deletes == "hard" else "false"

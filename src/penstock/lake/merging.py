@@ -58,6 +58,8 @@ class Merging:
     deletes: Deletes = "hard"
     #: with soft deletes, the column that holds their timestamps
     deleted_at: str | None = None
+    #: a row that is as new as the table's replaces it: it comes by a repair, which reads what the source has now
+    replaces_equal: bool = False
 
     @property
     def branch(self) -> str:
@@ -114,6 +116,7 @@ class Merging:
             newer_than=self.newer_than,
             deletes=self.deletes,
             deleted_at=self.deleted_at,
+            replaces_equal=self.replaces_equal,
             broadcast=staged.rows <= MAX_BROADCAST_KEYS,
         )
         settings = {KIND_SETTING: "merge", **(FEW_KEYS if statement.broadcast else {})}

@@ -15,6 +15,14 @@ from penstock.ports.capabilities import (
     has_capability,
     recover_sink,
 )
+from penstock.ports.comparing import (
+    ComparedColumn,
+    ComparedColumns,
+    ComparedRows,
+    ComparingSink,
+    ComparingSource,
+    SinkComparison,
+)
 from penstock.ports.rows import Reader, Writer
 from penstock.ports.runtime import (
     Clock,
@@ -70,6 +78,11 @@ __all__ = [
     "Budget",
     "Change",
     "Clock",
+    "ComparedColumn",
+    "ComparedColumns",
+    "ComparedRows",
+    "ComparingSink",
+    "ComparingSource",
     "Context",
     "DiscoveredStream",
     "Discovering",
@@ -104,6 +117,7 @@ __all__ = [
     "RunRecord",
     "Sealing",
     "Sink",
+    "SinkComparison",
     "Source",
     "Spark",
     "Spool",

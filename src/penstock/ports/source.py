@@ -37,6 +37,10 @@ class StreamInfo:
     accept_drop: bool = False
     #: rows arrive in the order of `order`, across parts and slices
     in_order: bool = False
+    #: a run looks for rows that were deleted at the source, by comparing keys with the sink
+    finds_deletes: bool = False
+    #: rows of the sink whose keys one run compares, going round; None: all
+    delete_search_rows: int | None = None
 
     def newest_by(self, key: Sequence[str]) -> str | None:
         """The column that says which of two rows with one sink key is newer; None: the row that arrives last is.

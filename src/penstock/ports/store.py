@@ -71,6 +71,8 @@ class StreamState:
     moved_at: datetime | None = None
     #: what became of the rows delivered since the last reset; None: the sink does not look at rows
     outcome: Outcome | None = None
+    #: the key after which the search for deleted rows goes on, as canonical JSON; None: it begins at the first key
+    compared: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Change:
 
     version: int
     at: datetime
-    #: advance, refresh, reset, rewind, undo, recover
+    #: advance, refresh, reset, rewind, undo, recover, repair
     reason: str
     position: Position | None
     rows: int
@@ -108,17 +110,17 @@ class RunRecord:
     totals: str
     #: by stream, its progress as a JSON text: of the streams of which no later run had anything to report
     streams: Mapping[str, str] = field(default_factory=dict)
-    #: run; or reset, rewind, undo, recover, migrate: an operator's command, which moves no rows of its own
+    #: run; or reset, rewind, undo, recover, migrate, repair: an operator's command
     verb: str = "run"
 
 
 class Store(Protocol):
     """Where intents and marks live. Every write is one durable transaction.
 
-    `intend`, `seal`, `advance`, `stop`, `request_reset` and `rebuild` compare-and-set on the lease: LeaseLost if the
-    lease is not ours any more, and nothing is written. Where the lease is ours but the stream does not stand where the
-    caller thinks (only possible if someone restored the store), StreamFailed, and nothing is written. Reads after a
-    write see it. A store that cannot be read is never taken for an empty one.
+    `intend`, `seal`, `advance`, `stop`, `save_compared`, `request_reset` and `rebuild` compare-and-set on the lease:
+    LeaseLost if the lease is not ours any more, and nothing is written. Where the lease is ours but the stream does not
+    stand where the caller thinks (only possible if someone restored the store), StreamFailed, and nothing is written.
+    Reads after a write see it. A store that cannot be read is never taken for an empty one.
 
     A store does not grow without end: of changes and runs it keeps what its `HistoryLimits` say. The cost of a write
     does not depend on how many slices and runs there were before, nor on how many other streams there are.
@@ -180,6 +182,10 @@ class Store(Protocol):
 
     def stop(self, lease: Lease, stream: str, reason: str | None, *, now: datetime) -> None:
         """Record why a stream stopped, or that it no longer is (None)."""
+        ...
+
+    def save_compared(self, lease: Lease, stream: str, compared: str | None) -> None:
+        """Record where the search for deleted rows goes on. No mark rests on it."""
         ...
 
     def request_reset(self, lease: Lease, stream: str, *, now: datetime) -> None:

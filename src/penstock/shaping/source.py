@@ -17,9 +17,11 @@ from penstock import ports
 from penstock.core.content import Content
 from penstock.core.documents import Document, canonical
 from penstock.core.marks import Mark, Position
+from penstock.core.ranges import Key
 from penstock.core.slices import Slice
 from penstock.errors import PenstockError, StreamRefused
 from penstock.ports import Budget, DiscoveredStream, Planned, Reader, Reading, Remaining, Remark, Source, StreamInfo
+from penstock.shaping.comparing import choose_columns, name_as_read
 from penstock.shaping.fitting import FittedReader
 from penstock.shaping.options import Shape
 from penstock.shaping.reader import ShapedReader
@@ -162,6 +164,23 @@ class ShapedSource:
     def mark_at(self, stream: str, content: Content, last: Position | None, to: str) -> Mark | None:
         position = self._own_position(last) if last else None
         return self._inside(ports.Rewinding).mark_at(stream, self._own(content), position, to)
+
+    # ------------------------------------------------------------ comparing
+
+    def compared_columns(self, stream: str, content: Content) -> ports.ComparedColumns:
+        inside = self._inside(ports.ComparingSource)
+        return choose_columns(stream, content, inside.compared_columns(stream, self._own(content)))
+
+    def compared_rows(
+        self, stream: str, content: Content, mark: Mark, columns: ports.ComparedColumns, *, above: bool = False
+    ) -> ports.ComparedRows:
+        own, inside = name_as_read(content, columns), self._inside(ports.ComparingSource)
+        return inside.compared_rows(stream, self._own(content), mark, own, above=above)
+
+    def plan_repair(
+        self, stream: str, content: Content, mark: Mark, keys: Sequence[Key], deletes: Sequence[Key]
+    ) -> Document:
+        return self._inside(ports.ComparingSource).plan_repair(stream, self._own(content), mark, keys, deletes)
 
     def _check_filter(self, stream: str, resolved: ResolvedShape) -> None:
         if resolved.where is None:

@@ -32,7 +32,7 @@ from penstock.core.outcome import Outcome
 from penstock.core.slices import Seal
 
 #: every revision, oldest first; kept here because reading it from Alembic would cost its import at each start
-REVISIONS = ("0005",)
+REVISIONS = ("0005", "0006")
 HEAD = REVISIONS[-1]
 #: revisions of penstock before its first release, from which no migration leads here
 ABANDONED = ("0001", "0002", "0003", "0004")
@@ -151,6 +151,7 @@ streams = _table(
     Column("intent", Text),  # the id of the open slice
     _required("reset_wanted", Boolean, default=False),
     Column("stopped", Text),
+    Column("compared", Text),  # where the search for deleted rows goes on; NULL: at the first key
     key=2,
     parent="leases",
 )
@@ -215,7 +216,7 @@ runs = _table(
     _required("has_more", Boolean),
     Column("continues", Text),
     "totals",  # JSON
-    "verb",  # run, reset, rewind, undo, recover, migrate
+    "verb",  # run, reset, rewind, undo, recover, migrate, repair
     key=2,
     parent="leases",
 )

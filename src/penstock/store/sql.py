@@ -170,6 +170,11 @@ class SqlStore:
             here = in_stream(streams, lease.pipeline, stream)
             connection.execute(update(streams).where(here).values(stopped=reason))
 
+    def save_compared(self, lease: Lease, stream: str, compared: str | None) -> None:
+        with self._write(lease) as connection:
+            here = in_stream(streams, lease.pipeline, stream)
+            connection.execute(update(streams).where(here).values(compared=compared))
+
     def request_reset(self, lease: Lease, stream: str, *, now: datetime) -> None:
         with self._write(lease) as connection:
             _add_stream(connection, lease, stream)

@@ -37,9 +37,9 @@ def runs(
     A bar compares the rows of each day with the busiest day; a cross marks failures. A day without any run is listed
     too, so that a scheduler that has stopped is visible. Days are in UTC.
 
-    With --each, prints one line for each run that moved rows or failed, and for each reset, rewind, undo, recover and
-    migrate. Runs that found nothing new are only counted. Reads only the store: no Spark, no connection to a source
-    or sink.
+    With --each, prints one line for each run that moved rows or failed, and for each reset, rewind, undo, recover,
+    repair and migrate. Runs that found nothing new are only counted. Reads only the store: no Spark, no connection to
+    a source or sink.
     """
     with report_errors(file, as_json=as_json):
         from penstock.cli.runs.report import print_runs

@@ -37,12 +37,15 @@ def run_engine(
     live: bool = False,
     hear: Callable[[Message], None] = lambda _: None,
     shared_spark: SharedSpark | None = None,
+    to_stderr: bool = False,
 ) -> int:
     """Run an engine on a pipeline, print its messages (as a live display if `live`), and return the exit code.
 
-    `hear` also receives every message. Pipelines of one command share one Spark.
+    `hear` also receives every message. Pipelines of one command share one Spark. `to_stderr`: standard output is for
+    a document of the caller's.
     """
     output = _output(file, pipeline, signals, as_json=as_json, summary=summary, live=live)
+    output.to_stderr = to_stderr
 
     def emit(message: Message) -> None:
         hear(message)

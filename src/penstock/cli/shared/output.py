@@ -55,6 +55,8 @@ class Output:
         self._began = datetime.now(UTC)
         self._quiet_timer = QuietTimer(self._print_progress, quiet_seconds)
         self._printing = threading.Lock()
+        #: print text on standard error: the caller prints a document on standard output
+        self.to_stderr = False
         #: turns a stored mark into text; the source's own function once there is a source
         self.describe_mark: Callable[[str | None], str] = str
 
@@ -108,7 +110,7 @@ class Output:
     def _print(self, text: str) -> None:
         with self._printing:
             try:
-                print(text, flush=True)
+                print(text, file=sys.stderr if self.to_stderr else sys.stdout, flush=True)
             except BrokenPipeError:
                 # End cleanly without output: Python would report the broken pipe again at exit.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

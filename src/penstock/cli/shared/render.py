@@ -150,6 +150,8 @@ def _describe_change(message: StateChanged, describe_mark: Callable[[str | None]
         return f"recovered: the sink holds slice {message.number}; mark: {place}"
     became = f" ({describe_outcome(message.outcome)})" if message.outcome else ""
     moved = f"{count(message.rows, 'row')}, {size(message.bytes)}{became}"
+    if message.reason == "repair":
+        return f"slice {message.number} repaired {moved}; the mark stays"
     return f"slice {message.number} done: {moved}; mark: {place}"
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.content import Content
 from penstock.core.drift import absent
 from penstock.core.marks import Position
+from penstock.core.ranges import Key
 from penstock.core.slices import Kind, Receipt, Slice
 from penstock.errors import CommitUnclear, InputError, SliceRefused
 from penstock.lake import names
@@ -23,7 +24,16 @@ from penstock.lake.lake import Lake
 from penstock.lake.metadata import read_state
 from penstock.lake.options import NAME
 from penstock.lake.table_state import TableState, describe_stopped_readers, find_link
-from penstock.ports import Context, DiscoveredStream, Held, Remark, StreamInfo, Writer
+from penstock.ports import (
+    ComparedColumns,
+    Context,
+    DiscoveredStream,
+    Held,
+    Remark,
+    SinkComparison,
+    StreamInfo,
+    Writer,
+)
 from penstock.sinks.lake.checks import Checks, newer_than
 from penstock.sinks.lake.leftovers import leftovers
 from penstock.sinks.lake.options import Options, StreamOptions
@@ -218,15 +228,16 @@ class LakeSink:
         if self.stream_options(slice_.stream).mode == "merge" and staged.files:
             from penstock.lake.merging import Merging
 
-            options = self.stream_options(slice_.stream)
+            options, changes = self.stream_options(slice_.stream), Content.parse(slice_.content).changes
             merging = Merging(
                 landing,
                 self.key(slice_.stream),
                 self.context.spark,
                 newer_than=self.newer_than(slice_.stream),
                 # A slice without deletes needs no rule for them.
-                deletes=options.deletes if Content.parse(slice_.content).changes else "hard",
-                deleted_at=options.marker,
+                deletes=options.deletes if changes else "hard",
+                deleted_at=options.marker if changes else None,
+                replaces_equal=slice_.kind is Kind.REPAIR,
             )
             landing.land(staged, merging.commit)
         else:
@@ -278,6 +289,30 @@ class LakeSink:
                 stream=stream,
             )
         return make_layout(table, self.options, ())
+
+    # ------------------------------------------------------------ comparing
+
+    def compare(self, stream: StreamInfo, columns: ComparedColumns) -> SinkComparison:
+        from penstock.sinks.lake.comparing import compare
+
+        options, table = self.stream_options(stream.name), self.table(stream.name)
+        key, state = options.key or stream.primary_key, self._state(stream.name)
+        return compare(stream, options, key, columns, state, self.lake.spark_table(table), self.context.spark)
+
+    def check_delete_search(self, stream: StreamInfo) -> None:
+        from penstock.shaping.comparing import check_delete_search
+
+        options = self.stream_options(stream.name)
+        key = (options.key or stream.primary_key) if options.mode == "merge" else ()
+        check_delete_search(stream, key, options.deletes)
+
+    def find_quarantined(self, stream: StreamInfo, columns: ComparedColumns, keys: Sequence[Key]) -> Collection[Key]:
+        return ()
+
+    def explain_foreign_rows(self, stream: StreamInfo) -> str | None:
+        from penstock.sinks.lake.comparing import explain_foreign_rows
+
+        return explain_foreign_rows(self._state(stream.name), self.pipeline, stream.name)
 
     # ------------------------------------------------------------ afterwards
 

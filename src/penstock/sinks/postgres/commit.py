@@ -253,6 +253,7 @@ class SliceCommit:
             parts=[(int(receipt.attempt), receipt.part) for receipt in self.receipts],
             is_alone=self._check_counts(connection),
             has_changes=CHANGE in dict(self._columns),
+            replaces_equal=self.slice.kind is Kind.REPAIR,
         )
 
     def _check_counts(self, connection: Connection) -> bool:

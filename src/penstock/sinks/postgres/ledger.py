@@ -180,6 +180,15 @@ class Ledger:
         row = connection.execute(query, [self.pipeline, stream]).fetchone()
         return int(row[0]) if row else 0
 
+    def count_own(self, connection: Connection, stream: str) -> int:
+        """The number of rows that a stream has inserted into its table and has not deleted again, if all are there."""
+        query = sql.SQL(
+            "SELECT coalesce(sum((outcome ->> 'created')::bigint - coalesce((outcome ->> 'deleted')::bigint, 0)), 0)"
+            "::bigint FROM {}.slices WHERE (pipeline, stream) = (%s, %s)"
+        ).format(sql.Identifier(self.schema))
+        row = connection.execute(query, [self.pipeline, stream]).fetchone()
+        return int(row[0]) if row else 0
+
     def list_others(self, connection: Connection, stream: str, table: TableName) -> list[str]:
         """The other streams whose rows went into the same table, each as `pipeline/stream`."""
         query = sql.SQL(

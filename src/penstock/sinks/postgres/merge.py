@@ -59,6 +59,8 @@ class Merge:
     is_alone: bool
     #: rows may be deletes
     has_changes: bool
+    #: a row that is as new as the table's replaces it: it comes by a repair, which reads what the source has now
+    replaces_equal: bool = False
     #: only rows from the first place up to, and without, the second
     within: tuple[int, int] | None = None
     #: ids of savepoints in which it has written
@@ -397,14 +399,18 @@ class Merge:
         """Whether the staged row is newer. A row without a time is not newer than any."""
         if not self.config.newer_than:
             return _TRUE
-        name = sql.Identifier(self.config.newer_than)
-        return sql.SQL("(s.{0} IS NOT NULL AND (t.{0} IS NULL OR s.{0} > t.{0}))").format(name)
+        name, sign = sql.Identifier(self.config.newer_than), sql.SQL(">=" if self.replaces_equal else ">")
+        return sql.SQL("(s.{0} IS NOT NULL AND (t.{0} IS NULL OR s.{0} {1} t.{0}))").format(name, sign)
 
     @property
     def _newer_differs(self) -> bool:
         """Whether a newer row always differs, in the column that makes it newer. Then no other column is compared."""
         name = self.config.newer_than
-        return any(column.name == name for column in self._settable) and name not in self.config.options.volatile
+        return (
+            not self.replaces_equal
+            and any(column.name == name for column in self._settable)
+            and name not in self.config.options.volatile
+        )
 
     @property
     def _not_stale(self) -> sql.Composed:

@@ -73,14 +73,14 @@ class Quarantine:
         query = sql.SQL(
             "SELECT id, stream, number, key::text, code, reason, at FROM {} WHERE {} ORDER BY id LIMIT {}"
         ).format(self.table, self._select(streams), sql.Literal(limit))
-        return [Quarantined(*row) for row in self._query(connection, query)]
+        return [Quarantined(*row) for row in self.query(connection, query)]
 
     def count(self, connection: Connection, streams: Sequence[str]) -> dict[str, int]:
         """The number of rows of each stream."""
         query = sql.SQL("SELECT stream, count(*) FROM {} WHERE {} GROUP BY stream ORDER BY stream").format(
             self.table, self._select(streams)
         )
-        return dict(self._query(connection, query))
+        return dict(self.query(connection, query))
 
     def drop(self, connection: Connection, streams: Sequence[str], ids: Sequence[int] = ()) -> int:
         """Delete the rows of some streams; with ids, only these."""
@@ -172,7 +172,7 @@ class Quarantine:
             parts.append(sql.SQL("id = ANY ({}::bigint[])").format(sql.Literal(list(ids))))
         return sql.SQL(" AND ").join(parts)
 
-    def _query(self, connection: Connection, query: sql.Composed) -> list[tuple[Any, ...]]:
+    def query(self, connection: Connection, query: sql.Composed) -> list[tuple[Any, ...]]:
         """Without a table there are no rows."""
         try:
             return connection.execute(query).fetchall()

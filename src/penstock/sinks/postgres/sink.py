@@ -14,14 +14,26 @@ from psycopg import sql
 from penstock.core.content import Content
 from penstock.core.marks import Position
 from penstock.core.outcome import Outcome
+from penstock.core.ranges import Key
 from penstock.core.slices import Kind, Receipt, Slice
 from penstock.errors import CommitUnclear, InputError, PenstockError, StreamRefused
 from penstock.links.postgres.failures import is_connection_error
 from penstock.links.postgres.literals import TableName, load_statement, quote
 from penstock.links.postgres.targets import connection_target
 from penstock.links.postgres.write_connection import Connection, WriteConnection
-from penstock.ports import Context, DiscoveredStream, Held, Quarantined, Remark, StreamInfo, Writer
-from penstock.sinks.postgres import staging
+from penstock.ports import (
+    ComparedColumns,
+    Context,
+    DiscoveredStream,
+    Held,
+    Quarantined,
+    Remark,
+    SinkComparison,
+    StreamInfo,
+    Writer,
+)
+from penstock.shaping.comparing import check_delete_search
+from penstock.sinks.postgres import comparing, staging
 from penstock.sinks.postgres.check import check_stream
 from penstock.sinks.postgres.columns import staged_columns
 from penstock.sinks.postgres.commit import SliceCommit
@@ -31,7 +43,7 @@ from penstock.sinks.postgres.merge import UnfitValue
 from penstock.sinks.postgres.options import MAX_NAME_BYTES, Options, StreamConfig, StreamOptions
 from penstock.sinks.postgres.quarantine import Quarantine
 from penstock.sinks.postgres.staging import Staging
-from penstock.sinks.postgres.target import references
+from penstock.sinks.postgres.target import describe, references
 from penstock.sinks.postgres.writer import PostgresWriter
 
 
@@ -214,6 +226,36 @@ class PostgresSink:
     def drop(self, streams: Sequence[str], ids: Sequence[int]) -> int:
         with self._changing("the quarantine") as connection:
             return self.quarantine.drop(connection, streams, ids)
+
+    # ------------------------------------------------------------ comparing
+
+    def compare(self, stream: StreamInfo, columns: ComparedColumns) -> SinkComparison:
+        config = self.config(stream)
+
+        def run(query: sql.Composed) -> Sequence[tuple[Any, ...]]:
+            with self._reading(str(config.table), stream.name) as connection:
+                return connection.execute(query).fetchall()
+
+        with self._reading(str(config.table), stream.name) as connection:
+            target = describe(connection, config.table)
+        return comparing.compare(config, target, columns, run)
+
+    def check_delete_search(self, stream: StreamInfo) -> None:
+        config = self.config(stream)
+        check_delete_search(stream, config.key, config.options.deletes)
+
+    def find_quarantined(self, stream: StreamInfo, columns: ComparedColumns, keys: Sequence[Key]) -> Collection[Key]:
+        config = self.config(stream)
+        with self._reading("the quarantine", stream.name) as connection:
+            target = describe(connection, config.table)
+            if target is None or set(config.shown_key) != {column.name for column in columns.key}:
+                return ()
+            query = comparing.select_quarantined(config, self.quarantine.table, self.pipeline, columns.key, target)
+            return {tuple(row) for row in self.quarantine.query(connection, query)} & set(keys)
+
+    def explain_foreign_rows(self, stream: StreamInfo) -> str | None:
+        with self._reading("the ledger", stream.name) as connection:
+            return comparing.explain_foreign_rows(connection, self.ledger, self.config(stream))
 
     # ------------------------------------------------------------ the operator's commands
 

@@ -53,7 +53,12 @@ def _explain_keyset(stream: TableStream, table: Table | None, proof: Proof) -> I
             yield Remark("advice", "a trigger BEFORE UPDATE that sets the cursor to now() prevents that")
     else:
         yield Remark("gap", "an update is not seen unless it gives the row a higher cursor")
-    yield Remark("gap", "deletes are not seen: the last version of a row stays")
+    if stream.options.find_deletes == "compare":
+        rows = stream.options.find_deletes_rows
+        how = f"{rows} rows of the sink in each run" if rows else "all rows in each run"
+        yield Remark("guarantee", f"deletes are found by comparing keys with the sink: {how}")
+    else:
+        yield Remark("gap", "deletes are not seen: the last version of a row stays")
     digits = precision(content.key[0].type)
     if digits is not None:
         what = f"{cursor} has only {digits} fractional digits: a second change within the same time is not seen"

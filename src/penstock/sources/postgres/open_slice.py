@@ -108,7 +108,7 @@ def open_slice_error(stream: str, what: str, restore: str, otherwise: str = "") 
 
 def check_same_table(slice_: Slice, content: TableContent, table: Table, token: str, continues: str | None) -> None:
     """StreamRefused if an open slice was planned in another table of that name."""
-    mark = keyset_mark(slice_.upto) if slice_.kind is Kind.ROWS else None
+    mark = keyset_mark(slice_.upto) if slice_.kind in (Kind.ROWS, Kind.REPAIR) else None
     if mark is None or mark.table is None or mark.table.oid == table.oid or continues == token:
         return
     raise open_slice_error(

@@ -185,7 +185,20 @@ class StreamOptions(BaseModel):
     )
     accept_drop: bool = Field(
         default=False,
-        description="accept a full refresh with less than half the rows of the previous one",
+        description="accept a full refresh with less than half the rows of the previous one, and deletes of more than "
+        "half the rows that `find_deletes` has compared",
+    )
+    find_deletes: Literal["off", "compare"] = Field(
+        default="off",
+        description="rows that are deleted at the source: `off`: they stay in the sink; `compare`: every run compares "
+        "keys with the sink, and deletes rows there that the table no longer has",
+    )
+    find_deletes_rows: int | None = Field(
+        default=None,
+        ge=1,
+        description="with `find_deletes: compare`: rows of the sink whose keys one run compares; the next run goes on "
+        "from there, and begins again after the last key; default: all rows in every run",
+        examples=[1_000_000],
     )
 
     @field_validator("tiebreaker", mode="before", json_schema_input_type=str | tuple[str, ...])

@@ -24,6 +24,7 @@ from penstock.links.postgres.failures import connect_error, copy_error, statemen
 from penstock.links.postgres.literals import TableName, to_text
 from penstock.links.postgres.server_checks import RequiredState
 from penstock.links.postgres.transactions import begin_statement, read_server_state, server_query, transaction_settings
+from penstock.sources.postgres.comparing import repair_condition, repair_relation, with_change
 from penstock.sources.postgres.content import TRUE, KeyColumn, TableContent, form_of, postgres_type_of
 from penstock.sources.postgres.load.block_ranges import rewrite_error
 from penstock.sources.postgres.marks import to_key
@@ -79,7 +80,7 @@ class PostgresReader:
         with self._cursor(content, where, parse(part.terms).get("settings")) as cursor:
             self._check_file(content, where, part, cursor)
             cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
-            cursor.execute(to_text(select_statement(content, where)))
+            cursor.execute(to_text(select_statement(content, where, part)))
             with cursor.fetch_record_batch() as fetched:
                 for batch in self._fetch(content, fetched):
                     for piece in convert.pieces(batch, BATCH_BYTES):
@@ -232,13 +233,18 @@ class PostgresReader:
 
 def content_of_part(content: TableContent, part: Part) -> TableContent:
     """The content as a part reads it: from a partition, if it names one."""
-    table = parse(part.terms).get("table")
+    terms = parse(part.terms)
+    if "repair" in terms:
+        return with_change(content) if terms["repair"]["changes"] else content
+    table = terms.get("table")
     return replace(content, table=TableName.read(table, "")) if table else content
 
 
 def part_condition(content: TableContent, part: Part) -> sql.Composed:
     """The rows of a part, as SQL about table `t`."""
     terms = parse(part.terms)
+    if "repair" in terms:
+        return repair_condition(content, terms["repair"])
     if "load" in terms:
         conditions = [*_load_conditions(content, terms), *_horizon_conditions(content, tuple(terms["horizon"]))]
     elif content.mode == "keyset":
@@ -283,13 +289,17 @@ def _block_conditions(start: Sequence[object] | None, end: Sequence[object] | No
     return sides or [TRUE]
 
 
-def select_statement(content: TableContent, where: sql.Composed) -> sql.Composed:
+def select_statement(content: TableContent, where: sql.Composed, part: Part | None = None) -> sql.Composed:
     """The statement of a part; literals only, because bound parameters switch COPY off."""
+    repair = parse(part.terms).get("repair") if part else None
+    source = sql.SQL("{} AS t WHERE {}").format(content.table.sql, where)
+    if repair:
+        source = sql.SQL("{} AS t").format(repair_relation(content, repair))
     columns = [_select_column(column) for column in content.columns]
     flags = [sql.SQL("{}::int").format(is_no_list(c.name)) for c in content.columns if form_of(c).element]
     if flags:
         columns.append(sql.SQL("{} AS {}").format(sql.SQL(" + ").join(flags), sql.Identifier(FLAG)))
-    return sql.SQL("SELECT {} FROM {} AS t WHERE {}").format(sql.SQL(", ").join(columns), content.table.sql, where)
+    return sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(columns), source)
 
 
 def _select_column(column: Column) -> sql.Composed:

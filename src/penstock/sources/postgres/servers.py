@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.core.content import Content
 from penstock.core.documents import parse
 from penstock.core.marks import Mark
 from penstock.core.slices import Slice
@@ -52,6 +53,14 @@ class Servers:
     def check_mark(self, stream: str, mark: Mark) -> str | None:
         """Check that the server still has what was read up to a mark; see `check_history`."""
         return check_history(self.session, stream, _position_of_mark(stream, mark), allowed=self._options.timeline)
+
+    def require_mark(self, stream: str, content: Content, mark: Mark) -> None:
+        """Wait until the server at `url` has everything up to a mark; an error if it never will, or not in time."""
+        self.check_mark(stream, mark)
+        made, identity = keyset_mark(mark), TableContent.read(content).identity
+        timeline = made.timeline if made and made.timeline == self.session.server.timeline else None
+        required = RequiredState(identity, timeline, made.lsn if made else None, self._options.replica_wait)
+        required.wait_for(self.session.refresh_server, lambda: None, where=self.session.target.where)
 
     def read_target(self, slice_: Slice) -> ReadTarget:
         """The server for a slice's rows; StreamRefused if they may be gone there."""

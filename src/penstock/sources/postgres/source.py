@@ -18,8 +18,19 @@ from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import TableName
 from penstock.links.postgres.server_checks import explain_hidden_facts
 from penstock.links.postgres.tables import Table
-from penstock.ports import Budget, Context, DiscoveredStream, Planned, Reading, Remaining, Remark, StreamInfo
-from penstock.sources.postgres import keyset, listing, marks, refresh, table_checks
+from penstock.ports import (
+    Budget,
+    ComparedColumns,
+    ComparedRows,
+    Context,
+    DiscoveredStream,
+    Planned,
+    Reading,
+    Remaining,
+    Remark,
+    StreamInfo,
+)
+from penstock.sources.postgres import comparing, keyset, listing, marks, refresh, table_checks
 from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.horizon import horizons
 from penstock.sources.postgres.load import loading
@@ -106,6 +117,8 @@ class PostgresSource:
             order=key_names(options),
             skipped=skipped,
             accept_drop=options.accept_drop,
+            finds_deletes=options.find_deletes == "compare",
+            delete_search_rows=options.find_deletes_rows,
         )
 
     def _check_schema(self, schema: str) -> None:
@@ -275,11 +288,37 @@ class PostgresSource:
     def describe(self, mark: Mark | None) -> str:
         return marks.describe(mark)
 
+    # ------------------------------------------------------------ comparing
+
+    def compared_columns(self, stream: str, content: Content) -> ComparedColumns:
+        return comparing.choose_columns(self._stream(stream, content))
+
+    def compared_rows(
+        self, stream: str, content: Content, mark: Mark, columns: ComparedColumns, *, above: bool = False
+    ) -> ComparedRows:
+        # A server that lags behind the mark, or has lost what was read, would seem to miss rows.
+        self._servers.require_mark(stream, content, mark)
+        return comparing.open_rows(self._stream(stream, content), mark, columns, above=above)
+
+    def plan_repair(
+        self, stream: str, content: Content, mark: Mark, keys: Sequence[Key], deletes: Sequence[Key]
+    ) -> Document:
+        of = self._stream(stream, content)
+        comparing.require_mark(of, mark)
+        server = self._session.refresh_server()
+        plan = comparing.plan_repair(keys, deletes, of.content.primary_key)
+        return {**plan, "timeline": server.timeline, "lsn": server.lsn}
+
     # ------------------------------------------------------------ reading
 
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:
         current = adapt_slice(slice_, self._describe_for(slice_))
+        if slice_.kind is Kind.REPAIR:
+            changes = Content.parse(slice_.content).changes
+            parts = comparing.make_parts(slice_, parse(slice_.plan), changes=changes)
+            yield current.fit(Reading(self._reader(current.slice, None), parts))
+            return
         with self._reading(current.slice, current.table) as reading:
             yield current.fit(reading)
 
