@@ -4,6 +4,7 @@
     ├── InputError            2    invalid input from the user
     │   ├── ConfigError       2    mistakes in the pipeline file, each with its line
     │   ├── StreamRefused     2    one stream's table, columns or options; the other streams continue
+    │   │   └── NotComparable 2    source and sink of a stream cannot be compared
     │   └── StoreRefused      2    a store that is unreadable, not penstock's, or of a newer version
     ├── ConnectionFailed      3    a server cannot be reached, or refuses the login
     ├── PipelineHeld          4    another process is running the pipeline
@@ -118,6 +119,10 @@ class StreamRefused(InputError):
         for other in self.others:
             other.at(pipeline=pipeline, stream=stream)
         return super().at(pipeline=pipeline, stream=stream)
+
+
+class NotComparable(StreamRefused):
+    """A stream whose source and sink cannot be compared."""
 
 
 class StoreRefused(InputError):

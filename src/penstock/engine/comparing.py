@@ -15,7 +15,6 @@ from penstock.core.drift import EVOLVE, follow_drift
 from penstock.core.limits import Limits
 from penstock.core.marks import Mark
 from penstock.core.ranges import Key, Range
-from penstock.errors import UNTOUCHED, StreamRefused
 from penstock.ports import (
     ComparedColumns,
     ComparedRows,
@@ -26,6 +25,7 @@ from penstock.ports import (
     Source,
     StreamInfo,
     capability,
+    not_comparable,
 )
 
 #: rows of the source that are compared at once, where it finds them by an index: progress is reported in between
@@ -198,7 +198,7 @@ class Comparison:
     def _mark(self) -> Mark:
         mark, _ = self._held()
         if mark is None:
-            raise _refuse(self.info, "nothing was delivered yet", "penstock run FILE")
+            raise not_comparable(self.info.name, "nothing was delivered yet", "penstock run FILE")
         return mark
 
     def _rows(self, mark: Mark) -> ComparedRows:
@@ -210,14 +210,10 @@ def _side(rows: ComparedRows) -> Side:
 
 
 def require_capabilities(info: StreamInfo, source: Source, sink: Sink) -> tuple[ComparingSource, ComparingSink]:
-    """Both sides as those that can be compared; StreamRefused if one cannot."""
+    """Both sides as those that can be compared; NotComparable if one cannot."""
     reading, writing = capability(source, ComparingSource), capability(sink, ComparingSink)
     if reading is None:
-        raise _refuse(info, "this source cannot be asked for rows by key", "compare with a query of your own")
+        raise not_comparable(info.name, "this source cannot be asked for rows by key")
     if writing is None:
-        raise _refuse(info, "this sink cannot be asked for rows by key", "compare with a query of your own")
+        raise not_comparable(info.name, "this sink cannot be asked for rows by key")
     return reading, writing
-
-
-def _refuse(info: StreamInfo, why: str, step: str) -> StreamRefused:
-    return StreamRefused(f"cannot be compared, because {why}", next_step=step, safe=UNTOUCHED, stream=info.name)

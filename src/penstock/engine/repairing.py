@@ -12,12 +12,13 @@ from penstock.core.drift import EVOLVE
 from penstock.core.limits import Limits
 from penstock.core.messages import Eof, Log
 from penstock.core.ranges import Key
+from penstock.engine import order
 from penstock.engine.comparing import Comparison, DeletedKeys, Differences
 from penstock.engine.delivery import DROP_LIMIT
 from penstock.engine.gate import Gate, Turn
 from penstock.engine.mark_commands import MarkCommands
 from penstock.engine.reporter import Ending
-from penstock.errors import StreamFailed
+from penstock.errors import NotComparable, StreamFailed
 from penstock.ports import StreamInfo
 
 #: keys that one slice delivers: its plan lists them
@@ -58,8 +59,11 @@ class Repairs(MarkCommands):
     def _repair_all(self, wanted: Mapping[str, Repair], result: Repaired) -> Ending:
         streams = self._connect(list(wanted))
         with self._hold_lease() as lease:
-            for info in streams:
+            waiting = list(streams)
+            while waiting:
                 self._check_interrupts()
+                # Rows that others refer to come first.
+                info = waiting.pop(order.next_of([each.name for each in waiting], self._ahead))
                 gate = self._gate(info, Limits(), lease)
                 if self._finish_open(gate):
                     self._isolate(gate, partial(self._repair, gate, wanted[info.name], result))
@@ -103,11 +107,15 @@ class Repairs(MarkCommands):
             self.report_work(stream, "looking for deleted rows", done=rows)
 
         report(0)
-        comparison = self._comparison(info, keys_only=True, report=report)
-        after = tuple(json.loads(state.compared)) if state.compared else None
-        if after is not None and len(after) != len(comparison.columns.key):
-            after = None  # the key was another one
-        found = comparison.find_deleted(after, info.delete_search_rows)
+        try:
+            comparison = self._comparison(info, keys_only=True, report=report)
+            after = tuple(json.loads(state.compared)) if state.compared else None
+            if after is not None and len(after) != len(comparison.columns.key):
+                after = None  # the key was another one
+            found = comparison.find_deleted(after, info.delete_search_rows)
+        except NotComparable as reason:
+            # It could be, by its configuration: nothing was delivered yet.
+            return gate.report_unchanged(f"deleted rows are not looked for: it {reason.what}")
         turn = self._deliver_deletes(gate, comparison, found) if found.keys else Turn.NOTHING
         compared = json.dumps(found.upto) if found.upto else None
         if compared != state.compared:

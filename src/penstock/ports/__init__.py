@@ -22,6 +22,7 @@ from penstock.ports.comparing import (
     ComparingSink,
     ComparingSource,
     SinkComparison,
+    not_comparable,
 )
 from penstock.ports.rows import Reader, Writer
 from penstock.ports.runtime import (
@@ -138,6 +139,7 @@ __all__ = [
     "has_capability",
     "is_never_cancelled",
     "no_mover",
+    "not_comparable",
     "recover_sink",
     "report_nothing",
     "say_nothing",

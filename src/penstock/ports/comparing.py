@@ -28,6 +28,7 @@ from penstock.core.documents import Document
 from penstock.core.marks import Mark
 from penstock.core.ranges import Key, Range
 from penstock.core.types import Type
+from penstock.errors import UNTOUCHED, NotComparable
 from penstock.ports.source import StreamInfo
 
 
@@ -51,6 +52,11 @@ class ComparedColumns:
     values: tuple[ComparedColumn, ...]
     #: columns that are not compared, each with the reason
     skipped: Mapping[str, str] = field(default_factory=dict)
+
+
+def not_comparable(stream: str, why: str, step: str = "compare with a query of your own") -> NotComparable:
+    """The refusal to compare a stream."""
+    return NotComparable(f"cannot be compared, because {why}", next_step=step, safe=UNTOUCHED, stream=stream)
 
 
 class ComparedRows(Protocol):
@@ -87,13 +93,13 @@ class ComparingSource(Protocol):
     """A source that can be compared with a sink, and read by key."""
 
     def compared_columns(self, stream: str, content: Content) -> ComparedColumns:
-        """Return what can be compared; StreamRefused if the stream cannot be compared."""
+        """Return what can be compared; NotComparable if the stream cannot be compared."""
         ...
 
     def compared_rows(
         self, stream: str, content: Content, mark: Mark, columns: ComparedColumns, *, above: bool = False
     ) -> ComparedRows:
-        """Return the rows at or below a mark, or those `above` it too; StreamRefused if it is no mark to compare at."""
+        """Return the rows at or below a mark, or those `above` it too; NotComparable if it is no mark to compare at."""
         ...
 
     def plan_repair(
@@ -125,7 +131,7 @@ class ComparingSink(Protocol):
     """A sink that can be compared with a source."""
 
     def compare(self, stream: StreamInfo, columns: ComparedColumns) -> SinkComparison:
-        """Return the sink's side; StreamRefused if the stream cannot be compared."""
+        """Return the sink's side; NotComparable if the stream cannot be compared."""
         ...
 
     def check_delete_search(self, stream: StreamInfo) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.core.content import Content
-from penstock.errors import UNTOUCHED, StreamRefused
-from penstock.ports import ComparedColumn, ComparedColumns, StreamInfo
+from penstock.errors import StreamRefused
+from penstock.ports import ComparedColumn, ComparedColumns, StreamInfo, not_comparable
 from penstock.shaping.resolved_shape import ResolvedShape
 
 
@@ -18,7 +18,7 @@ def choose_columns(stream: str, content: Content, given: ComparedColumns) -> Com
     """The source's columns by their delivered names. Those that were changed on the way are not compared."""
     resolved = ResolvedShape.of(content)
     if resolved is not None and resolved.where is not None:
-        raise _refuse(
+        raise not_comparable(
             stream, "`shape` filters its rows outside of the source", "move the condition to `where` of the stream"
         )
     names = dict(resolved.names) if resolved else {column.name: column.name for column in content.reads}
@@ -27,9 +27,7 @@ def choose_columns(stream: str, content: Content, given: ComparedColumns) -> Com
     for column in given.key:
         why = changed.get(column.name, None if column.name in names else "it is not delivered")
         if why:
-            raise _refuse(
-                stream, f"of its key column {column.name}: {why}", "compare the tables with a query of your own"
-            )
+            raise not_comparable(stream, f"of its key column {column.name}: {why}")
     values = [column for column in given.values if column.name in names]
     skipped |= {names[column.name]: changed[column.name] for column in values if column.name in changed}
     kept = [column for column in values if column.name not in changed]
@@ -102,7 +100,3 @@ def _drifted(content: Content, names: dict[str, str]) -> dict[str, str]:
         for old, new in names.items()
         if new in given and given[new] != landed.get(new)
     }
-
-
-def _refuse(stream: str, why: str, step: str) -> StreamRefused:
-    return StreamRefused(f"cannot be compared, because {why}", next_step=step, safe=UNTOUCHED, stream=stream)

@@ -15,6 +15,7 @@ from tests.sources.servers.pipelines import ORDERS, Shop, arrive
 from tests.sources.servers.slices import ids, orders, planned
 from tests.sources.tables import execute, rows, source
 
+from penstock.core.ranges import Range
 from penstock.errors import StreamFailed
 from penstock.links.postgres.failures import statement_error
 
@@ -123,6 +124,21 @@ class TestAStandbyAlone:
         ahead, behind = orders(url), orders(at(replica, url), replica_wait=0)
         with pytest.raises(StreamFailed, match="has not replayed"):
             ids(behind, planned(ahead))
+
+    def test_one_that_lags_behind_a_mark_is_not_compared(self, url: str, replica: Replica) -> None:
+        """It would seem to miss rows that were delivered."""
+        replica.pause()
+        arrive(url, 10)
+        mark = planned(orders(url)).upto
+        assert mark
+        behind = orders(at(replica, url), replica_wait=0)
+        content = behind.content("orders")
+        columns = behind.compared_columns("orders", content)
+        with pytest.raises(StreamFailed, match="has not replayed"):
+            behind.compared_rows("orders", content, mark, columns)
+        replica.resume()
+        replica.catch_up()
+        assert behind.compared_rows("orders", content, mark, columns).summarize(Range(None, None)).rows == 20
 
     def test_a_conflict_with_recovery_has_its_next_step(self, url: str, replica: Replica) -> None:
         execute(url, "CREATE TABLE wide (id int PRIMARY KEY, c text)")

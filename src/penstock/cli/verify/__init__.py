@@ -68,7 +68,8 @@ def verify(
     go through the gate. Extra rows are deleted as `deletes` of the sink says, if the sink has no rows of others. Into a
     sink that appends, only missing rows are delivered.
 
-    The exit code is 5 if rows differ, and still differ after a repair; 2 if no stream can be compared.
+    The exit code is 5 if rows differ, and still differ after a repair; 2 if a stream named with --stream, or every
+    stream, cannot be compared.
     """
     with report_errors(file, as_json=as_json):
         from penstock.cli.verify.report import Request, verify_file

@@ -13,6 +13,7 @@ from penstock import wiring
 from penstock.cli.shared.confirm import confirm
 from penstock.cli.shared.engine_run import run_engine
 from penstock.cli.shared.inspection import problem_document
+from penstock.cli.shared.operation import existing_store
 from penstock.cli.shared.render import count, print_json
 from penstock.cli.shared.signals import Signals
 from penstock.config import File
@@ -24,7 +25,7 @@ from penstock.core.limits import Limits
 from penstock.core.ranges import Key
 from penstock.engine.comparing import Comparison, Differences
 from penstock.engine.repairing import Repair, Repaired
-from penstock.errors import ConnectionFailed, Interrupted, PenstockError, StreamRefused
+from penstock.errors import ConnectionFailed, Interrupted, NotComparable, PenstockError
 from penstock.ports import Sink, Source, StreamInfo
 
 #: keys of each kind that the text shows; JSON has all
@@ -52,6 +53,8 @@ class StreamReport:
     stream: str
     found: Differences | None = None
     problem: PenstockError | None = None
+    #: the user has named it
+    is_named: bool = False
     #: why extra rows may be someone else's; None: they are this stream's
     foreign: str | None = None
     #: keys that still differ after a repair; None: there was none
@@ -60,12 +63,12 @@ class StreamReport:
     @property
     def is_skipped(self) -> bool:
         """Whether it cannot be compared by its nature, rather than by a failure."""
-        return isinstance(self.problem, StreamRefused)
+        return isinstance(self.problem, NotComparable)
 
     @property
     def exit_code(self) -> int:
         if self.problem is not None:
-            return 0 if self.is_skipped else self.problem.exit_code
+            return 0 if self.is_skipped and not self.is_named else self.problem.exit_code
         differs = self.left if self.left is not None else self.found and self.found.keys
         return DIFFERENT if differs else 0
 
@@ -148,7 +151,7 @@ def _compare_streams(file: File, report: PipelineReport, source: Source, sink: S
 def _compare_stream(
     file: File, pipeline: str, info: StreamInfo, source: Source, sink: Sink, request: Request
 ) -> StreamReport:
-    stream = StreamReport(info.name)
+    stream = StreamReport(info.name, is_named=bool(request.streams))
     keys = file.pipelines[pipeline].streams.get(info.name)
     try:
         comparison = Comparison(
@@ -199,7 +202,7 @@ def _repair(file: File, report: PipelineReport, request: Request) -> None:
         lines.append(f"{report.pipeline}/{stream}: {doing}")
     confirm(lines, yes=request.yes, to_stderr=request.as_json)
     result = Repaired()
-    with closing(wiring.open_store(file)) as store, Signals() as signals:
+    with existing_store(file, "repair") as store, Signals() as signals:
         report.repair_code = run_engine(
             file,
             report.pipeline,

@@ -257,7 +257,7 @@ class Checks:
             return
         step = "set `replace_existing: true` on the stream if they may go; if not, name another table with `into`"
         link = state.link(self.pipeline, self.stream)
-        if link is None or (state.adopted and link.kind == Kind.ROWS.value):
+        if link is None or (state.adopted and link.kind != Kind.REFRESH.value):
             yield self._refused(
                 f"the table {self._name} already holds rows, and the first full refresh would delete them", step
             )

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.errors import UNTOUCHED, StreamRefused
 from penstock.lake.comparing import SparkRows, explain_difference, has_order
 from penstock.lake.table_state import TableState
-from penstock.ports import ComparedColumns, SinkComparison, Spark, StreamInfo
+from penstock.ports import ComparedColumns, SinkComparison, Spark, StreamInfo, not_comparable
 from penstock.sinks.lake.options import StreamOptions
 
 
@@ -21,15 +20,14 @@ def compare(
     table: str,
     spark: Spark,
 ) -> SinkComparison:
-    """The table's side of a comparison; StreamRefused if the stream cannot be compared."""
+    """The table's side of a comparison; NotComparable if the stream cannot be compared."""
     if state is None:
-        raise _refuse(stream, f"there is no table {table} yet", "penstock run FILE")
+        raise not_comparable(stream.name, f"there is no table {table} yet", "penstock run FILE")
     source_key = [column.name for column in columns.key]
     if options.mode == "merge" and set(key) != set(source_key):
-        raise _refuse(
-            stream,
+        raise not_comparable(
+            stream.name,
             f"its key in the sink is {', '.join(key)}, and the source's primary key is {', '.join(source_key)}",
-            "compare the tables with a query of your own",
         )
     types = {column["name"]: column["type"] for column in state.columns}
     for column in columns.key:
@@ -37,9 +35,7 @@ def compare(
         if why is None and not has_order(str(types[column.name])):
             why = f"{types[column.name]} has no common order"
         if why:
-            raise _refuse(
-                stream, f"of its key column {column.name}: {why}", "compare the tables with a query of your own"
-            )
+            raise not_comparable(stream.name, f"of its key column {column.name}: {why}")
     reasons = {column.name: explain_difference(types.get(column.name), column) for column in columns.values}
     kept = tuple(column for column in columns.values if reasons[column.name] is None)
     skipped = {name: why for name, why in reasons.items() if why is not None}
@@ -71,7 +67,3 @@ def explain_foreign_rows(state: TableState | None, pipeline: str, stream: str) -
     if any(snapshot.foreign for snapshot in state.line()):
         return "another program has written to the table"
     return None
-
-
-def _refuse(stream: StreamInfo, why: str, step: str) -> StreamRefused:
-    return StreamRefused(f"cannot be compared, because {why}", next_step=step, safe=UNTOUCHED, stream=stream.name)

@@ -9,12 +9,11 @@ from typing import Any
 from psycopg import sql
 
 from penstock.core.types import Decimal, List, Plain, Type
-from penstock.errors import UNTOUCHED, StreamRefused
 from penstock.links.postgres.literals import join_identifiers
 from penstock.links.postgres.row_digests import KeyPart, TableRows, canonical_text
 from penstock.links.postgres.types import without_modifier
 from penstock.links.postgres.write_connection import Connection
-from penstock.ports import ComparedColumn, ComparedColumns, SinkComparison
+from penstock.ports import ComparedColumn, ComparedColumns, SinkComparison, not_comparable
 from penstock.sinks.postgres.ledger import Ledger
 from penstock.sinks.postgres.options import StreamConfig
 from penstock.sinks.postgres.target import Target, TargetColumn, holds_more
@@ -37,15 +36,14 @@ _ALIKE: Mapping[Type, frozenset[str]] = {
 
 
 def compare(config: StreamConfig, target: Target | None, columns: ComparedColumns, run: RunQuery) -> SinkComparison:
-    """The table's side of a comparison; StreamRefused if the stream cannot be compared."""
+    """The table's side of a comparison; NotComparable if the stream cannot be compared."""
     if target is None:
-        raise _refuse(config, f"there is no table {config.table} yet", "penstock run FILE")
+        raise not_comparable(config.info.name, f"there is no table {config.table} yet", "penstock run FILE")
     key = tuple(column.name for column in columns.key)
     if config.key and set(config.key) != set(key):
-        raise _refuse(
-            config,
+        raise not_comparable(
+            config.info.name,
             f"its key in the sink is {', '.join(config.key)}, and the source's primary key is {', '.join(key)}",
-            "compare the tables with a query of your own",
         )
     parts = [_key_part(config, target, column) for column in columns.key]
     skipped, kept = dict(columns.skipped), []
@@ -78,8 +76,10 @@ def _relation(config: StreamConfig, target: Target, key: Sequence[str]) -> sql.C
         return sql.SQL("{} AS t").format(config.table.sql)
     cursor = config.info.order[0] if config.info.order else None
     if cursor is None or target.column(cursor) is None:
-        raise _refuse(
-            config, "it is appended, and no column of the table says which row is the newest", "set a `key` on it"
+        raise not_comparable(
+            config.info.name,
+            "it is appended, and no column of the table says which row is the newest",
+            "set a `key` on it",
         )
     return sql.SQL("(SELECT DISTINCT ON ({0}) * FROM {1} ORDER BY {0}, {2} DESC NULLS LAST) AS t").format(
         join_identifiers(key), config.table.sql, sql.Identifier(cursor)
@@ -91,7 +91,7 @@ def _key_part(config: StreamConfig, target: Target, column: ComparedColumn) -> K
     why = _explain_difference(config, held, column)
     part = KeyPart.of(sql.Identifier("t", column.name), column.type, held.free) if held else None
     if why or part is None:
-        raise _refuse(config, f"of its key column {column.name}: {why}", "compare the tables with a query of your own")
+        raise not_comparable(config.info.name, f"of its key column {column.name}: {why}")
     return part
 
 
@@ -121,10 +121,6 @@ def _prints_alike(held: TargetColumn, column: ComparedColumn) -> bool:
     # A modifier may print a value differently: 1.5 is 1.50 in a numeric(9,2).
     same = column.origin is not None and held.free == without_modifier(column.origin) and not held.limited
     return (is_text or isinstance(column.type, List)) and (same or held.type == column.origin)
-
-
-def _refuse(config: StreamConfig, why: str, step: str) -> StreamRefused:
-    return StreamRefused(f"cannot be compared, because {why}", next_step=step, safe=UNTOUCHED, stream=config.info.name)
 
 
 def select_quarantined(

@@ -17,12 +17,11 @@ from penstock.core.marks import Mark
 from penstock.core.ranges import Key, Range
 from penstock.core.slices import Part, Slice
 from penstock.core.types import Plain
-from penstock.errors import UNTOUCHED, StreamRefused
 from penstock.links.postgres.column_sql import unfit_condition
 from penstock.links.postgres.literals import row_of, typed_literal
 from penstock.links.postgres.row_digests import KeyPart, TableRows, canonical_text
 from penstock.links.postgres.types import without_modifier
-from penstock.ports import ComparedColumn, ComparedColumns
+from penstock.ports import ComparedColumn, ComparedColumns, not_comparable
 from penstock.sources.postgres import marks
 from penstock.sources.postgres.content import TableContent, form_of, postgres_type_of
 from penstock.sources.postgres.marks import KeysetMark, LoadMark
@@ -35,23 +34,29 @@ CHANGE = "_change"
 
 
 def choose_columns(stream: TableStream) -> ComparedColumns:
-    """What can be compared; StreamRefused if the stream cannot be compared."""
+    """What can be compared; NotComparable if the stream cannot be compared."""
     content = stream.content
     if content.mode == "refresh":
-        raise _refuse(
-            stream, "it is a full refresh: every run replaces all of it", "penstock run FILE replaces the sink's rows"
+        raise not_comparable(
+            stream.name,
+            "it is a full refresh: every run replaces all of it",
+            "penstock run FILE replaces the sink's rows",
         )
     if not content.primary_key:
-        raise _refuse(stream, f"{content.table} has no primary key", "add one, or compare the tables by yourself")
+        raise not_comparable(
+            stream.name, f"{content.table} has no primary key", "add one, or compare with a query of your own"
+        )
     by_name = {column.name: column for column in content.columns}
     missing = [name for name in content.primary_key if name not in by_name]
     if missing:
-        raise _refuse(stream, f"its key column {missing[0]} is not read", f"add {missing[0]} to `columns`")
+        raise not_comparable(stream.name, f"its key column {missing[0]} is not read", f"add {missing[0]} to `columns`")
     for name in content.primary_key:
         part = _key_part(by_name[name])
         if part is None:
             type_ = by_name[name].described
-            raise _refuse(stream, f"its key column {name} is {type_}, which two systems may order differently", "")
+            raise not_comparable(
+                stream.name, f"its key column {name} is {type_}, which two systems may order differently"
+            )
         if not part.native:
             _check_encoding(stream)
     skipped = {
@@ -66,12 +71,14 @@ def choose_columns(stream: TableStream) -> ComparedColumns:
 
 
 def require_mark(stream: TableStream, mark: Mark) -> KeysetMark:
-    """The mark as one up to which everything was delivered; StreamRefused if it is not."""
+    """The mark as one up to which everything was delivered; NotComparable if it is not."""
     ours = marks.read(mark)
     if isinstance(ours, LoadMark):
-        raise _refuse(stream, "its first load is not finished", "run the pipeline to the end first: penstock run FILE")
+        raise not_comparable(
+            stream.name, "its first load is not finished", "run the pipeline to the end first: penstock run FILE"
+        )
     if not isinstance(ours, KeysetMark) or ours.key is None:
-        raise _refuse(stream, "nothing was delivered yet", "penstock run FILE")
+        raise not_comparable(stream.name, "nothing was delivered yet", "penstock run FILE")
     return ours
 
 
@@ -119,16 +126,9 @@ def _text(column: Column, unfit: str) -> sql.Composed:
 def _check_encoding(stream: TableStream) -> None:
     [[encoding]] = stream.rows(sql.SQL("SELECT current_setting('server_encoding')").format())
     if encoding not in _ENCODINGS:
-        raise _refuse(stream, f"its key is text, and the database's encoding {encoding} has another byte order", "")
-
-
-def _refuse(stream: TableStream, why: str, step: str) -> StreamRefused:
-    return StreamRefused(
-        f"cannot be compared, because {why}",
-        next_step=step or "compare the tables with a query of your own",
-        safe=UNTOUCHED,
-        stream=stream.name,
-    )
+        raise not_comparable(
+            stream.name, f"its key is text, and the database's encoding {encoding} has another byte order"
+        )
 
 
 # ---------------------------------------------------------------- repairs
