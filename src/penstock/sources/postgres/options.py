@@ -188,9 +188,9 @@ class StreamOptions(BaseModel):
         description="accept a full refresh with less than half the rows of the previous one, and deletes of more than "
         "half the rows that `find_deletes` has compared",
     )
-    find_deletes: Literal["off", "compare"] = Field(
-        default="off",
-        description="rows that are deleted at the source: `off`: they stay in the sink; `compare`: every run compares "
+    find_deletes: Literal["never", "compare"] = Field(
+        default="never",
+        description="rows that are deleted at the source: `never`: they stay in the sink; `compare`: every run compares "
         "keys with the sink, and deletes rows there that the table no longer has",
     )
     find_deletes_rows: int | None = Field(
