@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,32 @@ def test_the_file_of_the_page(tmp_path: Path) -> None:
         skipped = {each["stream"]: each["skipped"] for each in done.messages[0]["streams"] if each["skipped"]}
         assert list(skipped) == ["customers"]
         assert {each["query"].get("created[lt]") for each in server.requests("payment_links")} == {None}
+
+
+def test_a_list_below_another_needs_the_stream_of_its_parents(tmp_path: Path) -> None:
+    (tmp_path / "stripe.yaml").write_text(
+        "store: store.db\n"
+        "pipelines:\n"
+        "  stripe:\n"
+        "    source: {type: stripe, base_url: '${API}/v1', api_key: sk_test_key}\n"
+        "    sink: {type: files, directory: out, format: ndjson}\n"
+        "    streams: {buyers: {list: customers}, customer_tax_ids: {}}\n"
+    )
+    with RestServer({"customers": {}}) as server:
+        server.arrive("customers", 3)
+        server.make("customers/cu_00000001/tax_ids", 2)
+        server.set_clock(server.now + 60)
+        command = Command(tmp_path, "loop", {"API": server.url})
+        done = command.run("run", "stripe.yaml")
+        assert done.code == 0, done.err
+        (path,) = (tmp_path / "out" / "customer_tax_ids" / "current").iterdir()
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        assert [(row["customer_id"], row["id"][:2]) for row in rows] == [("cu_00000001", "cu")] * 2
+        text = (tmp_path / "stripe.yaml").read_text()
+        (tmp_path / "stripe.yaml").write_text(text.replace("buyers: {list: customers}, ", ""))
+        done = command.run("check", "stripe.yaml")
+        assert done.code == 2
+        assert "is read for each object of customers, which is no stream" in done.out + done.err
 
 
 def test_an_account_bounds_the_time_and_cannot_be_swapped(tmp_path: Path) -> None:

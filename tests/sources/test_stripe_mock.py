@@ -11,7 +11,7 @@ from penstock.errors import StreamFailed
 from penstock.links.http.account import Account
 from penstock.sources import rest, stripe
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
-from penstock.sources.stripe.lists import BY_CREATED, LISTS
+from penstock.sources.stripe.lists import BY_CREATED, CHILDREN, LISTS
 from penstock.sources.stripe.options import Options, StreamOptions
 from penstock.sources.stripe.source import StripeAccount, read_account
 from penstock.testing.stripe_mock import StripeMock
@@ -66,6 +66,21 @@ def test_every_list_takes_the_parameters_of_the_preset(server: StripeMock, name:
         assert all(id_ for _, id_ in page.records)
         if name in BY_CREATED:
             assert all(created > 0 for created, _ in page.records)
+
+
+@pytest.mark.parametrize("name", CHILDREN)
+def test_every_list_below_another_takes_the_parameters_of_the_preset(server: StripeMock, name: str) -> None:
+    source = source_options(server)
+
+    async def ask() -> list[FetchedPage]:
+        account = Account(source)
+        try:
+            api = ListApi(account, name, stripe.stream_options(name, StreamOptions()), source).under("obj_1")
+            return [await api.fetch(Asked(None, None, cursor, size)) for cursor, size in ((None, 1), ("obj_2", 100))]
+        finally:
+            await account.close()
+
+    assert all(id_ for page in asyncio.run(ask()) for _, id_ in page.records)
 
 
 def test_the_mock_server_refuses_a_parameter_that_stripe_does_not_have(server: StripeMock) -> None:

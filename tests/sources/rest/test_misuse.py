@@ -207,6 +207,11 @@ def test_a_stream_that_is_configured_otherwise_is_not_read_on(
     other.close()
 
 
+def test_a_range_of_time_for_a_list_without_a_time(server: RestServer, tmp_path: Path) -> None:
+    origin = List(server, tmp_path, time_range={"from": "2026-01-01"})
+    assert "`time_range` needs `time`" in fail(origin)
+
+
 def test_an_account_with_two_ways_to_sign_in(server: RestServer, tmp_path: Path) -> None:
     opened = source(server, tmp_path, {"charges": {}}, auth={"bearer": "a-token", "basic": "ann:secret"})
     with pytest.raises(InputError, match="bearer and basic"):

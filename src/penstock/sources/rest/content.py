@@ -102,6 +102,9 @@ def content_of(stream: str, options: StreamOptions, source: Options) -> ListCont
         how = "there is one page only" if options.paging.by == "none" else f"{options.paging.by} counts from the start"
         what = f"`incremental` needs a cursor that stays valid; {how}"
         raise _refuse(stream, what, "use `last_id`, `token`, `link` or `next_url` under `paging`, if the API has one")
+    if options.time_range is not None and options.time is None:
+        what = "`time_range` needs `time`: without it, the whole list is read"
+        raise _refuse(stream, what, "set `time`, if the API filters by it; or remove `time_range`")
     for name in options.fields:
         if name not in options.columns:
             raise _refuse(stream, f"`fields` names {name}, which is no column", "declare it under `columns`")

@@ -135,7 +135,7 @@ class Options(AccountOptions):
     """An API that lists objects."""
 
     time_range: TimeRange | None = Field(
-        default=None, description="the objects to read, by their time, for all streams; default: all"
+        default=None, description="the objects to read, by their time, for all streams with `time`; default: all"
     )
     max_concurrent_streams: int = Field(
         default=5, ge=1, le=1000, description="streams that are fetched at the same time, each up to 32 MiB ahead"

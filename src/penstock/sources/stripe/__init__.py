@@ -7,17 +7,16 @@ from collections.abc import Mapping
 from penstock.ports import Context
 from penstock.sources.stripe.lists import LISTS
 from penstock.sources.stripe.options import Options, StreamOptions
-from penstock.sources.stripe.presets import account_options, stream_options
+from penstock.sources.stripe.presets import account_options, all_stream_options, stream_options
 from penstock.sources.stripe.source import StripeSource
 
 __all__ = ["Options", "StreamOptions", "account_options", "build", "stream_options"]
 
 
 def build(options: Options, streams: Mapping[str, StreamOptions], context: Context) -> StripeSource:
-    """The source of a pipeline; connects to nothing yet. Without streams, every list is one.
+    """The source of a pipeline; connects to nothing yet. Without streams, every list that is not below another is one.
 
     StreamRefused if Stripe has no such list.
     """
     chosen = dict(streams) or {name: StreamOptions() for name in LISTS}
-    lists = {name: stream_options(name, each) for name, each in chosen.items()}
-    return StripeSource(account_options(options), lists, context)
+    return StripeSource(account_options(options), all_stream_options(chosen), context)

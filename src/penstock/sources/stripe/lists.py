@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 #: lists that filter by `created`, newest first
 BY_CREATED: Mapping[str, str] = {
@@ -51,3 +52,30 @@ WHOLE: Mapping[str, str] = {
 LISTS: Mapping[str, str] = {**BY_CREATED, **WHOLE}
 #: parameters without which a list leaves objects out
 EVERYTHING: Mapping[str, Mapping[str, str]] = {"subscriptions": {"status": "all"}}
+
+
+@dataclass(frozen=True, slots=True)
+class ChildList:
+    """A list below the objects of another one."""
+
+    parent: str
+    path: str
+    #: column with the id of the parent
+    column: str
+    params: Mapping[str, str] = field(default_factory=dict)
+
+
+#: lists below the objects of another, which costs a request for each of them: read only where they are named
+CHILDREN: Mapping[str, ChildList] = {
+    "application_fee_refunds": ChildList("application_fees", "application_fees/{id}/refunds", "fee_id"),
+    "checkout_session_line_items": ChildList("checkout_sessions", "checkout/sessions/{id}/line_items", "session_id"),
+    "credit_note_lines": ChildList("credit_notes", "credit_notes/{id}/lines", "credit_note_id"),
+    "customer_balance_transactions": ChildList("customers", "customers/{id}/balance_transactions", "customer_id"),
+    "customer_payment_methods": ChildList("customers", "customers/{id}/payment_methods", "customer_id"),
+    "customer_tax_ids": ChildList("customers", "customers/{id}/tax_ids", "customer_id"),
+    "invoice_lines": ChildList("invoices", "invoices/{id}/lines", "invoice_id"),
+    "payment_link_line_items": ChildList("payment_links", "payment_links/{id}/line_items", "payment_link_id"),
+    "quote_line_items": ChildList("quotes", "quotes/{id}/line_items", "quote_id"),
+    "subscription_items": ChildList("subscriptions", "subscription_items", "subscription_id", {"subscription": "{id}"}),
+    "transfer_reversals": ChildList("transfers", "transfers/{id}/reversals", "transfer_id"),
+}

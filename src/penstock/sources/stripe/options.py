@@ -45,7 +45,7 @@ class Options(BaseModel):
         default=5, ge=1, le=1000, description="streams that are fetched at the same time, each up to 32 MiB ahead"
     )
     time_range: TimeRange | None = Field(
-        default=None, description="the objects to read, by `created`, for all streams; default: all"
+        default=None, description="the objects to read, by `created`, for all lists with that filter; default: all"
     )
 
     @property

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from penstock.core.names import did_you_mean
 from penstock.errors import StreamRefused
 from penstock.links.http.options import Auth
 from penstock.sources import rest
 from penstock.sources.rest.options import Time
-from penstock.sources.stripe.lists import BY_CREATED, EVERYTHING, LISTS, TIME_FIELDS
+from penstock.sources.stripe.lists import BY_CREATED, CHILDREN, EVERYTHING, LISTS, TIME_FIELDS
 from penstock.sources.stripe.options import Options, StreamOptions
 
 
@@ -27,13 +29,28 @@ def account_options(options: Options) -> rest.Options:
     )
 
 
-def stream_options(stream: str, options: StreamOptions) -> rest.StreamOptions:
-    """A list as a stream of a rest source; StreamRefused if Stripe has no such list."""
+def stream_options(stream: str, options: StreamOptions, parent: str | None = None) -> rest.StreamOptions:
+    """A list as a stream of a rest source; StreamRefused if Stripe has no such list.
+
+    `parent` is the stream with the parents of a list below others.
+    """
     name = options.list or stream
+    if name in CHILDREN:
+        child = CHILDREN[name]
+        return rest.StreamOptions(
+            path=child.path,
+            params={**child.params, **options.params},
+            parent=parent or child.parent,
+            parent_column=child.column,
+            columns=options.columns,
+            fields=options.fields,
+            json_column=options.json_column,
+            time_range=options.time_range,
+        )
     if name not in LISTS:
         raise StreamRefused(
-            f"there is no list {name!r} of Stripe{did_you_mean(name, LISTS)}",
-            next_step=f"name one with `list`: {', '.join(LISTS)}",
+            f"there is no list {name!r} of Stripe{did_you_mean(name, [*LISTS, *CHILDREN])}",
+            next_step=f"name one with `list`: {', '.join([*LISTS, *CHILDREN])}",
             stream=stream,
         )
     return rest.StreamOptions(
@@ -45,3 +62,19 @@ def stream_options(stream: str, options: StreamOptions) -> rest.StreamOptions:
         json_column=options.json_column,
         time_range=options.time_range,
     )
+
+
+def all_stream_options(streams: Mapping[str, StreamOptions]) -> dict[str, rest.StreamOptions]:
+    """All streams of a pipeline. A list below others takes the stream that reads its parents, whatever its name."""
+    readers = {each.list or stream: stream for stream, each in reversed(list(streams.items()))}
+    found = {}
+    for stream, each in streams.items():
+        child = CHILDREN.get(each.list or stream)
+        if child and child.parent not in readers:
+            raise StreamRefused(
+                f"the list {each.list or stream} is read for each object of {child.parent}, which is no stream",
+                next_step=f"add the stream {child.parent}",
+                stream=stream,
+            )
+        found[stream] = stream_options(stream, each, readers[child.parent] if child else None)
+    return found
