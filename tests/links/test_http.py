@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -260,5 +261,16 @@ def test_a_retry_that_sleeps_is_abandoned_at_once(server: RestServer) -> None:
     with pytest.raises(StreamFailed, match="abandoned because the run is to end"):
         loop.run(ask())
     assert time.monotonic() - begun < 5
-    loop.start(account.close()).result()
-    loop.close()
+    loop.close(account.close)
+
+
+def test_requests_that_are_given_up_leave_nothing_behind(server: RestServer) -> None:
+    """At any time: while they connect, wait for a slot or for an answer. What is left behind would be a warning."""
+    for number in range(20):
+        loop = LoopThread(lambda: False)
+        account = Account(AccountOptions(base_url=f"{server.url}/v1"))
+        for _ in range(8):
+            loop.start(account.fetch("charges", {}, parse, stream="charges"))
+        time.sleep(number * 0.002)
+        loop.close(account.close)
+        gc.collect()

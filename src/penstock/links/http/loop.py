@@ -14,6 +14,8 @@ Result = TypeVar("Result")
 
 #: seconds between two looks whether the run is to end
 POLL_SECONDS = 0.1
+#: seconds that tasks of the HTTP client have to end by themselves
+END_SECONDS = 2.0
 
 
 class LoopThread:
@@ -23,10 +25,8 @@ class LoopThread:
         self._is_cancelled = is_cancelled
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-
-    @property
-    def is_running(self) -> bool:
-        return self._loop is not None
+        #: what is under way; belongs to the loop's thread
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
         """Begin a coroutine beside the caller."""
@@ -34,7 +34,16 @@ class LoopThread:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-http", daemon=True)
             self._thread.start()
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return asyncio.run_coroutine_threadsafe(self._track(work), self._loop)
+
+    async def _track(self, work: Coroutine[Any, Any, Result]) -> Result:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            return await work
+        finally:
+            self._tasks.discard(task)
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """The coroutine's result; StreamFailed if the run is to end before."""
@@ -51,18 +60,24 @@ class LoopThread:
             except CancelledError:
                 raise stopped() from None
 
-    def close(self) -> None:
-        """Give up what is under way and end the thread. Idempotent."""
+    def close(self, then: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Give up what is under way, run `then`, and end the thread. Idempotent; `then` needs a loop that has begun."""
         loop, thread = self._loop, self._thread
         self._loop = self._thread = None
         if loop is None or thread is None:
             return
 
         async def give_up() -> None:
-            others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-            for task in others:
+            # Only what was started here is cancelled: it ends its own tasks, and the HTTP client's.
+            mine = self._tasks - {asyncio.current_task()}
+            for task in mine:
                 task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
+            await asyncio.gather(*mine, return_exceptions=True)
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            if others:
+                await asyncio.wait(others, timeout=END_SECONDS)
+            if then is not None:
+                await then()
             await asyncio.get_running_loop().shutdown_asyncgens()
 
         asyncio.run_coroutine_threadsafe(give_up(), loop).result()

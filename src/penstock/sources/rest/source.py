@@ -82,9 +82,7 @@ class RestSource:
             )
 
     def close(self) -> None:
-        if self._loop.is_running:
-            self._loop.start(self._account.close()).result()
-        self._loop.close()
+        self._loop.close(self._account.close)
         self._looks.clear()
         self._ahead.clear()
         self._planned.clear()
