@@ -197,6 +197,26 @@ def test_every_way_to_sign_in(token: str, tmp_path: Path) -> None:
         assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"sk_test:abc" in path.read_bytes()]
 
 
+@pytest.mark.parametrize("paging", ["next_url", "link"])
+def test_a_secret_in_the_address_of_the_next_page_is_kept_nowhere(paging: str, tmp_path: Path) -> None:
+    """The API repeats the whole query, with the key, in the address that it gives; the mark has the rest of it."""
+    with RestShop.open(
+        tmp_path, {"charges": {"paging": paging}}, environment={"TOKEN": "sk_test:abc"}, token="sk_test:abc"
+    ) as shop:
+        shop.write(
+            {"charges": f"{{time: {{lag: 0}}, paging: {{by: {paging}}}}}"}, source='auth: {query: {key: "${TOKEN}"}}'
+        )
+        shop.server.arrive("charges", 900)
+        shop.command.kill_at("gate.advanced", "run", "shop.yaml")
+        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert [path for path in files if b"page_token" in path.read_bytes()], "a mark in the middle of a range"
+        run(shop)
+        assert shop.differences() == {}
+        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        secrets = (b"sk_test:abc", b"sk_test%3Aabc")
+        assert not [path for path in files if any(secret in path.read_bytes() for secret in secrets)]
+
+
 def test_everything_goes_wrong_now_and_then(tmp_path: Path) -> None:
     """429 with Retry-After, 500, resets, slow and truncated bodies: every object arrives once."""
     with RestShop.open(

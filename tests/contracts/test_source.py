@@ -10,6 +10,7 @@ from tests.engine.spooling import GatheringSource
 from tests.harness.doubles import MemorySource, Rows
 from tests.sources.lake.lakes import Foreign, Origin
 from tests.sources.rest.lists import List
+from tests.sources.rest.test_parents import Cards
 from tests.sources.tables import STAMP, Table, execute
 
 from penstock.links.spools import FolderSpools
@@ -119,6 +120,17 @@ class TestRestWhole(SourceContract):
     def origin(self, tmp_path: Path) -> Iterator[List]:
         with RestServer({"charges": {}}) as server:
             yield List(server, tmp_path)
+
+
+class TestRestBelowParents(SourceContract):
+    """A list below the objects of another one."""
+
+    CAPABILITIES = RestContract.CAPABILITIES
+
+    @pytest.fixture
+    def origin(self, tmp_path: Path) -> Iterator[Cards]:
+        with RestServer({"customers": {}}) as server:
+            yield Cards(server, tmp_path)
 
 
 class Changes(Origin):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from tests.sources.rest.lists import List, source
 
 from penstock.core.slices import Kind
 from penstock.errors import PenstockError, StreamFailed, StreamRefused
+from penstock.sources.rest import RestSource
 from penstock.sources.rest.content import content_of
 from penstock.sources.rest.options import Options, StreamOptions
 from penstock.testing.contracts.source import drain, each_once
@@ -24,6 +25,20 @@ class Cards(List):
     """The cards of all customers; their ids are the same for every customer."""
 
     stream = "cards"
+
+    def open(self) -> RestSource:
+        return source(self.server, self.folder, STREAMS)
+
+    def open_with(self, stream: str, options: Mapping[str, Any]) -> RestSource:
+        return source(self.server, self.folder, STREAMS | {stream: options})
+
+    def arrive(self, count: int) -> None:
+        """Cards of a new customer, and one more customer without."""
+        self.server.arrive("customers", 2)
+        self.server.make(f"customers/{self.server.objects('customers')[-1][0]}/cards", count)
+
+    def traces(self) -> Hashable:
+        return tuple(self.rows())
 
     def rows(self) -> list[Any]:
         found = []
