@@ -28,7 +28,8 @@ def test_killed_while_several_workers_fetch(tmp_path: Path) -> None:
     with RestShop.open(tmp_path) as shop:
         shop.write(slice_bytes=1 << 19)
         shop.server.arrive("charges", 8000)
-        shop.command.kill_at("rest.page_spooled", "run", "shop.yaml", nth=60)
+        # A slice has about 27 pages, and as many are fetched ahead of it, and one more for each worker.
+        shop.command.kill_at("rest.page_spooled", "run", "shop.yaml", nth=70)
         assert 0 < len(shop.rows()) < 8000
         shop.server.arrive("charges", 300)
         for _ in range(2):
