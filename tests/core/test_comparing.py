@@ -72,3 +72,21 @@ def test_a_range_that_cannot_be_cut_ends_the_search() -> None:
     uncut = Side(side(rows, []).summarize, lambda _range, _pieces: ())
     (found,) = narrow(uncut, side({}, []), leaf_rows=10)
     assert (found.range, found.equal, found.rows) == (WHOLE, False, 50)
+
+
+def test_sides_that_order_keys_differently_end_the_search() -> None:
+    """Everything is a difference then, and is looked at key by key; the search must not go on for ever."""
+    rows: Rows = {(f"{n:03}",): "a" for n in range(50)}
+    right = side(rows, [])
+
+    def reverse(key: Key | None) -> Key | None:
+        return key and (f"{999 - int(key[0]):03}",)
+
+    def summarize(range_: Range) -> Summary:
+        return Summary(right.summarize(Range(reverse(range_.upto), reverse(range_.after))).rows, "other")
+
+    def find_cuts(range_: Range, _pieces: int) -> Sequence[Key]:
+        return [("020",), ("900",), ("010",)]
+
+    leaves = list(narrow(Side(summarize, find_cuts), right, leaf_rows=5))
+    assert not all(each.equal for each in leaves)

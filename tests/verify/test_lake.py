@@ -102,8 +102,11 @@ def kinds(streams: dict[str, Any]) -> dict[str, dict[str, int]]:
     }
 
 
-def test_a_lake_is_compared_and_repaired(shop: LakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lake_is_compared_and_repaired(
+    shop: LakeShop, spark_provider: SparkSessionProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("penstock.core.comparing.narrow.__kwdefaults__", {"leaf_rows": 250, "fanout": 2})
+    spark_provider.session().conf.set("spark.sql.session.timeZone", "America/New_York")
     shop.execute(TABLES)
     done = shop.penstock("run")
     assert done.exit_code == 0, done.stderr

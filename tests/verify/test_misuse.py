@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import psycopg
 import pytest
 from tests.harness.doubles import LoopMover
 from tests.harness.faults import Command
@@ -175,6 +176,24 @@ def test_an_empty_table_with_find_deletes(database: str, tmp_path: Path) -> None
     for _ in range(2):
         done = copied.penstock("run")
         assert (done.exit_code, done.stderr) == (0, "")
+
+
+def test_a_mark_that_only_waits_with_find_deletes(database: str, tmp_path: Path) -> None:
+    """Nothing was delivered yet, because the first transaction is still open."""
+    copied = Copied(database, tmp_path)
+    copied.execute("CREATE SCHEMA copies; CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY)")
+    copied.write("cursor: id, unique: true, find_deletes: compare")
+    with psycopg.connect(database) as db:
+        db.execute("INSERT INTO orders DEFAULT VALUES")
+        copied.execute("INSERT INTO orders DEFAULT VALUES")
+        for _ in range(2):
+            done = copied.penstock("run")
+            assert (done.exit_code, done.stderr) == (0, "")
+        [stream] = json.loads(copied.penstock("state show", "--json").stdout)["pipelines"][0]["streams"]
+        assert stream["mark"]["key"] is None
+        assert "deleted rows are not looked for: it cannot be compared, because nothing was delivered" in done.stdout
+    assert copied.penstock("run").exit_code == 0
+    assert copied.rows("SELECT count(*) FROM copies.orders") == [(2,)]
 
 
 def test_values_that_arrow_cannot_hold_and_became_null(database: str, tmp_path: Path) -> None:

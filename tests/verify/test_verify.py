@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -168,7 +169,16 @@ def test_text_keys_are_ordered_by_bytes(
     assert copied.penstock("run").exit_code == 0
     assert copied.differences() == {}
     copied.execute("DELETE FROM copies.orders WHERE id IN ('é', '10'); DELETE FROM orders WHERE id = 'Z'")
+    looked: set[Key] = set()
+    look = TableRows.look
+
+    def spy(self: TableRows, keys: Sequence[Key]) -> dict[Key, str | None]:
+        looked.update(keys)
+        return look(self, keys)
+
+    monkeypatch.setattr(TableRows, "look", spy)
     assert copied.differences() == {"missing": ["10", "é"], "extra": ["Z"]}
+    assert looked == {("10",), ("é",), ("Z",)}, "the same range holds the same keys on both sides"
 
 
 def test_keys_of_two_columns(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

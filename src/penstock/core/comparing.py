@@ -56,23 +56,24 @@ def narrow(
 ) -> Iterator[Compared]:
     """Yield ranges that cover the whole: equal ones, and differing ones that are small or cannot be cut.
 
-    The side with more rows in a range says where to cut it. Ranges come in the order of their keys.
+    The side with more rows in a range says where to cut it. Ranges come in the order of their keys. A piece that has as
+    many rows as the range that it was cut from is not cut again: the sides do not agree about the order of keys.
     """
-    waiting = [whole]
+    waiting: list[tuple[Range, int | None]] = [(whole, None)]
     while waiting:
-        range_ = waiting.pop()
+        range_, rows_before = waiting.pop()
         left, right = source.summarize(range_), sink.summarize(range_)
         if left == right:
             yield Compared(range_, True, left.rows)
             continue
-        pieces = [range_]
-        if max(left.rows, right.rows) > leaf_rows:
+        pieces, rows = [range_], left.rows + right.rows
+        if max(left.rows, right.rows) > leaf_rows and (rows_before is None or rows < rows_before):
             larger = source if left.rows >= right.rows else sink
             pieces = cut(range_, larger.find_cuts(range_, fanout))
         if len(pieces) == 1:
             yield Compared(range_, False, left.rows)
         else:
-            waiting += reversed(pieces)
+            waiting += ((piece, rows) for piece in reversed(pieces))
 
 
 class Difference(enum.StrEnum):
