@@ -190,8 +190,8 @@ class StreamOptions(BaseModel):
     )
     find_deletes: Literal["never", "compare"] = Field(
         default="never",
-        description="rows that are deleted at the source: `never`: they stay in the sink; `compare`: every run compares "
-        "keys with the sink, and deletes rows there that the table no longer has",
+        description="rows that are deleted at the source: `never`: they stay in the sink; `compare`: every run "
+        "compares keys with the sink, and deletes rows there that the table no longer has",
     )
     find_deletes_rows: int | None = Field(
         default=None,
