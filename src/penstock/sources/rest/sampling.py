@@ -1,6 +1,6 @@
 """Proposes how a list is read: guesses from the first pages, and asks the API whether the guess is right.
 
-A list costs forty requests at most, all of them GET.
+A list costs fifty requests at most, all of them GET.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.errors import StreamFailed, StreamRefused
 from penstock.links.http.account import Account
-from penstock.links.http.failures import Answer, Malformed
+from penstock.links.http.failures import GONE, Answer, Malformed, ResourceRefused
 from penstock.ports import DiscoveredStream
 from penstock.sources.rest import guesses
 from penstock.sources.rest.content import WHOLE, content_of
@@ -24,6 +24,8 @@ from penstock.sources.rest.times import Unit
 
 #: pages whose records columns are proposed from
 SAMPLE_PAGES = 3
+#: parents of which one with children is looked for
+SAMPLE_PARENTS = 10
 #: objects of a page by which it is tried how pages are asked for
 FEW = 2
 
@@ -67,16 +69,26 @@ class ListProposal:
     # ------------------------------------------------------------ asking
 
     async def _find_parent(self) -> None:
-        """Read the list below the first parent from here on, if it has one."""
+        """Read the list below one parent from here on, if it has parents: the first of some that has children."""
         if self.children is None:
             return
-        page = await self.children.parents.fetch(Asked(self.children.gte, self.children.lt, None, 1))
+        page = await self.children.parents.fetch(Asked(self.children.gte, self.children.lt, None, SAMPLE_PARENTS))
         if not page.records:
             raise self._refuse(
                 f"the parent stream {self.children.parents.stream} has no objects to sample it by",
                 "write its options by hand",
             )
         self._reasons.append(f"sampled below one object of {self.children.parents.stream}; read whole in every run")
+        for _, self._parent in page.records[:SAMPLE_PARENTS]:
+            try:
+                children, _ = await self._get({})
+            except ResourceRefused as refused:
+                if refused.status not in GONE:
+                    raise
+                continue
+            path = guesses.find_records(children, self.stream)
+            if path is not None and _records_at(children, path):
+                return
         self._parent = page.records[0][1]
 
     def _api(self, options: StreamOptions) -> ListApi:
