@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
+from penstock.core.comparing import Summary
 from penstock.core.content import Column, Columns, Content
 from penstock.core.documents import Document, canonical, digest, parse
 from penstock.core.marks import Mark, Position
 from penstock.core.outcome import Outcome
+from penstock.core.ranges import Key, Range
 from penstock.core.retry import Backoff, Retry
 from penstock.core.slices import Kind, Part, Receipt, Seal, Slice, Verdict, verdict
 from penstock.core.types import Decimal, Fixed, List, Map, Plain, Struct, Type, parse_type
@@ -24,6 +26,7 @@ from penstock.errors import (
     CommitUnclear,
     ConnectionFailed,
     InputError,
+    NotComparable,
     PenstockError,
     SliceRefused,
     StreamFailed,
@@ -34,6 +37,11 @@ from penstock.links.pause import pause
 from penstock.ports import (
     Archiving,
     Budget,
+    ComparedColumn,
+    ComparedColumns,
+    ComparedRows,
+    ComparingSink,
+    ComparingSource,
     Context,
     DiscoveredStream,
     Discovering,
@@ -64,6 +72,7 @@ from penstock.ports import (
     Rewinding,
     Sealing,
     Sink,
+    SinkComparison,
     Source,
     Spark,
     Spool,
@@ -72,6 +81,7 @@ from penstock.ports import (
     Sweeping,
     Withdrawing,
     Writer,
+    not_comparable,
 )
 
 if TYPE_CHECKING:
@@ -86,6 +96,11 @@ __all__ = [
     "Column",
     "Columns",
     "CommitUnclear",
+    "ComparedColumn",
+    "ComparedColumns",
+    "ComparedRows",
+    "ComparingSink",
+    "ComparingSource",
     "ConnectionFailed",
     "Content",
     "Context",
@@ -100,6 +115,7 @@ __all__ = [
     "Gathering",
     "Held",
     "InputError",
+    "Key",
     "Keyed",
     "Kind",
     "List",
@@ -109,6 +125,7 @@ __all__ = [
     "NoProbe",
     "NoSpark",
     "NoSpools",
+    "NotComparable",
     "Noticing",
     "OptionsModel",
     "Outcome",
@@ -122,6 +139,7 @@ __all__ = [
     "Proposing",
     "Quarantined",
     "Quarantining",
+    "Range",
     "Reader",
     "Reading",
     "Receipt",
@@ -135,6 +153,7 @@ __all__ = [
     "Seal",
     "Sealing",
     "Sink",
+    "SinkComparison",
     "Slice",
     "SliceRefused",
     "Source",
@@ -146,6 +165,7 @@ __all__ = [
     "StreamRefused",
     "StreamStopped",
     "Struct",
+    "Summary",
     "Sweeping",
     "Type",
     "Verdict",
@@ -154,6 +174,7 @@ __all__ = [
     "arrow_schema",
     "canonical",
     "digest",
+    "not_comparable",
     "parse",
     "parse_type",
     "pause",

@@ -89,6 +89,7 @@ class Comparison:
 
     def __post_init__(self) -> None:
         self._reading, self._writing = require_capabilities(self.info, self.source, self.sink)
+        self._mark()
         _, before = self._held()
         now = self.source.content(self.info.name)
         self.content = follow_drift(before, now, self.drift, dropped=self.dropped_columns) if before else now
