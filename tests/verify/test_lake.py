@@ -143,4 +143,11 @@ def test_a_lake_is_compared_and_repaired(
         "logged": 397,
         "letters": again["letters"]["rows"],
     }
-    assert shop.penstock("run").exit_code == 0
+    shop.execute("DELETE FROM letters WHERE id IN ('a', '😀'); DELETE FROM orders WHERE id = 9")
+    text = shop.path.read_text()
+    shop.path.write_text(text.replace("mode: merge", "mode: merge, find_deletes: compare, find_deletes_rows: 1000"))
+    done = shop.penstock("run")
+    assert (done.exit_code, done.stderr) == (0, "")
+    found = kinds(shop.verify())
+    assert found == {"merged": {}, "marked": {}, "logged": {}, "letters": {}}
+    assert [view.name for view in spark_provider.session().catalog.listTables() if view.isTemporary] == []

@@ -180,6 +180,10 @@ class Comparison:
         """Why rows that the source does not have may be someone else's; None: every row came by this stream."""
         return self._writing.explain_foreign_rows(self.info)
 
+    def close(self) -> None:
+        """Release what the sink kept for the comparison."""
+        self.side.rows.close()
+
     # ------------------------------------------------------------ the two sides
 
     def _compare_keys(self, rows: ComparedRows, range_: Range, found: Differences) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,7 +20,7 @@ from penstock.engine.gate import Gate, Turn
 from penstock.engine.mark_commands import MarkCommands
 from penstock.engine.reporter import Ending
 from penstock.errors import NotComparable, StreamFailed
-from penstock.ports import StreamInfo
+from penstock.ports import StreamInfo, StreamState
 
 #: keys that one slice delivers: its plan lists them
 SLICE_KEYS = 2000
@@ -71,7 +72,10 @@ class Repairs(MarkCommands):
         return self._ending
 
     def _repair(self, gate: Gate, wanted: Repair, result: Repaired) -> Turn:
-        comparison = self._comparison(gate.look.info)
+        with closing(self._comparison(gate.look.info)) as comparison:
+            return self._repair_keys(gate, comparison, wanted, result)
+
+    def _repair_keys(self, gate: Gate, comparison: Comparison, wanted: Repair, result: Repaired) -> Turn:
         turn = Turn.NOTHING
         for some in _chunks(wanted):
             self._check_interrupts()
@@ -107,19 +111,22 @@ class Repairs(MarkCommands):
             self.report_work(stream, "looking for deleted rows", done=rows)
 
         report(0)
+        with closing(self._comparison(info, keys_only=True, report=report)) as comparison:
+            return self._find_deletes(gate, comparison, state)
+
+    def _find_deletes(self, gate: Gate, comparison: Comparison, state: StreamState) -> Turn:
         try:
-            comparison = self._comparison(info, keys_only=True, report=report)
             after = tuple(json.loads(state.compared)) if state.compared else None
             if after is not None and len(after) != len(comparison.columns.key):
                 after = None  # the key was another one
-            found = comparison.find_deleted(after, info.delete_search_rows)
+            found = comparison.find_deleted(after, gate.look.info.delete_search_rows)
         except NotComparable as reason:
             # It could be, by its configuration: nothing was delivered yet.
             return gate.report_unchanged(f"deleted rows are not looked for: it {reason.what}")
         turn = self._deliver_deletes(gate, comparison, found) if found.keys else Turn.NOTHING
         compared = json.dumps(found.upto) if found.upto else None
         if compared != state.compared:
-            self.store.save_compared(gate.lease, stream, compared)
+            self.store.save_compared(gate.lease, gate.stream, compared)
         self.probe.at("engine.compared")
         return turn
 

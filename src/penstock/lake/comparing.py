@@ -119,6 +119,12 @@ class SparkRows:
             found |= {key: digest for key, digest in digests.items() if key in wanted}
         return found
 
+    def close(self) -> None:
+        frame = self.__dict__.pop("_frame", None)
+        if frame is not None:
+            self.spark.session().catalog.dropTempView(self._view)
+            frame.unpersist()
+
     def _by_key(self, rows: str) -> dict[Key, str]:
         """The digest of each key. A key with several rows has all their digests: it differs from any single row."""
         statement = (
@@ -128,13 +134,15 @@ class SparkRows:
 
     # ------------------------------------------------------------ statements
 
-    @cached_property
+    @property
     def _digested(self) -> str:
         """The view with the digests of all rows, computed once and kept by Spark."""
-        session = self.spark.session()
-        frame = run_statement(session, self._statement("true"), _SETTINGS)
-        frame.persist().createOrReplaceTempView(self._view)
+        self._frame.createOrReplaceTempView(self._view)
         return self._view
+
+    @cached_property
+    def _frame(self) -> Any:
+        return run_statement(self.spark.session(), self._statement("true"), _SETTINGS).persist()
 
     def _statement(self, condition: str) -> str:
         """Select the texts of each row's key (k0, k1, …), the values that order it (o0, o1, …) and its digest (d)."""

@@ -87,6 +87,10 @@ class ComparedRows(Protocol):
         """Return the keys that exist, with their digests as of now; None: the row exists and is not compared."""
         ...
 
+    def close(self) -> None:
+        """Release what was kept for the comparison."""
+        ...
+
 
 @runtime_checkable
 class ComparingSource(Protocol):

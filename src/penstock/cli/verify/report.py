@@ -121,7 +121,7 @@ def verify_file(path: str, sets: Sequence[str] | None, pipelines: Sequence[str] 
 
 def _compare_pipeline(file: File, name: str, request: Request) -> PipelineReport:
     report = PipelineReport(name)
-    runtime = wiring.runtime_for(file)
+    runtime = wiring.runtime_for(file, on_start=lambda: print(f"{name}: starting Spark", file=sys.stderr, flush=True))
     try:
         context = wiring.context_for(file, name, runtime=runtime)
         source, sink = wiring.build_source(file, name, context), wiring.build_sink(file, name, context)
@@ -163,9 +163,10 @@ def _compare_stream(
             elapsed=time.monotonic,
             report=_Progress(f"{pipeline}/{info.name}"),
         )
-        stream.found = comparison.run(request.limits)
-        if stream.found.of_kind(Difference.EXTRA):
-            stream.foreign = comparison.explain_foreign_rows()
+        with closing(comparison):
+            stream.found = comparison.run(request.limits)
+            if stream.found.of_kind(Difference.EXTRA):
+                stream.foreign = comparison.explain_foreign_rows()
     except (ConnectionFailed, Interrupted):
         raise
     except PenstockError as error:

@@ -158,6 +158,9 @@ class TableRows:
             found |= self._digests(sql.SQL("{} AND {}").format(self.condition, which))
         return found
 
+    def close(self) -> None:
+        return None
+
     def _digests(self, which: sql.Composed) -> dict[Key, str]:
         """The digest of each key. A key with several rows has all their digests: it differs from any single row."""
         query = sql.SQL(
