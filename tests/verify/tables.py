@@ -43,7 +43,7 @@ CREATE FUNCTION fill(first int, last int) RETURNS void LANGUAGE sql AS $$
     INSERT INTO orders
     SELECT n, CASE WHEN n % 7 <> 0 THEN 'note ' || n || ' é' END, n / 3.0, n / 7.0,
            '2026-01-01 00:00:00.5+00'::timestamptz + n * interval '1 minute', '2026-01-01'::date + n,
-           ARRAY['a', n::text], jsonb_build_object('n', n), 'x' || n % 9, decode(to_hex(n + 4096), 'hex'), n % 2 = 0,
+           ARRAY['a', n::text], jsonb_build_object('n', n), 'x' || n % 9, convert_to(n::text, 'UTF8'), n % 2 = 0,
            md5(n::text)::uuid, '2026-01-01 00:00:00+00'::timestamptz + n * interval '1 second'
     FROM generate_series(first, last) n
 $$;

@@ -39,12 +39,11 @@ def test_missing_stale_and_extra_rows(copied: Copied) -> None:
     assert text.startswith("shop/orders: 99 rows compared: 2 missing, 2 stale, 1 extra\n  missing  id 3\n")
 
 
-@pytest.mark.parametrize(
-    "column", ["note", "amount", "price", "at", "day", "tags", "doc", "code", "raw", "flag", "code_id"]
-)
-def test_every_column_counts(copied: Copied, column: str) -> None:
-    copied.execute(f"UPDATE copies.orders SET {column} = NULL WHERE id = 8")
-    assert copied.differences() == {"stale": ["8"]}
+def test_every_column_counts(copied: Copied) -> None:
+    columns = ("note", "amount", "price", "at", "day", "tags", "doc", "code", "raw", "flag", "code_id")
+    for number, column in enumerate(columns):
+        copied.execute(f"UPDATE copies.orders SET {column} = NULL WHERE id = {20 + number}")
+    assert copied.differences() == {"stale": [str(20 + number) for number in range(len(columns))]}
 
 
 def test_rows_in_flight_are_no_differences(copied: Copied) -> None:
