@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from tests.harness.doubles import LoopMover
 from tests.harness.faults import Command
-from tests.verify.tables import CURSOR, Copied
+from tests.verify.tables import CURSOR, TABLE, Copied
 
 from penstock import wiring
 from penstock.links.postgres.row_digests import TableRows
@@ -169,6 +169,24 @@ def test_a_key_that_is_there_twice_differs(database: str, tmp_path: Path) -> Non
     copied.execute("ALTER TABLE copies.orders DROP CONSTRAINT orders_pkey; CREATE INDEX ON copies.orders (id)")
     copied.execute("INSERT INTO copies.orders SELECT * FROM copies.orders WHERE id = 3")
     assert copied.differences() == {"stale": ["3"]}
+
+
+def test_a_role_that_may_read_only_some_columns(database: str, tmp_path: Path) -> None:
+    copied = Copied(database, tmp_path)
+    copied.execute(TABLE)
+    copied.execute("SELECT fill(1, 40); DROP ROLE IF EXISTS few; CREATE ROLE few LOGIN PASSWORD 'few'")
+    copied.execute("GRANT USAGE ON SCHEMA public TO few; GRANT SELECT (id, note, updated_at) ON orders TO few")
+    copied.write(f"{CURSOR}, columns: [id, note, updated_at]")
+    text, path = (tmp_path / "shop.yaml").read_text(), tmp_path / "shop.yaml"
+    source = text[text.index("    source:") : text.index("    sink:")]
+    path.write_text(text.replace(source, source.replace("penstock:penstock@", "few:few@")))
+    done = copied.penstock("run")
+    assert done.exit_code == 0, done.stderr
+    copied.execute("DELETE FROM copies.orders WHERE id = 5; DELETE FROM orders WHERE id = 7")
+    assert copied.differences() == {"missing": ["5"], "extra": ["7"]}
+    done = copied.penstock("verify", *REPAIR)
+    assert done.exit_code == 0, done.stderr
+    assert copied.differences() == {}
 
 
 def test_an_empty_table_with_find_deletes(database: str, tmp_path: Path) -> None:

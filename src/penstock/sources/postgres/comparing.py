@@ -164,8 +164,10 @@ def repair_relation(content: TableContent, repair: Mapping[str, Any]) -> sql.Com
     One statement, and so one snapshot: a key is deleted only if the table has no row of it, whatever its cursor and
     whether or not it meets `where`.
     """
-    upserts = sql.SQL("SELECT t.*, 'upsert'::text AS {} FROM {} AS t WHERE {}").format(
-        sql.Identifier(CHANGE), content.table.sql, repair_condition(content, repair)
+    # By name: the role may be allowed to read only these columns.
+    names = [column.name for column in content.columns if column.name != CHANGE]
+    upserts = sql.SQL("SELECT {}, 'upsert'::text AS {} FROM {} AS t WHERE {}").format(
+        _columns_of("t", names), sql.Identifier(CHANGE), content.table.sql, repair_condition(content, repair)
     )
     if not repair["deletes"]:
         return sql.SQL("({})").format(upserts)
@@ -175,11 +177,21 @@ def repair_relation(content: TableContent, repair: Mapping[str, Any]) -> sql.Com
         sql.SQL("{} = {}").format(sql.Identifier("t", name), sql.Identifier("d", name)) for name in repair["columns"]
     )
     deletes = sql.SQL(
-        "SELECT d.*, 'delete'::text FROM unnest({}::text[]) AS k (document) "
+        "SELECT {}, 'delete'::text FROM unnest({}::text[]) AS k (document) "
         "CROSS JOIN LATERAL jsonb_populate_record(NULL::{}, k.document::jsonb) AS d "
         "WHERE NOT EXISTS (SELECT FROM {} AS t WHERE {})"
-    ).format(sql.Literal(documents), content.table.sql, content.table.sql, sql.SQL(" AND ").join(same))
+    ).format(
+        _columns_of("d", names),
+        sql.Literal(documents),
+        content.table.sql,
+        content.table.sql,
+        sql.SQL(" AND ").join(same),
+    )
     return sql.SQL("({} UNION ALL {})").format(upserts, deletes)
+
+
+def _columns_of(row: str, names: Sequence[str]) -> sql.Composed:
+    return sql.SQL(", ").join(sql.Identifier(row, name) for name in names)
 
 
 def repair_condition(content: TableContent, repair: Mapping[str, Any]) -> sql.Composed:
