@@ -111,6 +111,15 @@ class TestRestOldestFirstByToken(RestContract):
             yield List(server, tmp_path, order="oldest", paging=paging, time={"lag": 0, "unit": "iso"})
 
 
+class TestRestWithVersions(RestContract):
+    """A list whose rows are versions of objects: without changes, it is a list like any other."""
+
+    @pytest.fixture
+    def origin(self, tmp_path: Path) -> Iterator[List]:
+        with RestServer({"charges": {}}) as server:
+            yield List(server, tmp_path, time={"lag": 0}, changes={"updated": "updated", "deleted": "gone"})
+
+
 class TestRestWhole(SourceContract):
     """A list that does not filter by time."""
 

@@ -37,6 +37,7 @@ from penstock.sinks.files.options import PartitionBy
 from penstock.sources import lake as lake_source
 from penstock.sources import postgres, rest, stripe
 from penstock.sources.postgres.options import Horizon
+from penstock.sources.rest.change_options import Changes
 from penstock.sources.rest.options import Paging, Time, TimeRange
 
 CONFIGURATION = TOP / "docs" / "configuration.md"
@@ -61,6 +62,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "Streams of stripe": stripe.StreamOptions,
     "time": Time,
     "paging": Paging,
+    "changes": Changes,
     "Sink files": files.Options,
     "Streams of files": files.StreamOptions,
     "partition_by": PartitionBy,

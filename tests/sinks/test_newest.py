@@ -28,3 +28,9 @@ def test_a_key_that_several_source_rows_share_is_compared_by_the_cursor(
 
 def test_rows_that_arrive_in_order_need_no_comparison() -> None:
     assert StreamInfo("s", Kind.ROWS, (), ("_ingest_seq",), in_order=True).newest_by(("email",)) is None
+
+
+def test_versions_are_compared_by_the_column_that_the_source_names() -> None:
+    info = StreamInfo("s", Kind.ROWS, ("id",), ("created",), version="_changed_at")
+    assert info.newest_by(("id",)) == info.newest_by(("email",)) == "_changed_at"
+    assert info.newest_by(()) is None

@@ -37,6 +37,9 @@ class StreamInfo:
     accept_drop: bool = False
     #: rows arrive in the order of `order`, across parts and slices
     in_order: bool = False
+    #: the column that says which of two versions of one row is newer: rows may arrive in another order; None: there is
+    #: none, and the version that arrives last is the newest
+    version: str | None = None
     #: a run looks for rows that were deleted at the source, by comparing keys with the sink
     finds_deletes: bool = False
     #: rows of the sink whose keys one run compares, going round; None: all
@@ -46,8 +49,11 @@ class StreamInfo:
         """The column that says which of two rows with one sink key is newer; None: the row that arrives last is.
 
         Several rows of the source share a sink key that does not contain the primary key, and neither the rows of a
-        slice nor the slices of a first load follow the cursor: the rows must be compared by it.
+        slice nor the slices of a first load follow the cursor: the rows must be compared by it. Versions of one row are
+        compared by the column that the source names for it.
         """
+        if key and self.version:
+            return self.version
         shared = not self.primary_key or not set(self.primary_key) <= set(key)
         return self.order[0] if key and shared and self.order and not self.in_order else None
 

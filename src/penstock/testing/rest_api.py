@@ -9,168 +9,22 @@ while it runs and read the requests that it got; both go through paths that begi
 from __future__ import annotations
 
 import asyncio
-import bisect
 import json
 import random
 import socket
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from email.utils import formatdate
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from penstock.testing.rest_events import EventFeed
+from penstock.testing.rest_lists import Endpoint, problem
 
 #: the server's clock at its start: 2026-01-01 00:00 UTC
 EPOCH = 1_767_225_600
-_UNITS = {"seconds": 1, "milliseconds": 1000}
-
-
-@dataclass
-class Endpoint:
-    """One list of objects, oldest first in memory."""
-
-    name: str
-    #: newest or oldest
-    order: str = "newest"
-    #: last_id, token, link, next_url, page or offset
-    paging: str = "last_id"
-    #: objects on a page at most, whatever is asked for
-    most: int = 100
-    #: seconds, milliseconds or iso
-    unit: str = "seconds"
-    time_field: str = "created"
-    #: bytes of padding in each object
-    padding: int = 0
-    #: answers with this status instead of objects; 0: it answers properly
-    status: int = 0
-    #: whether it takes filters, and lists all objects all the same
-    ignores_filter: bool = False
-    #: whether a page's number counts pages of the size that was asked for, although it gives `most` at most
-    counts_what_was_asked: bool = False
-    #: where a status of 3xx leads to
-    moved_to: str = ""
-    #: names of the parameters that bound the time: at or after, before
-    since: str = "created[gte]"
-    before: str = "created[lt]"
-    #: objects whose time field is left out or null, by index
-    odd: dict[str, Any] = field(default_factory=dict)
-    times: list[int] = field(default_factory=list)
-    ids: list[str] = field(default_factory=list)
-    bodies: list[bytes] = field(default_factory=list)
-    index: dict[str, int] = field(default_factory=dict)
-    made: int = 0
-
-    def add(self, created: int) -> None:
-        """Add an object with this time, after all others of the same time."""
-        number, self.made = self.made, self.made + 1
-        id_ = f"{self.name[:2]}_{number:08}"
-        document: dict[str, Any] = {
-            "id": id_,
-            "object": self.name.rstrip("s"),
-            "amount": number * 7919 % 100_000,
-            self.time_field: self.spelled(created),
-            "currency": "eur",
-            "livemode": False,
-            "metadata": {"number": str(number)},
-        }
-        if self.padding:
-            document["description"] = "x" * self.padding
-        document |= self.odd.get(str(number), {})
-        body = json.dumps({name: value for name, value in document.items() if value != "(absent)"}).encode()
-        place = bisect.bisect_right(self.times, created)
-        if place == len(self.times):
-            self.index[id_] = place
-        self.times.insert(place, created)
-        self.ids.insert(place, id_)
-        self.bodies.insert(place, body)
-        if place != len(self.times) - 1:
-            self.index = {each: at for at, each in enumerate(self.ids)}
-
-    def remove(self, id_: str) -> None:
-        place = self.index[id_]
-        del self.times[place], self.ids[place], self.bodies[place]
-        self.index = {each: at for at, each in enumerate(self.ids)}
-
-    def update(self, id_: str, created: int) -> None:
-        """Give an object another time, as a list by `updated` does."""
-        place = self.index[id_]
-        document = json.loads(self.bodies[place]) | {self.time_field: self.spelled(created)}
-        del self.times[place], self.ids[place], self.bodies[place]
-        place = bisect.bisect_right(self.times, created)
-        self.times.insert(place, created)
-        self.ids.insert(place, id_)
-        self.bodies.insert(place, json.dumps(document).encode())
-        self.index = {each: at for at, each in enumerate(self.ids)}
-
-    def spelled(self, created: int) -> int | str:
-        if self.unit == "iso":
-            return datetime.fromtimestamp(created, UTC).isoformat().replace("+00:00", "Z")
-        return created * _UNITS[self.unit]
-
-    def read(self, value: str) -> float:
-        if self.unit == "iso":
-            return datetime.fromisoformat(value).timestamp()
-        return int(value) / _UNITS[self.unit]
-
-    def page(self, asked: Mapping[str, str], address: str) -> tuple[int, bytes, dict[str, str]]:
-        """Status, body and headers of a page."""
-        try:
-            low = bisect.bisect_left(self.times, self.read(asked[self.since])) if self.since in asked else 0
-            high = bisect.bisect_left(self.times, self.read(asked[self.before])) if self.before in asked else None
-            limit = min(int(asked.get("limit", "10")), self.most)
-        except ValueError as error:
-            return _problem(400, f"Invalid parameter: {error}")
-        if limit < 1:
-            return _problem(400, "Invalid limit")
-        high = len(self.times) if high is None else max(low, high)
-        if self.ignores_filter:
-            low, high = 0, len(self.times)
-        newest = self.order == "newest"
-        skip = 0
-        try:
-            if "starting_after" in asked and self.paging == "last_id":
-                at = self.index[asked["starting_after"]]
-                low, high = (low, max(low, min(high, at))) if newest else (max(low, at + 1), high)
-            elif "page_token" in asked:
-                at = int(asked["page_token"].removeprefix("after-"))
-                low, high = (low, min(high, at)) if newest else (max(low, at), high)
-            elif self.paging == "page":
-                size = int(asked.get("limit", "10")) if self.counts_what_was_asked else limit
-                skip = (int(asked.get("page", "1")) - 1) * size
-            elif self.paging == "offset":
-                skip = int(asked.get("offset", "0"))
-        except KeyError as missing:
-            return _problem(400, f"No such object: {missing}", code="resource_missing")
-        if newest:
-            first, last = max(low, high - skip - limit), max(low, high - skip)
-            chosen = self.bodies[first:last][::-1]
-            more, edge = first > low, first
-        else:
-            first, last = min(high, low + skip), min(high, low + skip + limit)
-            chosen = self.bodies[first:last]
-            more, edge = last < high, last
-        return 200, *self._envelope(chosen, more, edge, asked, address)
-
-    def _envelope(
-        self, chosen: list[bytes], more: bool, edge: int, asked: Mapping[str, str], address: str
-    ) -> tuple[bytes, dict[str, str]]:
-        said: dict[str, Any] = {"object": "list", "has_more": more, "url": f"/v1/{self.name}"}
-        headers: dict[str, str] = {}
-        following = f"{address}/v1/{self.name}?{urlencode({**asked, 'page_token': f'after-{edge}'})}"
-        if self.paging == "token":
-            said["next_page_token"] = f"after-{edge}" if more else None
-        elif self.paging == "next_url":
-            said["next"] = following if more else None
-        elif self.paging == "link" and more:
-            headers["Link"] = f'<{following}>; rel="next", <{address}>; rel="first"'
-        head = json.dumps(said)[:-1].encode()
-        return head + b', "data": [' + b", ".join(chosen) + b"]}", headers
-
-
-def _problem(status: int, text: str, code: str = "") -> tuple[int, bytes, dict[str, str]]:
-    return status, json.dumps({"error": {"message": text, "code": code}}).encode(), {}
 
 
 @dataclass
@@ -213,6 +67,8 @@ class Api:
         self.endpoints = {name: Endpoint(name, **about) for name, about in settings.get("endpoints", {}).items()}
         #: what `/v1/account` answers; None: the key may not read it
         self.account: dict[str, Any] | None = {"id": "acct_1", "object": "account", "created": EPOCH - 86400}
+        #: what happened to objects; None: there is no feed
+        self.feed = EventFeed(self.endpoints["events"]) if "events" in self.endpoints else None
         self.log: list[dict[str, Any]] = []
         self.granted: list[float] = []
         self.random = random.Random(self.faults.seed)
@@ -232,6 +88,14 @@ class Api:
                 self.endpoints[name].remove(id_)
             case {"do": "update", "endpoint": name, "id": id_, "time": created}:
                 self.endpoints[name].update(id_, created)
+            case {"do": "create" | "change" | "delete", "endpoint": _, **_rest}:
+                return self._happen(order)
+            case {"do": "feed", **changes} if self.feed is not None:
+                for key, value in changes.items():
+                    if key != "do":
+                        setattr(self.feed, key, value)
+            case {"do": "bodies", "endpoint": name}:
+                return [json.loads(body) for body in self.endpoints[name].bodies]
             case {"do": "set", "endpoint": name, **changes}:
                 for key, value in changes.items():
                     if key != "do":
@@ -254,6 +118,23 @@ class Api:
                 raise ValueError(f"not an order: {order}")
         return None
 
+    def _happen(self, order: Mapping[str, Any]) -> str:
+        """Create, change or delete an object, which makes an event; the object's id."""
+        endpoint, now = self.endpoints[order["endpoint"]], int(self.seconds())
+        if order["do"] == "create":
+            endpoint.add(now)
+            id_ = endpoint.ids[-1]
+        else:
+            id_ = order["id"]
+        body = endpoint.change(id_, order.get("fields", {}))
+        if order["do"] == "delete":
+            endpoint.remove(id_)
+        if self.feed is not None:
+            what = {"create": "created", "change": "updated", "delete": "deleted"}[order["do"]]
+            type_ = order.get("type") or f"{json.loads(body)['object']}.{what}"
+            self.feed.add(type_, body, now, order.get("late", 0))
+        return id_
+
     # ------------------------------------------------------------ for clients
 
     def seconds(self) -> float:
@@ -264,25 +145,27 @@ class Api:
         name = unquote(path.removeprefix("/v1/"))
         if path == "/oauth/token":
             if self.faults.token_status:
-                return _problem(self.faults.token_status, f"no token for {headers.get('x-api-key', 'this client')}")
+                return problem(self.faults.token_status, f"no token for {headers.get('x-api-key', 'this client')}")
             document: dict[str, Any] = {"access_token": self.faults.given_token or self.faults.token}
             document |= {"expires_in": self.faults.token_seconds} if self.faults.token_seconds else {}
             return 200, json.dumps(document).encode(), {}
         given = headers.get("authorization", "")
         if self.faults.token and self.faults.token not in (given, given.removeprefix("Bearer "), asked.get("key")):
-            return _problem(401, f"Invalid API Key provided: {given}")
+            return problem(401, f"Invalid API Key provided: {given}")
         if self.faults.rate and not self._grant():
             value = formatdate(time.time() + 1, usegmt=True) if self.faults.retry_after == "date" else None
-            return 429, _problem(429, "Too many requests")[1], {"Retry-After": value or self.faults.retry_after}
+            return 429, problem(429, "Too many requests")[1], {"Retry-After": value or self.faults.retry_after}
         if self.random.random() < self.faults.errors:
-            return _problem(500, "Something went wrong")
+            return problem(500, "Something went wrong")
         if name == "account":
-            return (200, json.dumps(self.account).encode(), {}) if self.account else _problem(403, "No permission")
+            return (200, json.dumps(self.account).encode(), {}) if self.account else problem(403, "No permission")
+        if self.feed is not None:
+            self.feed.refresh(self.seconds())
         endpoint = self.endpoints.get(name) or self._below(name)
         if endpoint is None:
-            return _problem(404, f"Unrecognized request URL (GET: {path})")
+            return problem(404, f"Unrecognized request URL (GET: {path})")
         if endpoint.status:
-            status, body, more = _problem(endpoint.status, f"{name} always answers {endpoint.status}")
+            status, body, more = problem(endpoint.status, f"{name} always answers {endpoint.status}")
             return status, body, more | ({"Location": endpoint.moved_to} if endpoint.moved_to else {})
         return endpoint.page(asked, self.address)
 

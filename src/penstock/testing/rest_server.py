@@ -65,6 +65,26 @@ class RestServer:
         """Give an object another time."""
         self._do(do="update", endpoint=endpoint, id=id_, time=time)
 
+    def create(self, endpoint: str, *, late: float = 0, **fields: Any) -> str:
+        """Create an object now, with an event that appears `late` seconds after it; its id."""
+        return str(self._do(do="create", endpoint=endpoint, fields=fields, late=late))
+
+    def alter(self, endpoint: str, id_: str, *, late: float = 0, type_: str = "", **fields: Any) -> None:
+        """Change an object now, with an event."""
+        self._do(do="change", endpoint=endpoint, id=id_, fields=fields, late=late, type=type_)
+
+    def delete(self, endpoint: str, id_: str, *, late: float = 0, type_: str = "") -> None:
+        """Delete an object now, with an event."""
+        self._do(do="delete", endpoint=endpoint, id=id_, late=late, type=type_)
+
+    def set_feed(self, **settings: Any) -> None:
+        """Change the feed: how long events are `kept`, their `api_version`."""
+        self._do(do="feed", **settings)
+
+    def bodies(self, endpoint: str) -> list[dict[str, Any]]:
+        """All objects, oldest first."""
+        return list(self._do(do="bodies", endpoint=endpoint))
+
     def change(self, name: str, **settings: Any) -> None:
         """Change an endpoint: its status, its page size."""
         self._do(do="set", endpoint=name, **settings)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.links.spools import FolderSpools
 from penstock.ports import Context, NoProbe, Report, report_nothing
-from penstock.sources.rest import Options, RestSource, StreamOptions
+from penstock.sources.rest import ChangingSource, Options, StreamOptions
 from penstock.testing.contracts.source import PIPELINE
 from penstock.testing.rest_server import RestServer
 
@@ -23,7 +23,7 @@ def source(
     said: list[str] | None = None,
     report: Report = report_nothing,
     **more: Any,
-) -> RestSource:
+) -> ChangingSource:
     """A source on a server; `said` gets the lines that it prints."""
     options = Options(base_url=f"{server.url}/v1", retry_seconds=0.01, **more)
     lines: list[str] = [] if said is None else said
@@ -35,7 +35,7 @@ def source(
         say=lambda stream, text: lines.append(f"{stream}: {text}"),
         report=report,
     )
-    return RestSource(options, {name: StreamOptions(**each) for name, each in streams.items()}, context)
+    return ChangingSource(options, {name: StreamOptions(**each) for name, each in streams.items()}, context)
 
 
 class List:
@@ -50,10 +50,10 @@ class List:
     def spools(self) -> FolderSpools:
         return FolderSpools(str(self.folder / "spools"), PIPELINE)
 
-    def open(self) -> RestSource:
+    def open(self) -> ChangingSource:
         return source(self.server, self.folder, {self.stream: self.options})
 
-    def open_with(self, stream: str, options: Mapping[str, Any]) -> RestSource:
+    def open_with(self, stream: str, options: Mapping[str, Any]) -> ChangingSource:
         return source(self.server, self.folder, {stream: options})
 
     def arrive(self, count: int) -> None:

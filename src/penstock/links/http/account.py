@@ -149,13 +149,14 @@ class Account:
             auth = self._options.auth
             secrets = {name: value.get_secret_value() for name, value in (auth.query or {}).items()} if auth else {}
             client = await self._client_of(slot)
+            begun = time.monotonic()
             try:
                 sent = f"{address}?{urlencode({**query, **secrets})}" if query or secrets else address
                 answer = await client.get(sent, headers={"Authorization": f"Bearer {token}"} if token else {})
             except httpx.TransportError as error:
                 raise read_lost(error, self._options.timeout) from None
         headers = {name.lower(): value for name, value in answer.headers.items()}
-        return Answer(answer.status_code, headers, answer.content)
+        return Answer(answer.status_code, headers, answer.content, time.monotonic() - begun)
 
     async def _take_token(self) -> str | None:
         """The OAuth token; None: the account uses none."""

@@ -66,6 +66,8 @@ class Answer:
     #: by lower-case name
     headers: dict[str, str]
     body: bytes
+    #: seconds between the request and the answer
+    seconds: float = 0.0
 
     @property
     def date(self) -> datetime | None:

@@ -113,6 +113,12 @@ class Checks:
             yield self._refused(
                 f"`newer_than` names the column {name!r}, which the stream does not have", _one_of(columns)
             )
+        elif self.content.changes and set(self.content.key) <= set(self.key):
+            yield self._refused(
+                f"a row may arrive after a newer version of it, and the column {name!r}, which tells the newest, is "
+                "not shipped",
+                f"ship {name!r}, or name another column with `newer_than`",
+            )
         else:
             yield self._refused(
                 f"the key ({', '.join(self.key)}) does not contain the primary key, so several rows of the source can "

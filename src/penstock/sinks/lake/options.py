@@ -46,7 +46,8 @@ class StreamOptions(BaseModel):
     newer_than: str | None = Field(
         default=None,
         description="with `mode: merge`: write a row only if this column is newer than in the table; default: the "
-        "stream's cursor if `key` lacks the primary key, otherwise the last row wins",
+        "stream's cursor if `key` lacks the primary key; `_changed_at` of a stream with changes of an API; otherwise "
+        "the last row wins",
         examples=["updated_at"],
     )
     deletes: Literal["ignore", "soft", "hard"] = Field(

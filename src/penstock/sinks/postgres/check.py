@@ -139,6 +139,13 @@ class StreamCheck:
         if options.mode == "upsert" and not config.key:
             yield _refused("`mode: upsert` needs a key", "set `key` on the stream")
         if options.newer_than is None and config.newer_than and config.newer_than not in self.columns:
+            if config.newer_than == config.info.version:
+                yield _refused(
+                    f"a row may arrive after a newer version of it, and the column {config.newer_than}, which tells "
+                    "the newest, is not shipped",
+                    f"ship {config.newer_than}, or name another column with `newer_than`",
+                )
+                return
             yield _refused(
                 f"the key ({', '.join(config.key)}) does not contain the primary key, so several rows of the "
                 f"source can share it, and the cursor {config.newer_than}, which tells the newest of them, is not "

@@ -23,7 +23,9 @@ def explain_stream(config: StreamConfig, parents: Collection[str]) -> Iterator[R
     else:
         yield Remark("guarantee", f"lands in {table}: each row is inserted once, each slice in one transaction")
         yield Remark("advice", "a row that changes is inserted again; with `key`, it replaces the one before")
-    if config.newer_than and not options.newer_than:
+    if config.newer_than and config.newer_than == config.info.version:
+        yield Remark("guarantee", f"of two versions of a row, the one with the higher {config.newer_than} stays")
+    elif config.newer_than and not options.newer_than:
         yield Remark(
             "guarantee",
             f"of source rows that share the key, the one with the highest {config.newer_than} (the cursor) stays",

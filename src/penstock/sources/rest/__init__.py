@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.ports import Context
+from penstock.sources.rest.changing import ChangingSource
 from penstock.sources.rest.content import content_of
 from penstock.sources.rest.options import Options, StreamOptions
 from penstock.sources.rest.source import RestSource
 
-__all__ = ["Options", "RestSource", "StreamOptions", "build", "check_options"]
+__all__ = ["ChangingSource", "Options", "RestSource", "StreamOptions", "build", "check_options"]
 
 
 def check_options(stream: str, options: StreamOptions) -> None:
@@ -20,6 +21,6 @@ def check_options(stream: str, options: StreamOptions) -> None:
     content_of(stream, options, Options(base_url="http://localhost"))
 
 
-def build(options: Options, streams: Mapping[str, StreamOptions], context: Context) -> RestSource:
+def build(options: Options, streams: Mapping[str, StreamOptions], context: Context) -> ChangingSource:
     """The source of a pipeline; connects to nothing yet."""
-    return RestSource(options, streams, context)
+    return ChangingSource(options, streams, context)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,8 +14,22 @@ from penstock.errors import StreamRefused
 from penstock.sources.rest.options import PARENT_ID, RESERVED, Options, StreamOptions
 from penstock.sources.rest.times import Unit
 
+#: the column that says which of two versions of an object is newer
+VERSION = "_changed_at"
 #: read by ranges of time; onward from a cursor; or whole in every run
 BY_TIME, BY_CURSOR, WHOLE = "time", "cursor", "whole"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFields:
+    """The fields of an object that say when it was changed, and that it is deleted."""
+
+    #: path; None: the page's time counts
+    updated: str | None = None
+    #: path; None: there is none
+    deleted: str | None = None
+    #: path of the object's time, which counts where `updated` is null
+    time: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +58,14 @@ class ListContent:
     #: stream whose objects this list is read for, and the column with their id; None: it has no parent
     parent: str | None = None
     parent_column: str | None = None
+    #: rows are versions of objects, and may be deletes; None: each object is delivered once
+    changes: ChangeFields | None = None
 
     def content(self) -> Content:
         """The same as the engine, shaping and sinks see it."""
         return Content(
             columns=self.columns,
+            changes=self.changes is not None,
             key=self.key,
             identity={"api": self.api, "path": self.path, "params": self.params},
             private={
@@ -60,7 +77,8 @@ class ListContent:
                 "paths": self.paths,
                 "json": self.json_column,
             }
-            | ({"parent": {"stream": self.parent, "column": self.parent_column}} if self.parent else {}),
+            | ({"parent": {"stream": self.parent, "column": self.parent_column}} if self.parent else {})
+            | ({"changes": asdict(self.changes)} if self.changes else {}),
         )
 
     @property
@@ -89,6 +107,7 @@ class ListContent:
                 mode=private["mode"],
                 parent=private["parent"]["stream"] if "parent" in private else None,
                 parent_column=private["parent"]["column"] if "parent" in private else None,
+                changes=ChangeFields(**private["changes"]) if "changes" in private else None,
             )
         except (KeyError, TypeError, IndexError) as error:
             raise ValueError(f"not the content of a rest stream: {error!r}") from error
@@ -105,6 +124,9 @@ def content_of(stream: str, options: StreamOptions, source: Options) -> ListCont
     if options.time_range is not None and options.time is None:
         what = "`time_range` needs `time`: without it, the whole list is read"
         raise _refuse(stream, what, "set `time`, if the API filters by it; or remove `time_range`")
+    if options.changes is not None and options.time is None:
+        what = "`changes` needs `time`: a list without it is read whole in every run, or only where it grows"
+        raise _refuse(stream, what, "set `time`, or leave `changes` out")
     for name in options.fields:
         if name not in options.columns:
             raise _refuse(stream, f"`fields` names {name}, which is no column", "declare it under `columns`")
@@ -114,7 +136,7 @@ def content_of(stream: str, options: StreamOptions, source: Options) -> ListCont
     if options.time is not None and _column_of(options.time.field, paths) is None:
         _add(options.time.field, "timestamptz", paths, types)
     for name in (*paths, *([options.json_column] if options.json_column else [])):
-        if name in RESERVED:
+        if name in RESERVED or (options.changes is not None and name == VERSION):
             raise _refuse(stream, f"column {name} is one of penstock's own", "give it another name under `columns`")
     if options.json_column in paths:
         what = f"column {options.json_column} is declared, and is also the column for the whole object"
@@ -125,6 +147,8 @@ def content_of(stream: str, options: StreamOptions, source: Options) -> ListCont
             what = f"column {options.parent_column}, for the id of the parent, is also another column"
             raise _refuse(stream, what, "set `parent_column` to another name")
         columns.insert(0, Column(options.parent_column, Plain.STRING))
+    if options.changes is not None:
+        columns.append(Column(VERSION, Plain.TIMESTAMPTZ))
     if options.json_column:
         columns.append(Column(options.json_column, Plain.JSON))
     url = urlsplit(source.base_url)
@@ -141,6 +165,7 @@ def content_of(stream: str, options: StreamOptions, source: Options) -> ListCont
         unit=options.time.unit if options.time else "seconds",
         order=options.order,
         mode=BY_TIME if options.time else BY_CURSOR if options.incremental else WHOLE,
+        changes=_change_fields(options),
         parent=options.parent,
         parent_column=options.parent_column if options.parent else None,
     )
@@ -170,6 +195,11 @@ def check_parent(stream: str, streams: Mapping[str, StreamOptions]) -> None:
     if streams[parent].parent is not None:
         what = f"the parent {parent} has a parent itself; only one level is read"
         raise _refuse(stream, what, f"name a stream without `parent`, or remove {stream}")
+
+
+def _change_fields(options: StreamOptions) -> ChangeFields | None:
+    changes, time = options.changes, options.time
+    return ChangeFields(changes.updated, changes.deleted, time.field) if changes and time else None
 
 
 def unit_of(content: ListContent) -> Unit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from penstock.core.sizes import shown_duration
 from penstock.ports import Remark
 from penstock.sources.rest.content import BY_CURSOR, BY_TIME, ListContent
 from penstock.sources.rest.options import StreamOptions
@@ -38,9 +39,14 @@ def _remarks(options: StreamOptions, content: ListContent) -> Iterator[Remark]:
             )
         yield Remark("advice", "if the API filters by a time, set `time`: a run then reads only new objects")
         return
-    yield Remark("guarantee", f"every object is delivered once, by its {options.time.field}, whatever is interrupted")
-    yield Remark("gap", "changes and deletes of objects that were delivered are not seen")
-    yield Remark("gap", f"an object that is listed again with another {options.time.field} is delivered again")
+    if content.changes is not None:
+        yield from _explain_changes(options)
+    else:
+        yield Remark(
+            "guarantee", f"every object is delivered once, by its {options.time.field}, whatever is interrupted"
+        )
+        yield Remark("gap", "changes and deletes of objects that were delivered are not seen")
+        yield Remark("gap", f"an object that is listed again with another {options.time.field} is delivered again")
     lag = options.time.lag
     yield Remark("gap", f"an object that appears more than {lag:g} s after its {options.time.field} may be missed")
     if options.paging.by in ("page", "offset"):
@@ -48,3 +54,26 @@ def _remarks(options: StreamOptions, content: ListContent) -> Iterator[Remark]:
             "gap",
             "pages are counted: if an object is deleted while others of the same time are read, one may be missed",
         )
+
+
+def _explain_changes(options: StreamOptions) -> Iterator[Remark]:
+    changes, time = options.changes, options.time
+    assert changes is not None
+    assert time is not None
+    yield Remark("guarantee", f"every object is delivered, by its {time.field}, and its versions in their order")
+    if changes.rescan is not None:
+        often = f"every {shown_duration(changes.every)}" if changes.every else "in every run"
+        yield Remark(
+            "guarantee",
+            f"objects created in the last {shown_duration(changes.rescan)} are read again {often}, with their changes",
+        )
+        yield Remark("gap", "changes of older objects are not seen, nor objects that the API no longer lists")
+        if changes.updated is None:
+            yield Remark(
+                "advice", "with `updated`, objects that have not changed would not be delivered again and again"
+            )
+    elif changes.updated == time.field:
+        yield Remark("gap", "an object that the API no longer lists is not seen as deleted")
+    elif changes.updated or changes.deleted:
+        yield Remark("gap", "objects are not read again: changes of those that were delivered are not seen")
+        yield Remark("advice", "set `rescan` under `changes`, or let `time` name the field of the last change")

@@ -67,6 +67,8 @@ class RangeGather:
     urgency: int = 0
     #: records that came a second time and were dropped
     repeated: int = 0
+    #: records that were not changed since this time are left out; None: all are delivered
+    changed_since: int | None = None
     _failure: PenstockError | None = None
     _is_full: bool = False
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -229,6 +231,8 @@ class RangeGather:
             raise self._outside(asked, page)
         fresh = take_new(page, verdict.keep, self._ids)
         self.repeated += len(verdict.keep) - len(fresh)
+        if self.changed_since is not None and page.updated is not None:
+            fresh = [number for number in fresh if page.updated[number] >= self.changed_since]
         self.writer.write([page.texts[number] for number in fresh])
         self.state = fold(self.state, verdict.event)
         self._leave_count(key, page)

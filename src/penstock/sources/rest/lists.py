@@ -18,6 +18,7 @@ from penstock.links.http.account import Account, Effort
 from penstock.links.http.failures import Answer
 from penstock.sources.rest.cutting import NoRecords, Page, cut, look_up
 from penstock.sources.rest.options import PARENT_ID, Options, StreamOptions
+from penstock.sources.rest.stamps import page_second, stamp_page
 from penstock.sources.rest.times import Unit
 
 #: makes a request's text for people, for a message
@@ -39,6 +40,10 @@ class FetchedPage:
     cursor: str | None
     #: the server's clock; None: it does not say
     date: datetime | None
+    #: when each record was last changed, in the stream's unit, where its options name that field
+    updated: list[int] | None = None
+    #: the second in which it was asked for, by the server's clock
+    second: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,9 @@ class ListApi:
         self._path = (options.path or stream).strip("/")
         self._params = dict(options.params)
         self._records = tuple(options.records.split(".")) if options.records else ()
+        self._updated = options.changes.updated if options.changes else None
         wanted = [options.id, *([options.time.field] if options.time else [])]
+        wanted += [self._updated] if self._updated else []
         self._fields = tuple(dict.fromkeys(path.partition(".")[0] for path in wanted))
         url = urlsplit(source.base_url)
         self._server = f"{url.scheme}://{url.netloc}"
@@ -107,7 +114,15 @@ class ListApi:
                 self._identify(record, number, shown) for number, record in enumerate(page.records)
             ]
             has_more, cursor = self._next(page, answer, asked, records, shown)
-            return FetchedPage(records, page.texts, has_more, cursor, answer.date)
+            texts, updated, second = page.texts, None, page_second(answer)
+            if self.options.changes is not None:
+                texts = stamp_page(texts, second)
+            if self._updated:
+                updated = [
+                    self._read_updated(record, *known, shown)
+                    for record, known in zip(page.records, records, strict=True)
+                ]
+            return FetchedPage(records, texts, has_more, cursor, answer.date, updated, second)
 
         return await self.account.fetch(path, query, parse, stream=self.stream, effort=self.effort, urgency=urgency)
 
@@ -244,6 +259,16 @@ class ListApi:
             problem = f"field {field} is missing or null" if value is None else f"field {field}: {error}"
             raise self._unfit(
                 shown, f"record {id_}: {problem}", "set `field` and `unit` under `time` as the API writes its times"
+            ) from None
+
+    def _read_updated(self, record: Any, time: int, id_: str, shown: Shown) -> int:
+        """When a record was last changed: when it was created, where the field is null."""
+        value = look_up(record, self._updated or "")
+        try:
+            return time if value is None else self.unit.read(value)
+        except ValueError as error:
+            raise self._unfit(
+                shown, f"record {id_}: field {self._updated}: {error}", "set `updated` under `changes` to a time"
             ) from None
 
     def _unfit(self, shown: Shown, what: str, next_step: str) -> StreamFailed:

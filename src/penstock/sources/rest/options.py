@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from penstock.core.types import Plain, is_nested, parse_type
 from penstock.links.http.options import AccountOptions
+from penstock.sources.rest.change_options import Changes
 
 #: stands for the id of a parent stream's object in `path` and `params`
 PARENT_ID = "{id}"
@@ -191,6 +192,10 @@ class StreamOptions(BaseModel):
         default="newest", description="which objects the API lists first: the `newest` or the `oldest`"
     )
     paging: Paging = Field(default=Paging(), description="how the next page is asked for; default: see below")
+    changes: Changes | None = Field(
+        default=None,
+        description="with `time`: how changes and deletes of objects are found; default: each object is delivered once",
+    )
     columns: dict[str, ColumnType] = Field(
         default_factory=dict,
         description="columns and their types: bool, int64, float64, decimal(p,s), string, json, date, timestamp, "

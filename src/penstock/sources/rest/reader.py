@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal as Exact
 from decimal import InvalidOperation
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,9 @@ from penstock.core.documents import parse
 from penstock.core.slices import Part
 from penstock.core.types import FLOATS, INTEGERS, Decimal, Plain, Type
 from penstock.errors import StreamFailed
+from penstock.sources.rest.content import VERSION, ChangeFields
 from penstock.sources.rest.cutting import decoder_of, look_up
+from penstock.sources.rest.stamps import read_stamp, version_of
 from penstock.sources.rest.times import Unit
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 #: bytes of records in one batch
 BATCH_BYTES = 4 << 20
+_BEGINNING, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+#: the column with the kind of each row
+CHANGE = "_change"
 #: stands for a path in a column with the ids of parents; no field of an API has this name
 PARENT_PATH = "\0parent"
 _DIGITS = re.compile(r"-?\d+")
@@ -39,6 +44,8 @@ class SpoolReader:
     unit: str
     #: path of the field that identifies an object, for messages
     id: str = "id"
+    #: the fields that say what a version is; None: each object is delivered once
+    changes: ChangeFields | None = None
 
     def open(self, part: Part) -> pa.RecordBatchReader:
         import pyarrow as pa
@@ -48,6 +55,8 @@ class SpoolReader:
 
         types = [parse_type(type_) for _, type_, _ in self.columns]
         schema = pa.schema([(name, arrow_type(type_)) for (name, _, _), type_ in zip(self.columns, types, strict=True)])
+        if self.changes is not None:
+            schema = schema.append(pa.field(CHANGE, pa.string()))
         return pa.RecordBatchReader.from_batches(schema, self._batches(parse(part.terms)["file"], schema, types))
 
     def _batches(self, file: str, schema: pa.Schema, types: Sequence[Type]) -> Iterator[pa.RecordBatch]:
@@ -58,26 +67,54 @@ class SpoolReader:
 
         # A decimal keeps its digits; floats are only made where a column has floats.
         exact = any(isinstance(type_, Decimal) for type_ in types)
-        fields = tuple(
-            dict.fromkeys([self.id.partition(".")[0], *(path.partition(".")[0] for _, _, path in self.columns if path)])
-        )
+        paths = [self.id, *(path for _, _, path in self.columns if path)]
+        if self.changes is not None:
+            paths += [path for path in (self.changes.updated, self.changes.deleted, self.changes.time) if path]
+        fields = tuple(dict.fromkeys(path.partition(".")[0] for path in paths))
         has_parents = any(path == PARENT_PATH for _, _, path in self.columns)
         for lines in read_lines(file, BATCH_BYTES):
             parents: list[str] = []
+            stamps: list[tuple[int, bool]] = []
             if has_parents:
                 parents, lines = split_parents(lines)
+            if self.changes is not None:
+                found = [read_stamp(line) for line in lines]
+                stamps, lines = [(time, is_delete) for time, is_delete, _ in found], [text for _, _, text in found]
             texts = [line.decode() for line in lines]
             records = _decode(lines, texts, fields, exact=exact)
             arrays = []
-            for (name, _, path), type_, field in zip(self.columns, types, schema, strict=True):
+            for (name, _, path), type_, field in zip(self.columns, types, schema, strict=False):
                 if path == PARENT_PATH:
                     values: Sequence[Any] = parents
+                elif name == VERSION and self.changes is not None:
+                    values = self._versions(self.changes, records, stamps)
                 else:
                     values = texts if not path else self._values(records, name, path, type_)
                 storage = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
                 made = pa.array(values, storage)
                 arrays.append(pa.ExtensionArray.from_storage(field.type, made) if storage is not field.type else made)
+            if self.changes is not None:
+                deleted = self.changes.deleted
+                gone = [
+                    is_delete or bool(deleted and look_up(r, deleted))
+                    for r, (_, is_delete) in zip(records, stamps, strict=True)
+                ]
+                arrays.append(pa.array(["delete" if each else "upsert" for each in gone]))
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _versions(
+        self, changes: ChangeFields, records: Sequence[Any], stamps: Sequence[tuple[int, bool]]
+    ) -> Sequence[int]:
+        """The time of each version, in microseconds."""
+        pages = [time for time, _ in stamps]
+        if changes.updated is None:
+            return pages
+        own = self._values(records, changes.updated, changes.updated, Plain.TIMESTAMPTZ)
+        made = self._values(records, changes.time or "", changes.time or "", Plain.TIMESTAMPTZ)
+        return [
+            page if at is None else version_of((at - _BEGINNING) // _MICROSECOND, page)
+            for at, page in zip((a or b for a, b in zip(own, made, strict=True)), pages, strict=True)
+        ]
 
     def _values(self, records: Sequence[Any], name: str, path: str, type_: Type) -> list[Any]:
         convert = converter(type_, Unit(self.unit))

@@ -92,7 +92,8 @@ class ListProposal:
         self._parent = page.records[0][1]
 
     def _api(self, options: StreamOptions) -> ListApi:
-        api = ListApi(self.account, self.stream, options, self.source)
+        # Texts as the API wrote them: without the stamps that a spool has.
+        api = ListApi(self.account, self.stream, options.model_copy(update={"changes": None}), self.source)
         return api if self._parent is None else api.under(self._parent)
 
     async def _get(self, more: Mapping[str, str]) -> tuple[Any, dict[str, str]]:

@@ -24,7 +24,7 @@ from penstock.links.http.loop import LoopThread
 from penstock.ports import Budget, Context, DiscoveredStream, Planned, Reading, Remark, Spool, StreamInfo
 from penstock.sources.rest import marks
 from penstock.sources.rest.ahead import AHEAD_BYTES, Ahead, Basis
-from penstock.sources.rest.content import BY_CURSOR, BY_TIME, WHOLE, ListContent, check_parent, content_of
+from penstock.sources.rest.content import BY_CURSOR, BY_TIME, VERSION, WHOLE, ListContent, check_parent, content_of
 from penstock.sources.rest.gathering import Limits, RangeGather
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
 from penstock.sources.rest.options import Options, StreamOptions, TimeRange, read_time
@@ -107,6 +107,7 @@ class RestSource:
             order=(time_column,) if time_column else (),
             skipped=failure.what if isinstance(failure, ResourceRefused) else None,
             accept_drop=options.accept_drop,
+            version=VERSION if content.changes else None,
         )
 
     def _look(self, stream: str) -> _Look:
@@ -293,9 +294,7 @@ class RestSource:
         reporter = self._reporters[stream]
         reporter.begin()
         at_page = partial(self._at_page, stream)
-        now = time.monotonic()
-        end = math.inf if budget.seconds is None else now + budget.seconds
-        limits = Limits(budget, now + self._options.slice_seconds, context.is_cancelled, end)
+        limits = self._limits(budget)
         if read.mode == BY_CURSOR:
             at = marks.CursorPosition.read(after)
             reached = self._loop.run(gather_onward(api, at, writer, limits, reporter.report, at_page)).mark()
@@ -333,9 +332,14 @@ class RestSource:
         if upto == after:
             return None
         has_room = len(self._ahead) < self._options.max_concurrent_streams
-        if budget.rows is None and not state.done and has_room and time.monotonic() < end:
+        if budget.rows is None and not state.done and has_room and time.monotonic() < limits.end:
             self._fetch_ahead(stream, content, upto, ceiling, budget)
         return Planned(upto, rows=running.writer.rows, exact=True)
+
+    def _limits(self, budget: Budget) -> Limits:
+        now = time.monotonic()
+        end = math.inf if budget.seconds is None else now + budget.seconds
+        return Limits(budget, now + self._options.slice_seconds, self._context.is_cancelled, end)
 
     def _begin(
         self,
@@ -415,4 +419,4 @@ class RestSource:
             )
         parts = [Part(index, canonical({"file": file})) for index, file in enumerate(list_files(folder))]
         columns = columns_of(content.columns, content.paths, content.parent_column)
-        yield Reading(SpoolReader(slice_.stream, columns, content.unit, content.id), parts)
+        yield Reading(SpoolReader(slice_.stream, columns, content.unit, content.id, content.changes), parts)
