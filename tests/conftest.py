@@ -71,6 +71,7 @@ LONG = (
 #: files with tests that use the fixture `shared_jvm`: they run in one process, so that it is started once
 ON_SHARED_JVM = (
     "acceptance/test_drift.py",
+    "acceptance/test_stripe_lake.py",
     "acceptance/test_what_was_there_lake.py",
     "contracts/test_sink.py",
     "lake/test_catalogs.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tests.harness.faults import Command
 
 from penstock.errors import StreamRefused
 from penstock.sources import stripe
-from penstock.sources.stripe.lists import BY_CREATED, LISTS
+from penstock.sources.stripe.lists import BY_CREATED, EVENTS, LISTS, WITHOUT_EVENTS
 from penstock.sources.stripe.options import Options, StreamOptions
 from penstock.testing.rest_server import RestServer
 
@@ -158,3 +159,12 @@ def test_an_account_bounds_the_time_and_cannot_be_swapped(tmp_path: Path) -> Non
         server.forget_requests()
         assert "nothing new" in command.run("run", "stripe.yaml").out
         assert sorted(each["path"] for each in server.requests()) == ["/v1/accounts", "/v1/charges", "/v1/refunds"]
+
+
+def test_the_page_lists_the_events_of_every_list() -> None:
+    text = (TOP / "docs" / "sources" / "stripe.md").read_text()
+    for name, events in EVENTS.items():
+        deleted = f"`{events.deleted}`" if events.deleted else ""
+        assert f"| `{name}` | `{events.kind}` | {deleted} |" in text
+    (sentence,) = [line for line in text.splitlines() if "have no events" in line]
+    assert {*re.findall(r"`(\w+)`", sentence)} == WITHOUT_EVENTS

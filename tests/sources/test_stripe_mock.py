@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from urllib.parse import urlencode
 
 import pytest
 
@@ -11,7 +15,10 @@ from penstock.errors import StreamFailed
 from penstock.links.http.account import Account
 from penstock.sources import rest, stripe
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
-from penstock.sources.stripe.lists import BY_CREATED, CHILDREN, LISTS
+from penstock.sources.rest.stamps import read_stamp
+from penstock.sources.stripe.feed import Snapshot
+from penstock.sources.stripe.feed_reader import FeedReader
+from penstock.sources.stripe.lists import BY_CREATED, CHILDREN, EVENTS, LISTS
 from penstock.sources.stripe.options import Options, StreamOptions
 from penstock.sources.stripe.source import StripeAccount, read_account
 from penstock.testing.stripe_mock import StripeMock
@@ -31,14 +38,16 @@ def source_options(server: StripeMock) -> rest.Options:
     return stripe.account_options(options)
 
 
-def fetch(server: StripeMock, name: str, options: StreamOptions | None = None) -> list[FetchedPage]:
+def fetch(
+    server: StripeMock, name: str, options: StreamOptions | None = None, *, is_live: bool = False
+) -> list[FetchedPage]:
     """The answers to all requests for one list."""
     source = source_options(server)
 
     async def ask() -> list[FetchedPage]:
         account = Account(source)
         try:
-            api = ListApi(account, name, stripe.stream_options(name, options or StreamOptions()), source)
+            api = ListApi(account, name, stripe.stream_options(name, options or StreamOptions(), live=is_live), source)
             return [await api.fetch(each) for each in REQUESTS]
         finally:
             await account.close()
@@ -81,6 +90,49 @@ def test_every_list_below_another_takes_the_parameters_of_the_preset(server: Str
             await account.close()
 
     assert all(id_ for page in asyncio.run(ask()) for _, id_ in page.records)
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_objects_have_the_type_by_which_their_events_are_found(server: StripeMock, name: str) -> None:
+    texts = [text for page in fetch(server, name, is_live=True) for text in page.texts]
+    kinds = {json.loads(read_stamp(text)[2])["object"] for text in texts}
+    assert kinds == {EVENTS[name].kind}
+
+
+def test_stripe_has_the_events_that_are_deletes(server: StripeMock) -> None:
+    """The mock server takes only known types of events for a webhook."""
+
+    def ask(type_: str) -> int:
+        body = urlencode({"url": "https://example.com", "enabled_events[]": type_}).encode()
+        request = urllib.request.Request(f"{server.url}/v1/webhook_endpoints", body)
+        request.add_header("Authorization", "Bearer sk_test_key")
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    assert {
+        each.deleted: ask(each.deleted) for each in EVENTS.values() if each.deleted and ask(each.deleted) != 200
+    } == {}
+    assert ask("customer.vanished") == 400
+
+
+def test_the_feed_is_asked_for_as_stripe_takes_it(server: StripeMock) -> None:
+    """From now on, and since a time. Parts of the feed are ranges, as of any list."""
+    source = source_options(server)
+
+    async def ask() -> list[Snapshot]:
+        account = Account(source)
+        try:
+            api = ListApi(account, "events", stripe.stream_options("events", StreamOptions()), source)
+            kinds = {each.kind: "created" for each in EVENTS.values()}
+            return [await FeedReader(api, kinds).read(since) for since in (None, 1)]
+        finally:
+            await account.close()
+
+    for found in asyncio.run(ask()):
+        assert found.read_at > 1_700_000_000
 
 
 def test_the_mock_server_refuses_a_parameter_that_stripe_does_not_have(server: StripeMock) -> None:

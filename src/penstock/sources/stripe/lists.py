@@ -79,3 +79,45 @@ CHILDREN: Mapping[str, ChildList] = {
     "subscription_items": ChildList("subscriptions", "subscription_items", "subscription_id", {"subscription": "{id}"}),
     "transfer_reversals": ChildList("transfers", "transfers/{id}/reversals", "transfer_id"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class ListEvents:
+    """The events that tell of changes of a list's objects: those whose object is of this type."""
+
+    #: `data.object.object` of the events
+    kind: str
+    #: the type of the events after which the object is no longer listed; None: its objects are never deleted
+    deleted: str | None = None
+
+
+#: by list, the events of its objects. A canceled subscription (`customer.subscription.deleted`) is still listed.
+EVENTS: Mapping[str, ListEvents] = {
+    "application_fees": ListEvents("application_fee"),
+    "charges": ListEvents("charge"),
+    "checkout_sessions": ListEvents("checkout.session"),
+    "coupons": ListEvents("coupon", "coupon.deleted"),
+    "credit_notes": ListEvents("credit_note"),
+    "customers": ListEvents("customer", "customer.deleted"),
+    "disputes": ListEvents("dispute"),
+    "early_fraud_warnings": ListEvents("radar.early_fraud_warning"),
+    "files": ListEvents("file"),
+    "invoiceitems": ListEvents("invoiceitem", "invoiceitem.deleted"),
+    "invoices": ListEvents("invoice", "invoice.deleted"),
+    "payment_intents": ListEvents("payment_intent"),
+    "payouts": ListEvents("payout"),
+    "plans": ListEvents("plan", "plan.deleted"),
+    "prices": ListEvents("price", "price.deleted"),
+    "products": ListEvents("product", "product.deleted"),
+    "promotion_codes": ListEvents("promotion_code"),
+    "refunds": ListEvents("refund"),
+    "reviews": ListEvents("review"),
+    "setup_intents": ListEvents("setup_intent"),
+    "subscription_schedules": ListEvents("subscription_schedule"),
+    "subscriptions": ListEvents("subscription"),
+    "tax_rates": ListEvents("tax_rate"),
+    "topups": ListEvents("topup"),
+    "transfers": ListEvents("transfer"),
+}
+#: lists whose objects have no events, or none that this account gets: their objects are delivered once
+WITHOUT_EVENTS = frozenset(BY_CREATED) - frozenset(EVENTS)

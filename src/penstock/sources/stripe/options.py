@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
+from penstock.sources.rest.change_options import Duration
 from penstock.sources.rest.options import ColumnType, TimeRange
 
 #: requests per second that Stripe allows with keys of the two modes
@@ -47,6 +50,17 @@ class Options(BaseModel):
     time_range: TimeRange | None = Field(
         default=None, description="the objects to read, by `created`, for all lists with that filter; default: all"
     )
+    live: bool = Field(
+        default=False, description="apply Stripe's events: changes and deletes of objects that were delivered"
+    )
+    overlap: Duration = Field(
+        default=timedelta(minutes=10), description="with `live`: for how long an event may be listed late"
+    )
+    rescan: Duration = Field(
+        default=timedelta(days=90),
+        description="with `live`: if events are gone after 30 days without a run, the objects created in this time "
+        "are read again",
+    )
 
     @property
     def allowed_rate(self) -> float:
@@ -80,6 +94,9 @@ class StreamOptions(BaseModel):
     )
     json_column: str | None = Field(
         default="json", min_length=1, description="column with the whole object as JSON; null: no such column"
+    )
+    live: bool | None = Field(
+        default=None, description="like `live` of the source, for this stream only; default: the source's"
     )
     time_range: TimeRange | None = Field(
         default=None, description="like `time_range` of the source, for this stream only; default: the source's"

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from penstock.core.names import did_you_mean
 from penstock.errors import StreamRefused
 from penstock.links.http.options import Auth
 from penstock.sources import rest
+from penstock.sources.rest.change_options import Changes
 from penstock.sources.rest.options import Time
-from penstock.sources.stripe.lists import BY_CREATED, CHILDREN, EVERYTHING, LISTS, TIME_FIELDS
+from penstock.sources.stripe.lists import (
+    BY_CREATED,
+    CHILDREN,
+    EVENTS,
+    EVERYTHING,
+    LISTS,
+    TIME_FIELDS,
+    WHOLE,
+    ListEvents,
+)
 from penstock.sources.stripe.options import Options, StreamOptions
 
 
@@ -29,7 +39,40 @@ def account_options(options: Options) -> rest.Options:
     )
 
 
-def stream_options(stream: str, options: StreamOptions, parent: str | None = None) -> rest.StreamOptions:
+def find_events(stream: str, options: StreamOptions, live: bool) -> tuple[str, ListEvents] | None:
+    """The list of a stream and the events that are applied to it; None: none are.
+
+    StreamRefused if the stream asks for events that do not exist, or that do not fit what is listed.
+    """
+    name, is_live = options.list or stream, live if options.live is None else options.live
+    if not is_live:
+        return None
+    if name not in EVENTS:
+        if not options.live or name not in (*LISTS, *CHILDREN):
+            return None
+        raise StreamRefused(
+            f"`live` has no events to apply to {name}: "
+            + (
+                "the list is read whole in every run"
+                if name in (*WHOLE, *CHILDREN)
+                else "Stripe has none for its objects"
+            ),
+            next_step="leave `live` out of the stream",
+            stream=stream,
+        )
+    if options.params:
+        raise StreamRefused(
+            f"`params` ({', '.join(options.params)}) select or change what the list has, and events are not filtered "
+            "by them: `live` would deliver other objects, or other fields",
+            next_step="leave `params` out, or set `live: false` on the stream",
+            stream=stream,
+        )
+    return name, EVENTS[name]
+
+
+def stream_options(
+    stream: str, options: StreamOptions, parent: str | None = None, *, live: bool = False
+) -> rest.StreamOptions:
     """A list as a stream of a rest source; StreamRefused if Stripe has no such list.
 
     `parent` is the stream with the parents of a list below others.
@@ -61,11 +104,17 @@ def stream_options(stream: str, options: StreamOptions, parent: str | None = Non
         fields=options.fields,
         json_column=options.json_column,
         time_range=options.time_range,
+        changes=Changes() if live else None,
     )
 
 
-def all_stream_options(streams: Mapping[str, StreamOptions]) -> dict[str, rest.StreamOptions]:
-    """All streams of a pipeline. A list below others takes the stream that reads its parents, whatever its name."""
+def all_stream_options(
+    streams: Mapping[str, StreamOptions], live: Collection[str] = ()
+) -> dict[str, rest.StreamOptions]:
+    """All streams of a pipeline; to those that are `live`, events are applied.
+
+    A list below others takes the stream that reads its parents, whatever its name.
+    """
     readers = {each.list or stream: stream for stream, each in reversed(list(streams.items()))}
     found = {}
     for stream, each in streams.items():
@@ -76,5 +125,5 @@ def all_stream_options(streams: Mapping[str, StreamOptions]) -> dict[str, rest.S
                 next_step=f"add the stream {child.parent}",
                 stream=stream,
             )
-        found[stream] = stream_options(stream, each, readers[child.parent] if child else None)
+        found[stream] = stream_options(stream, each, readers[child.parent] if child else None, live=stream in live)
     return found

@@ -17,9 +17,9 @@ from penstock.core.subdivision import Span
 from penstock.errors import ConnectionFailed, StreamFailed, StreamRefused
 from penstock.links.http.failures import Answer, Malformed, ResourceRefused
 from penstock.ports import Budget, DiscoveredStream, Planned, Spool
-from penstock.sources.rest import RestSource
 from penstock.sources.rest.times import Unit
 from penstock.sources.stripe.lists import LISTS, OLDER_THAN_ACCOUNT
+from penstock.sources.stripe.live import LiveSource
 from penstock.sources.stripe.options import StreamOptions
 
 
@@ -32,7 +32,7 @@ class StripeAccount:
     created: int | None
 
 
-class StripeSource(RestSource):
+class StripeSource(LiveSource):
     """Lists of one Stripe account. The account is asked for at most once in a run."""
 
     _has_asked = False
