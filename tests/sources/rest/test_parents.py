@@ -11,7 +11,7 @@ from tests.sources.rest.lists import List, source
 
 from penstock.core.slices import Kind
 from penstock.errors import PenstockError, StreamFailed, StreamRefused
-from penstock.sources.rest import RestSource
+from penstock.sources.rest import ChangingSource
 from penstock.sources.rest.content import content_of
 from penstock.sources.rest.options import Options, StreamOptions
 from penstock.testing.contracts.source import drain, each_once
@@ -26,10 +26,10 @@ class Cards(List):
 
     stream = "cards"
 
-    def open(self) -> RestSource:
+    def open(self) -> ChangingSource:
         return source(self.server, self.folder, STREAMS)
 
-    def open_with(self, stream: str, options: Mapping[str, Any]) -> RestSource:
+    def open_with(self, stream: str, options: Mapping[str, Any]) -> ChangingSource:
         return source(self.server, self.folder, STREAMS | {stream: options})
 
     def arrive(self, count: int) -> None:

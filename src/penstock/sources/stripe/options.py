@@ -54,7 +54,8 @@ class Options(BaseModel):
         default=False, description="apply Stripe's events: changes and deletes of objects that were delivered"
     )
     overlap: Duration = Field(
-        default=timedelta(minutes=10), description="with `live`: for how long an event may be listed late"
+        default=timedelta(minutes=10),
+        description="with `live`: for how long an event may be listed late; default: 10 minutes",
     )
     rescan: Duration = Field(
         default=timedelta(days=90),
