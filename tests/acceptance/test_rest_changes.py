@@ -179,3 +179,15 @@ def test_a_time_limit_ends_a_reading_that_finds_no_changes(tmp_path: Path) -> No
         shop.server.alter("charges", "ch_00000001", amount=-1, updated=shop.server.now)
         run(shop)
         assert {"id": "ch_00000001", "amount": -1}.items() <= shop.rows()[-1].items()
+
+
+@pytest.mark.parametrize("sink", [POSTGRES, "{type: lake, warehouse: lake}"], ids=["postgres", "lake"])
+def test_the_time_of_a_version_must_be_shipped_into_a_keyed_table(sink: str, database: str, tmp_path: Path) -> None:
+    with RestShop.open(tmp_path, environment={"DATABASE_URL": database}) as shop:
+        mode = "mode: upsert" if sink == POSTGRES else "mode: merge"
+        shop.write(stream(BY_FIELD, f"{mode}, shape: {{drop: [_changed_at]}}"), sink=sink)
+        done = shop.command.run("check", "shop.yaml")
+        assert done.code == 2
+        said = " ".join((done.out + done.err).split())
+        assert "a row may arrive after a newer version of it" in said
+        assert "which tells the newest, is not shipped" in said
