@@ -17,6 +17,7 @@ def live_remarks(of_list: Sequence[Remark], events: ListEvents, overlap: int, re
     return [
         *of_list,
         Remark("guarantee", f"{what} arrive by Stripe's events; an older version never replaces a newer one"),
+        Remark("gap", "in a log, versions may arrive out of order: the highest _changed_at is the newest"),
         Remark("gap", f"an event that is listed more than {late} late is missed"),
         Remark(
             "gap",
