@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import struct
+import tempfile
 import threading
 from pathlib import Path
 
@@ -50,4 +51,25 @@ def test_a_connection_that_a_dying_jvm_resets_is_in_the_log_alone(
     log.close()
     caplog.clear()
     ask_a_dying_jvm()  # that of a user's own Spark
+    assert "Exception while sending command." in caplog.text
+
+
+def test_a_thread_that_learns_late_of_a_death_writes_to_the_log_that_was_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    log = SparkLog()
+    with log.opened(tmp_path):
+        log.take_loggers()
+    kept = Path(log.keep("Spark died"))
+    log.close()
+    try:
+        ask_a_dying_jvm()
+        assert caplog.text == ""
+        assert "Traceback" in kept.read_text()
+    finally:
+        another = SparkLog()
+        another.take_loggers()
+        another.close()
+    ask_a_dying_jvm()
     assert "Exception while sending command." in caplog.text

@@ -27,7 +27,6 @@ class SparkLog:
         self._path: str | None = None
         self._kept: str | None = None
         self._loggers: list[tuple[logging.Logger, list[logging.Handler]]] = []
-        self._py4j = _FromPy4j(self)
 
     @contextlib.contextmanager
     def opened(self, folder: Path) -> Iterator[int]:
@@ -58,7 +57,8 @@ class SparkLog:
             logger: logging.Logger = PySparkLogger.getLogger(name)
             self._loggers.append((logger, list(logger.handlers)))
             logger.handlers[:] = [_ToLog(self)]
-        logging.getLogger().addFilter(self._py4j)
+        _PY4J.log = self
+        logging.getLogger().addFilter(_PY4J)
 
     def take_errors_of(self, server: Any) -> None:
         """Have a `socketserver` report failed requests here: each request fails when the JVM ends."""
@@ -68,7 +68,9 @@ class SparkLog:
         for logger, handlers in self._loggers:
             logger.handlers[:] = handlers
         self._loggers.clear()
-        logging.getLogger().removeFilter(self._py4j)
+        # After a JVM has died, a thread may learn only now that its connection was reset.
+        if self._kept is None:
+            logging.getLogger().removeFilter(_PY4J)
         self._path = None
 
     def _add(self, text: str) -> None:
@@ -90,15 +92,18 @@ class _ToLog(logging.Handler):
 class _FromPy4j(logging.Filter):
     """Takes the records that py4j gives to the root logger, and leaves all others alone."""
 
-    def __init__(self, log: SparkLog) -> None:
-        super().__init__()
-        self._handler = _ToLog(log)
+    #: the log of the newest JVM
+    log: SparkLog | None = None
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.module != _PY4J_MODULE:
             return True
-        self._handler.emit(record)
+        if self.log is not None:
+            _ToLog(self.log).emit(record)
         return False
+
+
+_PY4J = _FromPy4j()
 
 
 def _traceback() -> str:

@@ -16,6 +16,7 @@ from penstock.core.documents import parse
 from penstock.core.slices import Part
 from penstock.core.types import FLOATS, INTEGERS, Decimal, Plain, Type
 from penstock.errors import StreamFailed
+from penstock.sources.rest.arrays import make_array
 from penstock.sources.rest.content import VERSION, ChangeFields
 from penstock.sources.rest.cutting import decoder_of, look_up
 from penstock.sources.rest.stamps import read_stamp, version_of
@@ -80,18 +81,18 @@ class SpoolReader:
             if self.changes is not None:
                 found = [read_stamp(line) for line in lines]
                 stamps, lines = [(time, is_delete) for time, is_delete, _ in found], [text for _, _, text in found]
-            texts = [line.decode() for line in lines]
-            records = _decode(lines, texts, fields, exact=exact)
+            records = _decode(lines, fields, exact=exact)
             arrays = []
             for (name, _, path), type_, field in zip(self.columns, types, schema, strict=False):
-                if path == PARENT_PATH:
-                    values: Sequence[Any] = parents
-                elif name == VERSION and self.changes is not None:
-                    values = self._versions(self.changes, records, stamps)
-                else:
-                    values = texts if not path else self._values(records, name, path, type_)
                 storage = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
-                made = pa.array(values, storage)
+                if path == PARENT_PATH:
+                    made = pa.array(parents, storage)
+                elif name == VERSION and self.changes is not None:
+                    made = pa.array(self._versions(self.changes, records, stamps), storage)
+                elif not path:
+                    made = pa.array(lines, pa.binary()).cast(storage)
+                else:
+                    made = self._column(records, name, path, type_, storage)
                 arrays.append(pa.ExtensionArray.from_storage(field.type, made) if storage is not field.type else made)
             if self.changes is not None:
                 deleted = self.changes.deleted
@@ -116,9 +117,15 @@ class SpoolReader:
             for at, page in zip((a or b for a, b in zip(own, made, strict=True)), pages, strict=True)
         ]
 
+    def _column(self, records: Sequence[Any], name: str, path: str, type_: Type, storage: pa.DataType) -> pa.Array:
+        import pyarrow as pa
+
+        made = make_array(_find(records, path), type_, storage, Unit(self.unit))
+        return pa.array(self._values(records, name, path, type_), storage) if made is None else made
+
     def _values(self, records: Sequence[Any], name: str, path: str, type_: Type) -> list[Any]:
         convert = converter(type_, Unit(self.unit))
-        values = [record.get(path) for record in records] if "." not in path else [look_up(r, path) for r in records]
+        values = _find(records, path)
         try:
             return [None if value is None else convert(value) for value in values]
         except (ValueError, TypeError, OverflowError, InvalidOperation):
@@ -141,9 +148,12 @@ class SpoolReader:
         raise AssertionError("a value did not fit, and every value fits")
 
 
-def _decode(
-    lines: Sequence[bytes], texts: Sequence[str], fields: tuple[str, ...], *, exact: bool
-) -> Sequence[dict[str, Any]]:
+def _find(records: Sequence[Any], path: str) -> list[Any]:
+    """The values of a field."""
+    return [record.get(path) for record in records] if "." not in path else [look_up(r, path) for r in records]
+
+
+def _decode(lines: Sequence[bytes], fields: tuple[str, ...], *, exact: bool) -> Sequence[dict[str, Any]]:
     """The values of these fields of each record."""
     import msgspec
 
@@ -152,7 +162,7 @@ def _decode(
         return [decode(line) for line in lines]
     except msgspec.MsgspecError:
         # Python's own decoder takes more: NaN, half of a surrogate pair, numbers beyond a float.
-        return [json.loads(text, parse_float=Exact if exact else None) for text in texts]
+        return [json.loads(line, parse_float=Exact if exact else None) for line in lines]
 
 
 def converter(type_: Type, unit: Unit) -> Callable[[Any], Any]:
