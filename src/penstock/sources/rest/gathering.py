@@ -45,6 +45,8 @@ class Limits:
     is_cancelled: Callable[[], bool]
     #: when the run's time is over, by time.monotonic()
     end: float = math.inf
+    #: bytes that compressed pages may take in memory
+    memory: float = math.inf
     #: rows and bytes of the pages that are under way
     expected_rows: int = 0
     expected_bytes: float = 0.0
@@ -184,6 +186,8 @@ class RangeGather:
                 size = min(size, left)
             elif left < size and begun:
                 return 0
+        if self.writer.memory >= limits.memory:
+            return 0
         expected = size * self._bytes_of_row()
         if begun and self.writer.bytes + limits.expected_bytes + expected > budget.bytes:
             return 0

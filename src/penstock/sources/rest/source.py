@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -56,6 +56,8 @@ class RestSource:
     def __init__(self, options: Options, streams: Mapping[str, StreamOptions], context: Context) -> None:
         self._options = options
         self._streams = dict(streams)
+        #: the order of the streams' turns; a stream whose turn has come has 0
+        self._turns = {name: turn for turn, name in enumerate(self._streams, start=1)}
         self._context = context
         self._loop = LoopThread(context.is_cancelled)
         at_once = min(len(self._streams), options.max_concurrent_streams)
@@ -375,17 +377,16 @@ class RestSource:
             for other, planned in self._planned.items()
             if other != stream and other not in self._ahead and planned[2]["run"] == ceiling["run"]
         }
-        for turn, (other, (content, after, planned_ceiling)) in enumerate(list(waiting.items())[:free], start=1):
-            self._fetch_ahead(other, content, after, planned_ceiling, budget, turn)
+        for other, (content, after, planned_ceiling) in list(waiting.items())[:free]:
+            self._fetch_ahead(other, content, after, planned_ceiling, budget)
 
     def _fetch_ahead(
-        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget, turn: int = 0
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
     ) -> None:
-        ahead_budget = replace(budget, bytes=min(budget.bytes, AHEAD_BYTES))
-        limits = Limits(ahead_budget, math.inf, self._context.is_cancelled)
+        limits = Limits(budget, math.inf, self._context.is_cancelled, memory=AHEAD_BYTES)
         writer = SpoolWriter(None, budget.row_bytes)
         gathering = self._begin(stream, ListContent.read(content), after, ceiling, writer, limits)
-        gathering.urgency = turn
+        gathering.urgency = self._turns[stream]
         self._reporters[stream].begin()
         future = self._loop.start(gathering.run())
         self._ahead[stream] = Ahead(Basis.of(after, content, ceiling), gathering, future)
