@@ -32,7 +32,8 @@ class SpoolWriter:
     @property
     def memory(self) -> int:
         """Bytes of the pages that are kept in memory, compressed; what the codec holds back is not counted."""
-        return sum(buffer.size for buffer in self._buffers) + (self._buffer.tell() if self._buffer is not None else 0)
+        held = sum(buffer.size for buffer in self._buffers)
+        return int(held + (self._buffer.tell() if self._buffer is not None else 0))
 
     def size_of(self, texts: Sequence[bytes]) -> int:
         """The Arrow bytes that records are expected to have."""
