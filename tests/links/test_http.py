@@ -231,21 +231,6 @@ def test_a_proxy_from_the_environment_is_used(server: RestServer, monkeypatch: p
     assert server.requests("charges")
 
 
-def test_http_2_is_offered() -> None:
-    """The client is made with it, and what it needs is installed."""
-
-    async def make() -> list[str]:
-        account = Account(AccountOptions(base_url="https://api.invalid/v1"))
-        try:
-            client = await account._client_of(0)
-            pool = client._transport._pool  # type: ignore[attr-defined]  # httpx has no public way to ask
-            return ["h2"] if pool._http2 else []
-        finally:
-            await account.close()
-
-    assert asyncio.run(make()) == ["h2"]
-
-
 def test_a_retry_that_sleeps_is_abandoned_at_once(server: RestServer) -> None:
     server.set_faults(rate=1, retry_after="60")
     is_over = threading.Event()

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from base64 import b64encode
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import SystemRandom
@@ -18,6 +18,7 @@ from urllib.parse import urlencode, urlsplit
 
 from penstock.core.retry import Backoff
 from penstock.errors import ConnectionFailed, PenstockError, StreamFailed
+from penstock.links.http.connection import Connection
 from penstock.links.http.failures import (
     REFUSED,
     TRANSIENT,
@@ -27,7 +28,6 @@ from penstock.links.http.failures import (
     RequestRefused,
     ResourceRefused,
     describe,
-    read_lost,
     retry_after,
 )
 from penstock.links.http.options import AccountOptions
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     import ssl
 
     import aiolimiter
-    import httpx
 
 Page = TypeVar("Page")
 
@@ -65,14 +64,13 @@ class Account:
         self._requests_at_once = options.requests_at_once(streams)
         first = min(options.retry_seconds, options.retry_most)
         self._backoff = Backoff(first, options.retry_most, jitter=0.5)
-        #: one for each slot, with one connection: a common pool looks at all its connections for every request
-        self._clients: dict[int, httpx.AsyncClient] = {}
+        #: one for each slot: a common pool looks at all its connections for every request
+        self._connections: dict[int, Connection] = {}
         self._tls: ssl.SSLContext | None = None
         self._limiter: aiolimiter.AsyncLimiter | None = None
         self._slots: Slots | None = None
         oauth = options.auth.oauth if options.auth else None
         self._tokens = Tokens(oauth, options.timeout) if oauth else None
-        self._open = AsyncExitStack()
 
     async def fetch(
         self,
@@ -130,16 +128,14 @@ class Account:
         return f"GET {shown}" + (f"?{urlencode(query, safe='[]:')}" if query else "")
 
     async def close(self) -> None:
-        await self._open.aclose()
-        self._clients.clear()
+        connections, self._connections = self._connections, {}
+        await asyncio.gather(*(each.close() for each in connections.values()))
 
     # ------------------------------------------------------------ one request
 
     async def _send(
         self, address: str, query: Mapping[str, str], effort: Effort, urgency: int, token: str | None
     ) -> Answer:
-        import httpx
-
         async with self._shared_slots().take(urgency) as slot:
             if self._limiter is not None:
                 begun = time.monotonic()
@@ -148,15 +144,8 @@ class Account:
             effort.requests += 1
             auth = self._options.auth
             secrets = {name: value.get_secret_value() for name, value in (auth.query or {}).items()} if auth else {}
-            client = await self._client_of(slot)
-            begun = time.monotonic()
-            try:
-                sent = f"{address}?{urlencode({**query, **secrets})}" if query or secrets else address
-                answer = await client.get(sent, headers={"Authorization": f"Bearer {token}"} if token else {})
-            except httpx.TransportError as error:
-                raise read_lost(error, self._options.timeout) from None
-        headers = {name.lower(): value for name, value in answer.headers.items()}
-        return Answer(answer.status_code, headers, answer.content, time.monotonic() - begun)
+            sent = f"{address}?{urlencode({**query, **secrets})}" if query or secrets else address
+            return await self._connection_of(slot).get(sent, {"Authorization": f"Bearer {token}"} if token else {})
 
     async def _take_token(self) -> str | None:
         """The OAuth token; None: the account uses none."""
@@ -180,21 +169,11 @@ class Account:
                 self._limiter = aiolimiter.AsyncLimiter(max(1.0, options.rate_limit), period)
         return self._slots
 
-    async def _client_of(self, slot: int) -> httpx.AsyncClient:
-        if slot not in self._clients:
-            import httpx
-
-            self._clients[slot] = await self._open.enter_async_context(
-                httpx.AsyncClient(
-                    http2=True,
-                    verify=self._shared_tls(),
-                    timeout=self._options.timeout,
-                    headers=self._headers(),
-                    auth=self._basic(),
-                    limits=httpx.Limits(max_connections=1, max_keepalive_connections=1),
-                )
-            )
-        return self._clients[slot]
+    def _connection_of(self, slot: int) -> Connection:
+        if slot not in self._connections:
+            options = self._options
+            self._connections[slot] = Connection(options.base_url, self._shared_tls(), options.timeout, self._headers())
+        return self._connections[slot]
 
     def _shared_tls(self) -> ssl.SSLContext:
         if self._tls is None:
@@ -208,16 +187,12 @@ class Account:
         headers = {"Accept": "application/json", "User-Agent": "penstock", **self._options.headers}
         if auth and auth.bearer:
             headers["Authorization"] = f"Bearer {auth.bearer.get_secret_value()}"
+        if auth and auth.basic:
+            user, _, password = auth.basic.get_secret_value().partition(":")
+            headers["Authorization"] = f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
         for name, value in (auth.header or {}).items() if auth else ():
             headers[name] = value.get_secret_value()
         return headers
-
-    def _basic(self) -> tuple[str, str] | None:
-        auth = self._options.auth
-        if auth is None or auth.basic is None:
-            return None
-        user, _, password = auth.basic.get_secret_value().partition(":")
-        return user, password
 
     def _address(self, path: str, stream: str) -> str:
         base = self._options.base_url

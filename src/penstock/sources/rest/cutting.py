@@ -28,18 +28,21 @@ class Page:
     records: list[Any]
     #: each record's own text, on one line
     texts: list[bytes]
-    #: everything in the page but the records
+    #: what stands beside the records; at least the fields that were asked for
     fields: dict[str, Any]
 
 
-def cut(body: bytes, path: Sequence[str], fields: tuple[str, ...] | None = None) -> Page:
+def cut(
+    body: bytes, path: tuple[str, ...], fields: tuple[str, ...] | None = None, beside: tuple[str, ...] = ()
+) -> Page:
     """Cut a page whose records lie at `path`; Malformed if it is no JSON, NoRecords if they are not there.
 
-    With `fields`, values are made only of those fields of a record.
+    With `fields`, values are made only of those fields of a record. `beside` are the paths of the fields of the page
+    that are needed beside the records.
     """
     try:
         text = body.decode()
-        return _cut_quickly(body, path, fields) or _Cutter(text).page(path)
+        return _cut_quickly(body, path, fields, beside) or _Cutter(text).page(path)
     except (UnicodeDecodeError, json.JSONDecodeError, IndexError) as error:
         raise Malformed(str(error)[:100]) from None
 
@@ -63,27 +66,46 @@ def decoder_of(fields: tuple[str, ...] | None, *, exact: bool = False) -> Any:
     return msgspec.json.Decoder(wanted, float_hook=Decimal if exact else None)
 
 
-def _cut_quickly(body: bytes, path: Sequence[str], fields: tuple[str, ...] | None) -> Page | None:
+@cache
+def _decoders_of(path: tuple[str, ...], fields: tuple[str, ...] | None, beside: tuple[str, ...]) -> tuple[Any, Any]:
+    """Decoders of a page: one gives the text of each record and what stands beside them, one the values of records."""
+    import msgspec
+
+    make: Any = TypedDict
+    record: Any = Any if fields is None else make("Record", dict.fromkeys(fields, Any), total=False)
+
+    def level(path: tuple[str, ...], beside: tuple[str, ...], records: Any) -> Any:
+        if not path:
+            return records
+        inner = tuple(rest for first, _, rest in (name.partition(".") for name in beside) if first == path[0] and rest)
+        own = {name.partition(".")[0]: Any for name in beside}
+        return make("Page", own | {path[0]: level(path[1:], inner, records)}, total=False)
+
+    texts = level(path, beside, list[msgspec.Raw])
+    return msgspec.json.Decoder(texts), msgspec.json.Decoder(level(path, (), list[record]))
+
+
+def _cut_quickly(
+    body: bytes, path: tuple[str, ...], fields: tuple[str, ...] | None, beside: tuple[str, ...]
+) -> Page | None:
     """The same without values for other fields; None: `_Cutter` reads it, or says what is wrong."""
     import msgspec
 
-    around: dict[str, Any] = {}
-    inner, at = around, msgspec.Raw(body)
     try:
-        for step in path:
-            parts = msgspec.json.decode(at, type=dict[str, msgspec.Raw])
-            at = parts.pop(step)
-            inner.update({name: msgspec.json.decode(part) for name, part in parts.items()})
-            following: dict[str, Any] = {}
-            inner[step] = following
-            inner = following
-        pieces = msgspec.json.decode(at, type=list[msgspec.Raw])
-        decode = decoder_of(fields).decode
-        # A string has no raw line breaks, so those that are there separate values.
-        own = [*map(bytes, pieces)] if _is_one_line(body) else [_on_one_line(bytes(piece)) for piece in pieces]
-        return Page([decode(piece) for piece in pieces], own, around)
+        texts, values = _decoders_of(path, fields, beside)
+        around = texts.decode(body)
+        pieces, records = _value_at(around, path), _value_at(values.decode(body), path)
     except (msgspec.MsgspecError, KeyError, RecursionError):
         return None
+    # A string has no raw line breaks, so those that are there separate values.
+    own = [*map(bytes, pieces)] if _is_one_line(body) else [_on_one_line(bytes(piece)) for piece in pieces]
+    return Page(records, own, around if path else {})
+
+
+def _value_at(value: Any, path: tuple[str, ...]) -> Any:
+    for step in path:
+        value = value[step]
+    return value
 
 
 def _is_one_line(text: bytes) -> bool:

@@ -69,6 +69,7 @@ class ListApi:
         wanted = [options.id, *([options.time.field] if options.time else [])]
         wanted += [self._updated] if self._updated else []
         self._fields = tuple(dict.fromkeys(path.partition(".")[0] for path in wanted))
+        self._beside = tuple(path for path in (options.paging.more, options.paging.next_field) if path)
         url = urlsplit(source.base_url)
         self._server = f"{url.scheme}://{url.netloc}"
         self._secret_parameters = set(source.auth.query or ()) if source.auth else set[str]()
@@ -107,7 +108,7 @@ class ListApi:
         def parse(answer: Answer) -> FetchedPage:
             shown = partial(self._show, path, query, answer)
             try:
-                page = cut(answer.body, self._records, self._fields)
+                page = cut(answer.body, self._records, self._fields, self._beside)
             except NoRecords as error:
                 raise self._unfit(shown, str(error), "set `records` of the stream to the path of its objects") from None
             records = self._identify_plain(page.records) or [
