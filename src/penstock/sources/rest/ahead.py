@@ -16,8 +16,10 @@ from penstock.core.marks import Mark
 from penstock.core.subdivision import Subdivision
 from penstock.sources.rest.gathering import RangeGather
 
+#: bytes of records that are fetched ahead for one stream: the ids of records are kept in memory
+AHEAD_BYTES = 64 << 20
 #: bytes of compressed pages that are fetched ahead for one stream, and kept in memory
-AHEAD_BYTES = 16 << 20
+AHEAD_COMPRESSED_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)

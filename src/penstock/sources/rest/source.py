@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from penstock.links.http.failures import ResourceRefused
 from penstock.links.http.loop import LoopThread
 from penstock.ports import Budget, Context, DiscoveredStream, Planned, Reading, Remark, Spool, StreamInfo
 from penstock.sources.rest import marks
-from penstock.sources.rest.ahead import AHEAD_BYTES, Ahead, Basis
+from penstock.sources.rest.ahead import AHEAD_BYTES, AHEAD_COMPRESSED_BYTES, Ahead, Basis
 from penstock.sources.rest.content import BY_CURSOR, BY_TIME, VERSION, WHOLE, ListContent, check_parent, content_of
 from penstock.sources.rest.gathering import Limits, RangeGather
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
@@ -383,7 +383,8 @@ class RestSource:
     def _fetch_ahead(
         self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
     ) -> None:
-        limits = Limits(budget, math.inf, self._context.is_cancelled, memory=AHEAD_BYTES)
+        ahead_budget = replace(budget, bytes=min(budget.bytes, AHEAD_BYTES))
+        limits = Limits(ahead_budget, math.inf, self._context.is_cancelled, memory=AHEAD_COMPRESSED_BYTES)
         writer = SpoolWriter(None, budget.row_bytes)
         gathering = self._begin(stream, ListContent.read(content), after, ceiling, writer, limits)
         gathering.urgency = self._turns[stream]
