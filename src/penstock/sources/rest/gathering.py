@@ -26,6 +26,7 @@ from penstock.links.http.loop import POLL_SECONDS, stopped
 from penstock.ports import Budget
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
 from penstock.sources.rest.spooling import SpoolWriter
+from penstock.sources.rest.standstill import Standstill
 
 #: pages that one worker fetches alone before others join: a short list is not worth the requests that a split costs
 PAGES_ALONE = 12
@@ -78,6 +79,7 @@ class RangeGather:
     #: ranges whose requests are under way
     _asked: set[int] = field(default_factory=set)
     _ids: set[str] = field(default_factory=set)
+    _standstill: Standstill = field(default_factory=Standstill)
 
     def stop(self) -> None:
         """Ask for no more pages; those that were asked for are still taken. In the loop's own thread."""
@@ -209,11 +211,14 @@ class RangeGather:
         try:
             # Every stream has its first page before any has its second.
             page = await self.api.fetch(asked, self.urgency if self.state.pages else FIRST_PAGE)
-        except (RequestRefused, ResourceRefused):
+        except (RequestRefused, ResourceRefused) as refused:
             if asked.cursor is None:
                 raise
             # The object that the cursor names may be deleted. If the request itself is wrong, it fails without one too.
+            before = self.state.tasks[key]
             self.state = self._restart(key)
+            if len(self.state.tasks[key].seen) == len(before.seen) and self._standstill.restart(key):
+                raise self._standstill.refuse(self.api.stream, refused) from None
             return
         self._take(key, asked, page)
 
@@ -239,6 +244,10 @@ class RangeGather:
             fresh = [number for number in fresh if page.updated[number] >= self.changed_since]
         self.writer.write([page.texts[number] for number in fresh])
         self.state = fold(self.state, verdict.event)
+        if verdict.keep or not page.has_more:
+            self._standstill.move_on(key)
+        elif self._standstill.meet(key, page.cursor):
+            raise self._unfit("the API gives the same pages again and again", "correct `paging` of the stream")
         self._leave_count(key, page)
         if fresh:
             self.at_page(len(fresh), min(page.records[0][0], page.records[-1][0]))

@@ -14,9 +14,7 @@ from penstock.sources.rest.gathering import Limits, Unfit, take_new
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
 from penstock.sources.rest.marks import CursorPosition
 from penstock.sources.rest.spooling import SpoolWriter
-
-#: how often a list is read again from its beginning because an object that a cursor names was deleted
-RESTARTS = 5
+from penstock.sources.rest.standstill import RESTARTS
 
 
 @dataclass(frozen=True, slots=True)
