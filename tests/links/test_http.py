@@ -80,12 +80,37 @@ def test_a_server_that_says_when_to_come_back_is_obeyed(value: str, server: Rest
     assert time.monotonic() - begun >= 0.9 if value == "1" else effort.waited > 0
 
 
-def test_the_rate_limit_is_shared(server: RestServer) -> None:
+def most_within(seconds: float, server: RestServer) -> int:
+    """The largest number of requests that reached the server within any window of that length."""
+    times: list[float] = sorted(each["at"] for each in server.requests())
+    return max(sum(begin <= at < begin + seconds for at in times) for begin in times)
+
+
+@pytest.mark.parametrize("latency", [0.0, 0.3])
+@pytest.mark.parametrize("concurrency", [3, 40])
+def test_the_rate_limit_is_shared_and_holds_within_any_second(
+    concurrency: int, latency: float, server: RestServer
+) -> None:
+    """By the server's clock. All connections are opened in the first second."""
+    server.set_faults(latency=latency)
     begun = time.monotonic()
-    effort = fetch(server, 40, rate_limit=20)
-    assert time.monotonic() - begun >= 0.9
-    assert effort.requests == 40
+    effort = fetch(server, 45, rate_limit=20, concurrency=concurrency)
+    assert effort.requests == 45
     assert effort.waited > 0
+    assert most_within(1.0, server) <= 20
+    assert time.monotonic() - begun < (8 if concurrency == 3 else 4), "the rate is used"
+
+
+@pytest.mark.parametrize(("rate", "seconds", "most"), [(2.5, 0.8, 2), (0.8, 1.25, 1)])
+def test_a_rate_that_is_not_whole(rate: float, seconds: float, most: int, server: RestServer) -> None:
+    fetch(server, 4, rate_limit=rate)
+    assert most_within(seconds, server) == most
+
+
+def test_requests_that_are_lost_count_too(server: RestServer) -> None:
+    server.set_faults(resets=0.5)
+    assert fetch(server, 30, rate_limit=20, retries=30, retry_most=0.02).retries > 0
+    assert most_within(1.0, server) <= 20
 
 
 def test_no_more_requests_than_allowed_at_the_same_time(server: RestServer) -> None:

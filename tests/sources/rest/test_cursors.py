@@ -13,6 +13,7 @@ from tests.sources.rest.test_paging import WAYS
 from penstock.core.marks import Position
 from penstock.errors import StreamFailed
 from penstock.ports import Budget
+from penstock.sources.rest import ChangingSource
 from penstock.sources.rest.standstill import RESTARTS
 from penstock.testing.contracts.source import Moved, begin, drain, each_once, next_slice, read
 from penstock.testing.rest_server import RestServer
@@ -24,6 +25,16 @@ BUDGET = Budget(bytes=1 << 20)
 def server() -> Iterator[RestServer]:
     with RestServer({"charges": {}}) as server:
         yield server
+
+
+def move_all(opened: ChangingSource, origin: List, moved: list[Moved]) -> None:
+    """Like `drain`, and keeps the slices before a failure."""
+    content, ceiling = begin(opened, origin, None, "one")
+    assert ceiling is not None
+    last: Position | None = None
+    while slice_ := next_slice(opened, origin, last, content=content, ceiling=ceiling, budget=BUDGET):
+        moved.append(read(opened, origin, slice_))
+        last = slice_.position
 
 
 # ---------------------------------------------------------------- lists by time
@@ -41,19 +52,14 @@ def test_a_server_that_refuses_every_cursor_fails_the_stream(
         origin = List(server, tmp_path, time={"lag": 0}, paging={**options.get("paging", {}), "size": 20})
         server.arrive("charges", 300, in_a_second=in_a_second)
         opened = origin.open()
-        content, ceiling = begin(opened, origin, None, "one")
-        assert ceiling is not None
         moved: list[Moved] = []
-        last: Position | None = None
-        with pytest.raises(StreamFailed, match="refuses to go on in a list.*nothing new came.*No such page") as failed:
-            while slice_ := next_slice(opened, origin, last, content=content, ceiling=ceiling, budget=BUDGET):
-                moved.append(read(opened, origin, slice_))
-                last = slice_.position
+        with pytest.raises(StreamFailed, match=r"refuses to go on in a list.*nothing new came.*No such page") as failed:
+            move_all(opened, origin, moved)
         assert "paging" in failed.value.next_step
         assert len(server.requests()) < 12 * RESTARTS
         # What came before it was delivered, and once the server takes cursors, the rest is.
         server.change("charges", refuses_cursors=0)
-        moved += drain(opened, origin, last, run="two", budget=BUDGET)
+        moved += drain(opened, origin, moved[-1].slice.position, run="two", budget=BUDGET)
         opened.close()
         assert each_once([row for one in moved for row in one.rows], origin.rows())
 

@@ -31,13 +31,13 @@ from penstock.links.http.failures import (
     retry_after,
 )
 from penstock.links.http.options import AccountOptions
+from penstock.links.http.rate import RateLimit
 from penstock.links.http.slots import Slots
 from penstock.links.http.tokens import Tokens
 
 if TYPE_CHECKING:
     import ssl
 
-    import aiolimiter
     import httpx
 
 Page = TypeVar("Page")
@@ -68,7 +68,7 @@ class Account:
         #: one for each slot, with one connection: a common pool looks at all its connections for every request
         self._clients: dict[int, httpx.AsyncClient] = {}
         self._tls: ssl.SSLContext | None = None
-        self._limiter: aiolimiter.AsyncLimiter | None = None
+        self._limit: RateLimit | None = None
         self._slots: Slots | None = None
         oauth = options.auth.oauth if options.auth else None
         self._tokens = Tokens(oauth, options.timeout) if oauth else None
@@ -141,20 +141,25 @@ class Account:
         import httpx
 
         async with self._shared_slots().take(urgency) as slot:
-            if self._limiter is not None:
+            permit, is_answered = None, False
+            if self._limit is not None:
                 begun = time.monotonic()
-                await self._limiter.acquire()
+                permit = await self._limit.acquire(slot)
                 effort.waited += time.monotonic() - begun
             effort.requests += 1
             auth = self._options.auth
             secrets = {name: value.get_secret_value() for name, value in (auth.query or {}).items()} if auth else {}
-            client = await self._client_of(slot)
-            begun = time.monotonic()
             try:
+                client = await self._client_of(slot)
+                begun = time.monotonic()
                 sent = f"{address}?{urlencode({**query, **secrets})}" if query or secrets else address
                 answer = await client.get(sent, headers={"Authorization": f"Bearer {token}"} if token else {})
+                is_answered = True
             except httpx.TransportError as error:
                 raise read_lost(error, self._options.timeout) from None
+            finally:
+                if self._limit is not None and permit is not None:
+                    self._limit.release(permit, is_answered=is_answered)
         headers = {name.lower(): value for name, value in answer.headers.items()}
         return Answer(answer.status_code, headers, answer.content, time.monotonic() - begun)
 
@@ -170,14 +175,9 @@ class Account:
 
     def _shared_slots(self) -> Slots:
         if self._slots is None:
-            import aiolimiter
-
-            options = self._options
             self._slots = Slots(self._requests_at_once)
-            if options.rate_limit is not None:
-                # No more than the rate within any second: small rates are spread over a longer period.
-                period = 1.0 if options.rate_limit >= 1 else 1.0 / options.rate_limit
-                self._limiter = aiolimiter.AsyncLimiter(max(1.0, options.rate_limit), period)
+            if self._options.rate_limit is not None:
+                self._limit = RateLimit(self._options.rate_limit)
         return self._slots
 
     async def _client_of(self, slot: int) -> httpx.AsyncClient:

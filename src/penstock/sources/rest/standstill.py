@@ -42,7 +42,7 @@ class Standstill:
         return StreamFailed(
             f"the API refuses to go on in a list: the page was asked for again from the last time seen, {RESTARTS} "
             f"times, and nothing new came. {refused.what}",
-            next_step="run again once the API lists these objects; if it always refuses the cursor, correct `paging` of "
-            "the stream, or set `size` under it to as many objects as share a second",
+            next_step="run again once the API lists these objects; if it always refuses the cursor, correct `paging` "
+            "of the stream, or set `size` under it to as many objects as share a second",
             stream=stream,
         )
