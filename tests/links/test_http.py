@@ -15,7 +15,7 @@ import pytest
 
 from penstock.errors import ConnectionFailed, StreamFailed
 from penstock.links.http.account import Account, Effort
-from penstock.links.http.failures import Answer, Malformed, ResourceRefused, describe, retry_after
+from penstock.links.http.failures import Answer, Malformed, ResourceRefused, describe, retry_after, wait_of
 from penstock.links.http.loop import LoopThread
 from penstock.links.http.options import AccountOptions
 from penstock.testing.rest_server import RestServer
@@ -120,7 +120,51 @@ def test_no_more_requests_than_allowed_at_the_same_time(server: RestServer) -> N
     assert time.monotonic() - begun >= 0.5
 
 
-@pytest.mark.parametrize("fault", ["errors", "resets", "truncated"])
+@pytest.mark.parametrize(
+    ("status", "retry_after", "headers"),
+    [
+        (503, "1", {}),
+        (403, "1", {}),
+        (403, "", {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1"}),
+        (403, "", {"X-RateLimit-Remaining": "0"}),
+        (429, "", {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1"}),
+    ],
+)
+def test_a_server_that_is_busy_is_waited_for_whatever_its_status(
+    status: int, retry_after: str, headers: dict[str, str], server: RestServer
+) -> None:
+    """Some providers answer 403 where requests are too many: that resource is not forbidden."""
+    server.set_faults(rate=3, limited=status, retry_after=retry_after, limited_headers=headers)
+    begun = time.monotonic()
+    effort = fetch(server, 5, retries=40, retry_most=0.1)
+    assert effort.retries >= 2
+    if retry_after or "X-RateLimit-Reset" in headers:
+        assert time.monotonic() - begun >= 0.9
+
+
+def test_a_rate_limit_that_outlasts_the_retries_fails_the_stream(server: RestServer) -> None:
+    server.set_faults(rate=1, limited=403, retry_after="0")
+    with pytest.raises(StreamFailed, match=r"status 403 \(Too many requests\).*2 retries did not help"):
+        fetch(server, 9, retries=2, retry_most=0.02)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "9"}, 7),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "9"}, 9),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(NOW.timestamp()) + 40)}, 40),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(NOW.timestamp()) - 40)}, 0),
+        ({"x-ratelimit-remaining": "5", "x-ratelimit-reset": "9"}, 0),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "soon"}, 0),
+        ({"x-ratelimit-remaining": "0"}, 0),
+    ],
+)
+def test_when_a_rate_limit_ends(headers: dict[str, str], seconds: float) -> None:
+    assert wait_of(Answer(403, headers, b""), NOW) == seconds
+
+
+@pytest.mark.parametrize("fault", ["errors", "resets", "truncated", "garbled"])
 def test_what_may_pass_is_tried_again(fault: str, server: RestServer) -> None:
     server.set_faults(**{fault: 0.5})
     assert fetch(server, 10, retries=30, retry_most=0.02).retries > 0
@@ -130,6 +174,12 @@ def test_a_slow_server_times_out(server: RestServer) -> None:
     server.set_faults(latency=2)
     with pytest.raises(StreamFailed, match=r"no answer within 0\.1 s, and 1 retries did not help"):
         fetch(server, timeout=0.1, retries=1)
+
+
+def test_a_body_that_cannot_be_decompressed_fails_the_stream(server: RestServer) -> None:
+    server.set_faults(garbled=1)
+    with pytest.raises(StreamFailed, match=r"the body cannot be decompressed: .*, and 2 retries did not help"):
+        fetch(server, retries=2)
 
 
 def test_failures_by_kind(server: RestServer) -> None:

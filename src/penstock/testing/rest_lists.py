@@ -43,6 +43,8 @@ class Endpoint:
     ignores_cursors: bool = False
     #: where a status of 3xx leads to
     moved_to: str = ""
+    #: further parameters in the address of a next page
+    more_query: str = ""
     #: names of the parameters that bound the time: at or after, before
     since: str = "created[gte]"
     before: str = "created[lt]"
@@ -165,7 +167,7 @@ class Endpoint:
     ) -> tuple[bytes, dict[str, str]]:
         said: dict[str, Any] = {"object": "list", "has_more": more, "url": f"/v1/{self.name}"}
         headers: dict[str, str] = {}
-        following = f"{address}/v1/{self.name}?{urlencode({**asked, 'page_token': f'after-{edge}'})}"
+        following = f"{address}/v1/{self.name}?{urlencode({**asked, 'page_token': f'after-{edge}'})}{self.more_query}"
         if self.paging == "token":
             said["next_page_token"] = f"after-{edge}" if more else None
         elif self.paging == "next_url":

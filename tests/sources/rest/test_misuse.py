@@ -243,3 +243,10 @@ def test_a_value_that_does_not_fit_its_column(
 def test_a_column_that_is_declared_twice(server: RestServer, tmp_path: Path) -> None:
     origin = List(server, tmp_path, time={"lag": 0}, columns={"json": "json"})
     assert "is also the column for the whole object" in fail(origin)
+
+
+@pytest.mark.parametrize("path", ["charges?status=paid", "charges#paid", "?a=b"])
+def test_a_path_with_a_query_is_refused(path: str) -> None:
+    """Parameters of penstock's own would follow a second question mark, and the filter would not count."""
+    with pytest.raises(ValueError, match="must not contain a query; write its parameters under `params`"):
+        StreamOptions(path=path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,15 +20,15 @@ from penstock.core.retry import Backoff
 from penstock.errors import ConnectionFailed, PenstockError, StreamFailed
 from penstock.links.http.failures import (
     REFUSED,
-    TRANSIENT,
     Answer,
     AnswerLost,
     Malformed,
     RequestRefused,
     ResourceRefused,
     describe,
+    may_succeed_later,
     read_lost,
-    retry_after,
+    wait_of,
 )
 from penstock.links.http.options import AccountOptions
 from penstock.links.http.rate import RateLimit
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     import httpx
 
 Page = TypeVar("Page")
+#: parameters of a request; a list of pairs may have a name several times
+Query = Mapping[str, str] | Sequence[tuple[str, str]]
 
 #: a shorter string is found in any text by chance
 SECRET_CHARACTERS = 4
@@ -77,7 +79,7 @@ class Account:
     async def fetch(
         self,
         path: str,
-        query: Mapping[str, str],
+        query: Query,
         parse: Callable[[Answer], Page],
         *,
         stream: str,
@@ -109,9 +111,8 @@ class Account:
                     is_renewed = True
                     self._tokens.forget(token)
                     continue
-                elif answer.status in TRANSIENT:
-                    trouble = describe(answer)
-                    asked_wait = retry_after(answer.headers.get("retry-after"), datetime.now(UTC))
+                elif may_succeed_later(answer):
+                    trouble, asked_wait = describe(answer), wait_of(answer, datetime.now(UTC))
                 else:
                     raise self._failure(answer, self.show(path, query), stream)
             if failures >= self._options.retries:
@@ -124,7 +125,7 @@ class Account:
             effort.waited += wait
             await asyncio.sleep(wait)
 
-    def show(self, path: str, query: Mapping[str, str]) -> str:
+    def show(self, path: str, query: Query) -> str:
         """A request for people: its path and query, which carry no secrets."""
         shown = urlsplit(path).path if "://" in path else path
         return f"GET {shown}" + (f"?{urlencode(query, safe='[]:')}" if query else "")
@@ -135,9 +136,7 @@ class Account:
 
     # ------------------------------------------------------------ one request
 
-    async def _send(
-        self, address: str, query: Mapping[str, str], effort: Effort, urgency: int, token: str | None
-    ) -> Answer:
+    async def _send(self, address: str, query: Query, effort: Effort, urgency: int, token: str | None) -> Answer:
         import httpx
 
         async with self._shared_slots().take(urgency) as slot:
@@ -152,10 +151,10 @@ class Account:
             try:
                 client = await self._client_of(slot)
                 begun = time.monotonic()
-                sent = f"{address}?{urlencode({**query, **secrets})}" if query or secrets else address
+                sent = f"{address}?{urlencode(_add(query, secrets))}" if query or secrets else address
                 answer = await client.get(sent, headers={"Authorization": f"Bearer {token}"} if token else {})
                 is_answered = True
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 raise read_lost(error, self._options.timeout) from None
             finally:
                 if self._limit is not None and permit is not None:
@@ -285,3 +284,9 @@ class Account:
         for value in sorted(values, key=len, reverse=True):
             text = text.replace(value, "***") if len(value) >= SECRET_CHARACTERS else text
         return text
+
+
+def _add(query: Query, secrets: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The parameters of a request, with those that carry secrets."""
+    pairs = query.items() if isinstance(query, Mapping) else query
+    return [*(each for each in pairs if each[0] not in secrets), *secrets.items()]
