@@ -36,6 +36,7 @@ from penstock.errors import (
 from penstock.links.pause import pause
 from penstock.ports import (
     Archiving,
+    Awaiting,
     Budget,
     ComparedColumn,
     ComparedColumns,
@@ -91,6 +92,7 @@ __all__ = [
     "NOTHING_LOST",
     "UNTOUCHED",
     "Archiving",
+    "Awaiting",
     "Backoff",
     "Budget",
     "Column",

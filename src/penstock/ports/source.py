@@ -299,6 +299,15 @@ class Releasing(Protocol):
 
 
 @runtime_checkable
+class Awaiting(Protocol):
+    """A source that asks about all of its streams at the same time, and may wait for some longer than for others."""
+
+    def is_awaited(self, stream: str) -> bool:
+        """Whether the first answer about a stream is still to come: the others go first. Returns at once."""
+        ...
+
+
+@runtime_checkable
 class Gathering(Protocol):
     """A source whose next mark is known only after reading: it reads ahead into a spool."""
 

@@ -47,7 +47,10 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """The coroutine's result; StreamFailed if the run is to end before."""
-        future = self.start(work)
+        return self.wait(self.start(work))
+
+    def wait(self, future: Future[Result]) -> Result:
+        """The result of what was started; StreamFailed if the run is to end before."""
         while True:
             try:
                 return future.result(POLL_SECONDS)
@@ -59,6 +62,11 @@ class LoopThread:
                     future.cancel()
             except CancelledError:
                 raise stopped() from None
+
+    def check_cancelled(self) -> None:
+        """StreamFailed if the run is to end."""
+        if self._is_cancelled():
+            raise stopped()
 
     def close(self, then: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
         """Give up what is under way, run `then`, and end the thread. Idempotent; `then` needs a loop that has begun."""

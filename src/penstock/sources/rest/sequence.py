@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from penstock.links.http.failures import RequestRefused, ResourceRefused
 from penstock.links.http.loop import stopped
-from penstock.sources.rest.gathering import Limits, Unfit, take_new
+from penstock.sources.rest.gathering import Unfit, take_new
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
-from penstock.sources.rest.marks import CursorPosition
 from penstock.sources.rest.spooling import SpoolWriter
 from penstock.sources.rest.standstill import RESTARTS
 
@@ -90,56 +88,3 @@ async def gather_whole(
         return repeated
     finally:
         writer.close()
-
-
-async def gather_onward(
-    api: ListApi,
-    position: CursorPosition,
-    writer: SpoolWriter,
-    limits: Limits,
-    report: Callable[[int], None],
-    at_page: Callable[[int, int], None],
-) -> CursorPosition:
-    """Fetch pages from a cursor on, until the list ends or the budget is used; where the next page begins."""
-    ids = set(position.seen)
-    ahead: asyncio.Task[FetchedPage] | None = None
-    try:
-        while True:
-            asked = Asked(None, None, position.cursor, api.options.paging.size)
-            page = await (ahead if ahead is not None else api.fetch(asked))
-            ahead = None
-            fresh = take_new(page, range(len(page.records)), ids)
-            texts = [page.texts[number] for number in fresh]
-            # The last page may have no cursor to go on from: it is asked for again, and what it had is dropped.
-            following = page.cursor or (page.records[-1][1] if api.cursor_is_id and page.records else None)
-            if following is not None and following != position.cursor:
-                position, ids = CursorPosition(following), set()
-                if page.has_more and not _is_used(limits, writer, texts):
-                    ahead = asyncio.create_task(api.fetch(Asked(None, None, following, asked.size)))
-            else:
-                position = CursorPosition(position.cursor, tuple(id_ for _, id_ in page.records))
-            writer.write(texts)
-            at_page(len(fresh), 0)
-            report(writer.rows)
-            if not page.has_more or _is_used(limits, writer, ()):
-                return position
-            if not fresh and not page.records and following is None:
-                raise Unfit(
-                    "the API says that more follow, and not where", next_step="correct `paging`", stream=api.stream
-                )
-    finally:
-        if ahead is not None:
-            ahead.cancel()
-            await asyncio.gather(ahead, return_exceptions=True)
-        writer.close()
-
-
-def _is_used(limits: Limits, writer: SpoolWriter, texts: list[bytes] | tuple[()]) -> bool:
-    """Whether the budget is used, or the time is over, once these records are written."""
-    budget = limits.budget
-    return (
-        writer.bytes + writer.size_of(texts) >= budget.bytes
-        or (budget.rows is not None and writer.rows + len(texts) >= budget.rows)
-        or limits.is_cancelled()
-        or time.monotonic() > min(limits.deadline, limits.end)
-    )
