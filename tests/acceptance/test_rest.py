@@ -64,6 +64,55 @@ def test_nothing_new_costs_one_request_for_each_stream(tmp_path: Path) -> None:
         assert sorted(each["path"] for each in shop.server.requests()) == sorted(f"/v1/{name}" for name in names)
 
 
+@pytest.mark.parametrize(
+    ("options", "requests"),
+    [
+        ("{time: {lag: 0}, order: oldest}", 2),
+        ("{incremental: true, order: oldest}", 1),
+        ("{incremental: true, order: oldest, paging: {by: token}}", 1),
+    ],
+)
+def test_nothing_new_costs_as_many_requests_as_documented(options: str, requests: int, tmp_path: Path) -> None:
+    paging = "token" if "token" in options else "last_id"
+    with RestShop.open(tmp_path, {"charges": {"order": "oldest", "paging": paging}}) as shop:
+        shop.write({"charges": options})
+        shop.server.arrive("charges", 250)
+        run(shop)
+        shop.server.set_clock(shop.server.now + 60)
+        shop.server.forget_requests()
+        assert "nothing new" in run(shop).out
+        assert len(shop.server.requests()) == requests
+        assert shop.differences() == {}
+
+
+def test_a_stream_that_always_fails_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    """It is listed first, and tried again for seconds. The others are read and delivered meanwhile."""
+    names = ["broken", "charges", "refunds", "payouts"]
+    with RestShop.open(tmp_path, {name: {} for name in names}) as shop:
+        for name in names:
+            shop.server.arrive(name, 500)
+        shop.server.change("broken", status=500)
+        shop.write(dict.fromkeys(names, "{time: {lag: 0}}"), slice_bytes=1 << 24)
+        file = shop.folder / "shop.yaml"
+        file.write_text(file.read_text().replace("retries: 2, retry_seconds: 0.01", "retries: 2, retry_seconds: 4"))
+        done = shop.command.run("run", "shop.yaml", "--json")
+        assert done.code == 1, done.err
+        assert {name: shop.differences(name) for name in names[1:]} == dict.fromkeys(names[1:], {})
+        ends = [
+            (each["stream"], each["status"])
+            for each in done.messages
+            if each["type"] == "stream_status" and each["status"] in ("complete", "error")
+        ]
+        assert sorted(ends[:-1]) == sorted((name, "complete") for name in names[1:])
+        assert ends[-1] == ("broken", "error")
+        others = [each for each in shop.server.requests() if each["path"] != "/v1/broken"]
+        tried = [each["at"] for each in shop.server.requests("broken")]
+        assert len(tried) == 3
+        # All were looked at in the beginning, and everything was fetched before the last try.
+        assert len({each["path"] for each in others if each["at"] < tried[0] + 1}) == 3
+        assert max(each["at"] for each in others) < tried[-1]
+
+
 def test_a_time_limit_ends_a_long_fetch_and_what_was_fetched_is_delivered(tmp_path: Path) -> None:
     with RestShop.open(tmp_path, latency=0.1) as shop:
         shop.write(slice_bytes=1 << 26)
