@@ -97,7 +97,7 @@ def test_a_stream_that_always_fails_does_not_hold_up_the_others(tmp_path: Path) 
         file.write_text(file.read_text().replace("retries: 2, retry_seconds: 0.01", "retries: 2, retry_seconds: 4"))
         done = shop.command.run("run", "shop.yaml", "--json")
         assert done.code == 1, done.err
-        assert {name: shop.differences(name) for name in names[1:]} == dict.fromkeys(names[1:], {})
+        assert {name: shop.differences(name) for name in names[1:]} == {name: {} for name in names[1:]}
         ends = [
             (each["stream"], each["status"])
             for each in done.messages
