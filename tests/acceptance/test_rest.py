@@ -113,6 +113,36 @@ def test_a_stream_that_always_fails_does_not_hold_up_the_others(tmp_path: Path) 
         assert max(each["at"] for each in others) < tried[-1]
 
 
+@pytest.mark.parametrize("below", [False, True])
+def test_a_time_limit_ends_a_list_that_is_read_whole_and_the_next_run_begins_it_again(
+    below: bool, tmp_path: Path
+) -> None:
+    """In part it would take the place of the whole list. The other streams are delivered."""
+    name = "cards" if below else "countries"
+    with RestShop.open(tmp_path, {"countries": {}, "charges": {}, "customers": {}}) as shop:
+        cards = "{parent: customers, path: 'customers/{id}/cards'}"
+        streams = {"customers": "{time: {lag: 0}}", "cards": cards} if below else {"countries": "{}"}
+        shop.write(streams | {"charges": "{time: {lag: 0}}"}, slice_bytes=1 << 24)
+        for each, count in (("countries", 5000), ("charges", 300), ("customers", 300)):
+            shop.server.arrive(each, count)
+        run(shop)
+        before = shop.rows(name)
+        shop.server.arrive("charges", 300)
+        shop.server.set_faults(latency=0.2)
+        done = run(shop, "--time-limit", "2s", "--json")
+        eof = done.messages[-1]
+        assert (eof["status"], eof["has_more"], eof["reason"]) == ("limited", True, "stopped at time_limit 2 s")
+        warnings = [each for each in done.messages if each["type"] == "log" and each["level"] == "warning"]
+        assert [each["stream"] for each in warnings] == [name]
+        assert "the run's time was over" in warnings[0]["text"]
+        assert "--time-limit" in warnings[0]["text"]
+        assert statuses(done)[name] != "complete"
+        assert shop.rows(name) == before
+        shop.server.set_faults()
+        run(shop)
+        assert shop.differences("charges") == {}
+
+
 def test_a_time_limit_ends_a_long_fetch_and_what_was_fetched_is_delivered(tmp_path: Path) -> None:
     with RestShop.open(tmp_path, latency=0.1) as shop:
         shop.write(slice_bytes=1 << 26)

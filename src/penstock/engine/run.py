@@ -87,6 +87,8 @@ class Engine(Repairs):
                 )
                 self._reporter.report(StreamStatus(stream=gate.stream, status=Status.RANGE_COMPLETE))
                 waiting.append(gate)
+            elif turn is Turn.UNFINISHED:
+                waiting.append(gate)
             elif turn is Turn.NOTHING:
                 if gate.look.info.finds_deletes and self._isolate(gate, partial(self.find_deletes, gate)) is None:
                     continue
@@ -124,7 +126,8 @@ class Engine(Repairs):
             if state.intent.kind.moves and (held is None or held.position.id != state.intent.id):
                 self.mover().begin()
             return True
-        planned = gate.look.look(state, Budget(self.settings.slice_bytes, rows=1, look=True))
+        budget = Budget(self.settings.slice_bytes, rows=1, seconds=gate.seconds_left(), look=True)
+        planned = gate.look.look(state, budget)
         if planned is not None and planned.kind.moves and planned.rows != 0:
             # It starts in the background, beside the other looks, the lease and the plan.
             self.mover().begin()

@@ -316,6 +316,8 @@ class Gathering(Protocol):
     ) -> Planned | None:
         """Read ahead into the spool and plan the slice from it; None: nothing new. Under the lease, before the intent.
 
+        OutOfTime if `budget.seconds` are over, and what was read cannot be delivered in part.
+
         The engine closes the spool and makes its digest part of the slice's id.
         `plan` itself writes nothing: it is what looking uses, and answers whether there may be something to gather.
         `reading` reads the spool that the slice names, never the place that it was gathered from.

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from penstock.errors import PenstockError, StreamFailed
 from penstock.links.http.failures import GONE, RequestRefused, ResourceRefused
-from penstock.sources.rest.gathering import Limits, Unfit, take_new
+from penstock.sources.rest.gathering import Limits, Unfit
+from penstock.sources.rest.known import KnownIds, Repeats
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
 from penstock.sources.rest.marks import TRAIL, CursorPosition
 from penstock.sources.rest.spooling import SpoolWriter
@@ -30,7 +31,8 @@ class OnwardPage:
     @property
     def fresh(self) -> list[int]:
         """Places in the page of the records that were not delivered before."""
-        return take_new(self.page, range(len(self.page.records)), set(self.position.seen))
+        seen = set(self.position.seen)
+        return [number for number, (_, id_) in enumerate(self.page.records) if id_ not in seen]
 
 
 async def fetch_onward(api: ListApi, at: CursorPosition, size: int | None = None) -> OnwardPage:
@@ -76,15 +78,19 @@ async def gather_onward(
     limits: Limits,
     report: Callable[[int], None],
     at_page: Callable[[int, int], None],
+    repeats: Repeats,
 ) -> CursorPosition:
-    """Fetch pages from a cursor on, until the list ends or the budget is used; where the next page begins."""
+    """Fetch pages from a cursor on, until the list ends or the budget is used; where the next page begins.
+
+    An object that the list has on two pages is delivered twice: it may have moved because it has changed.
+    """
     ahead: asyncio.Task[OnwardPage] | None = None
     met = {position.cursor}
     try:
         while True:
             found = await (ahead if ahead is not None else fetch_onward(api, position))
             ahead = None
-            page, fresh = found.page, found.fresh
+            page, fresh = found.page, KnownIds(repeats).take(found.page, found.fresh)
             _check_progress(api, found)
             position, is_last = _follow(api, found)
             texts = [page.texts[number] for number in fresh]

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from penstock.links.http.failures import RequestRefused, ResourceRefused
 from penstock.links.http.loop import stopped
-from penstock.sources.rest.gathering import Unfit, take_new
+from penstock.sources.rest.gathering import Unfit
+from penstock.sources.rest.known import KnownIds, Repeats
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
 from penstock.sources.rest.spooling import SpoolWriter
 from penstock.sources.rest.standstill import RESTARTS
@@ -22,15 +23,21 @@ class SequencePage:
     page: FetchedPage
     #: places in the page of the records that have not come before
     fresh: list[int]
-    #: records that the API listed a second time
-    repeated: int
 
 
 async def read_in_sequence(
-    api: ListApi, *, prefetch: bool = True, gte: int | None = None, lt: int | None = None
+    api: ListApi,
+    known: KnownIds | None = None,
+    *,
+    prefetch: bool = True,
+    gte: int | None = None,
+    lt: int | None = None,
 ) -> AsyncGenerator[SequencePage, None]:
-    """Every page of a list. If a cursor's object is deleted, from the beginning again, without what came before."""
-    ids: set[str] = set()
+    """Every page of a list. If a cursor's object is deleted, from the beginning again, without what came before.
+
+    `known` are the records so far, which it adds to.
+    """
+    known = known or KnownIds()
     cursors: set[str | None] = {None}
     cursor: str | None = None
     restarts = 0
@@ -47,7 +54,7 @@ async def read_in_sequence(
                 restarts += 1
                 cursor, cursors, ahead = None, {None}, None
                 continue
-            fresh = take_new(page, range(len(page.records)), ids)
+            fresh = known.take(page, range(len(page.records)), is_reread=restarts > 0)
             if page.has_more and (page.cursor in cursors or (page.records and not fresh and not restarts)):
                 raise Unfit(
                     "the API gives the same page again and again",
@@ -58,7 +65,7 @@ async def read_in_sequence(
             cursors.add(cursor)
             if page.has_more and prefetch:
                 ahead = asyncio.create_task(api.fetch(Asked(gte, lt, cursor, api.options.paging.size)))
-            yield SequencePage(page, fresh, 0 if restarts else len(page.records) - len(fresh))
+            yield SequencePage(page, fresh)
             if not page.has_more:
                 return
     finally:
@@ -73,18 +80,17 @@ async def gather_whole(
     is_cancelled: Callable[[], bool],
     report: Callable[[int], None],
     at_page: Callable[[int, int], None],
-) -> int:
-    """Fetch all pages of a list, one after the other; records that came twice were dropped, and their number."""
-    repeated = 0
+) -> Repeats:
+    """Fetch all pages of a list, one after the other; what came twice was written once."""
+    known = KnownIds()
     try:
-        async with aclosing(read_in_sequence(api)) as pages:
+        async with aclosing(read_in_sequence(api, known)) as pages:
             async for each in pages:
-                repeated += each.repeated
                 writer.write([each.page.texts[number] for number in each.fresh])
                 at_page(len(each.fresh), 0)
                 report(writer.rows)
                 if is_cancelled():
                     raise stopped()
-        return repeated
+        return known.repeats
     finally:
         writer.close()

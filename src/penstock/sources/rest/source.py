@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -26,6 +26,7 @@ from penstock.sources.rest import marks
 from penstock.sources.rest.ahead import AHEAD_BYTES, Ahead, Basis
 from penstock.sources.rest.content import BY_CURSOR, BY_TIME, VERSION, WHOLE, ListContent, check_parent, content_of
 from penstock.sources.rest.gathering import Limits, RangeGather
+from penstock.sources.rest.known import Repeats
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
 from penstock.sources.rest.looks import Look, Looks
 from penstock.sources.rest.onward import fetch_onward, gather_onward
@@ -209,10 +210,11 @@ class RestSource:
         now = min(here, there) if there else here
         return unit.of(now - timedelta(seconds=options.lag))
 
-    def _remark(self, stream: str, text: str) -> None:
+    def _remark(self, stream: str, text: str, say: Callable[[str, str], None] | None = None) -> None:
+        """Say something about a stream once."""
         if stream not in self._remarked:
             self._remarked.add(stream)
-            self._context.say(stream, text)
+            (say or self._context.say)(stream, text)
 
     def _window(self, stream: str, unit: Unit, ceiling: Document) -> Span | None:
         """The configured range of time, below the run's ceiling; None: it is empty."""
@@ -297,19 +299,24 @@ class RestSource:
         limits = self._limits(budget)
         if read.mode == BY_CURSOR:
             at = marks.CursorPosition.read(after)
-            reached = self._loop.run(gather_onward(api, at, writer, limits, reporter.report, at_page)).mark()
+            repeats = Repeats()
+            reading = gather_onward(api, at, writer, limits, reporter.report, at_page, repeats)
+            reached = self._loop.run(reading).mark()
             reporter.report(writer.rows, last=True)
+            self._say_repeated(stream, repeats)
             return None if reached == after or not writer.rows else Planned(reached, rows=writer.rows, exact=True)
         if read.mode == WHOLE:
             if children := ChildList.of(stream, self._apis, self._options):
                 gather = ChildGather(children, writer, context.is_cancelled, reporter.report, at_page)
-                repeated = self._loop.run(gather.run(self._workers))
+                self._loop.run(gather.run(self._workers), limits.end)
+                repeats = gather.repeats
                 if gather.gone:
                     context.say(stream, gather.describe_gone())
             else:
-                repeated = self._loop.run(gather_whole(api, writer, context.is_cancelled, reporter.report, at_page))
+                whole = gather_whole(api, writer, context.is_cancelled, reporter.report, at_page)
+                repeats = self._loop.run(whole, limits.end)
             reporter.report(writer.rows, last=True)
-            self._say_repeated(stream, repeated)
+            self._say_repeated(stream, repeats)
             return Planned(marks.whole_mark(str(ceiling["run"])), Kind.REFRESH, rows=writer.rows, exact=True)
         self._planned.pop(stream, None)
         gathering = self._take_ahead(stream, Basis.of(after, content, ceiling))
@@ -325,9 +332,9 @@ class RestSource:
             state = self._loop.start(running.run()).result()
         finally:
             reporter.report(running.writer.rows, running.state, last=True)
-        self._say_repeated(stream, running.repeated)
+        self._say_repeated(stream, running.known.repeats)
         for line in marks.describe_abandoned(state.position(), read.unit):
-            context.say(stream, line)
+            context.warn(stream, line)
         upto = marks.position_mark(state.position(), read.unit)
         if upto == after:
             return None
@@ -399,10 +406,11 @@ class RestSource:
             return None
         return self._loop.run(ahead.finish())
 
-    def _say_repeated(self, stream: str, repeated: int) -> None:
-        if repeated:
-            records = "1 record" if repeated == 1 else f"{repeated} records"
-            self._context.say(stream, f"the API listed {records} a second time: each was delivered once")
+    def _say_repeated(self, stream: str, repeats: Repeats) -> None:
+        if line := repeats.describe_same():
+            self._context.say(stream, line)
+        if line := repeats.describe_differing(self._streams[stream].id):
+            self._context.warn(stream, line)
 
     # ------------------------------------------------------------ reading
 
