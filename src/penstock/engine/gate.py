@@ -53,6 +53,7 @@ class Gate(Delivery):
         """Take the open slice, or else the next one, through the gate."""
         state = self.store.state(self.pipeline, self.stream)
         self.probe.at("gate.started")
+        self.is_unfinished = False
         slice_ = state.intent
         if slice_ is None:
             self.compare_with_sink(state)

@@ -69,10 +69,9 @@ class LoopThread:
             except CancelledError:
                 raise (out_of_time() if is_over else stopped()) from None
 
-    def check_cancelled(self) -> None:
-        """StreamFailed if the run is to end."""
-        if self._is_cancelled():
-            raise stopped()
+    def is_cancelled(self) -> bool:
+        """Whether the run is to end."""
+        return self._is_cancelled()
 
     def close(self, then: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
         """Give up what is under way, run `then`, and end the thread. Idempotent; `then` needs a loop that has begun."""

@@ -55,7 +55,8 @@ class Looks:
         asked = {stream: self._ask(stream) for stream in streams}
         while (waiting := [each for each in asked.values() if not each.done()]) and not self._may_go_on(asked):
             concurrent.futures.wait(waiting, POLL_SECONDS, concurrent.futures.FIRST_COMPLETED)
-            self._loop.check_cancelled()
+            if self._loop.is_cancelled():
+                return  # those that are awaited stay so: the engine ends the run
         for stream, future in asked.items():
             if future.done():
                 self.get(stream)
