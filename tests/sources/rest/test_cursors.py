@@ -41,9 +41,17 @@ def move_all(opened: ChangingSource, origin: List, moved: list[Moved]) -> None:
 # ---------------------------------------------------------------- lists by time
 
 
-@pytest.mark.parametrize("status", [400, 404, 422])
-@pytest.mark.parametrize("in_a_second", [20, 45, 300])
-@pytest.mark.parametrize("way", ["last_id", "token", "next_url"])
+@pytest.mark.parametrize(
+    ("way", "in_a_second", "status"),
+    [
+        ("last_id", 20, 400),
+        ("last_id", 45, 404),
+        ("last_id", 300, 422),
+        ("token", 45, 400),
+        ("token", 300, 404),
+        ("next_url", 300, 400),
+    ],
+)
 def test_a_server_that_refuses_every_cursor_fails_the_stream(
     way: str, in_a_second: int, status: int, tmp_path: Path
 ) -> None:
@@ -122,9 +130,10 @@ def ids_of(moved: list[Moved]) -> list[Any]:
     return [row for one in moved for row in one.rows]
 
 
-@pytest.mark.parametrize("size", [1, 3, 10])
-@pytest.mark.parametrize("deleted", [1, 2, 7, TRAIL - 1])
-@pytest.mark.parametrize("arriving", [0, 1, 4, 25])
+@pytest.mark.parametrize(
+    ("arriving", "deleted", "size"),
+    [(0, 1, 10), (0, 7, 1), (1, 1, 1), (4, 2, 3), (4, TRAIL - 1, 3), (25, 1, 10), (25, 7, 3), (25, TRAIL - 1, 10)],
+)
 def test_a_list_is_read_on_although_the_object_it_was_read_up_to_is_deleted(
     arriving: int, deleted: int, size: int, tmp_path: Path
 ) -> None:

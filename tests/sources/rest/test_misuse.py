@@ -110,8 +110,7 @@ WAYS_TO_READ: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("other", [4, 5, 12, 17])
-@pytest.mark.parametrize("in_a_second", [40, 1])
+@pytest.mark.parametrize(("other", "in_a_second"), [(4, 40), (12, 40), (17, 1)])
 @pytest.mark.parametrize("way", WAYS_TO_READ)
 def test_different_objects_with_the_same_id_are_warned_about(
     way: str, in_a_second: int, other: int, tmp_path: Path
