@@ -128,10 +128,10 @@ def test_a_time_limit_ends_a_list_that_is_read_whole_and_the_next_run_begins_it_
         run(shop)
         before = shop.rows(name)
         shop.server.arrive("charges", 300)
-        shop.server.set_faults(latency=0.2)
-        done = run(shop, "--time-limit", "2s", "--json")
+        shop.server.set_faults(latency=0.8)
+        done = run(shop, "--time-limit", "8s", "--json")
         eof = done.messages[-1]
-        assert (eof["status"], eof["has_more"], eof["reason"]) == ("limited", True, "stopped at time_limit 2 s")
+        assert (eof["status"], eof["has_more"], eof["reason"]) == ("limited", True, "stopped at time_limit 8 s")
         warnings = [each for each in done.messages if each["type"] == "log" and each["level"] == "warning"]
         assert [each["stream"] for each in warnings] == [name]
         assert "the run's time was over" in warnings[0]["text"]
@@ -144,12 +144,12 @@ def test_a_time_limit_ends_a_list_that_is_read_whole_and_the_next_run_begins_it_
 
 
 def test_a_time_limit_ends_a_long_fetch_and_what_was_fetched_is_delivered(tmp_path: Path) -> None:
-    with RestShop.open(tmp_path, latency=0.1) as shop:
+    with RestShop.open(tmp_path, latency=0.3) as shop:
         shop.write(slice_bytes=1 << 26)
         shop.server.arrive("charges", 20_000)
-        done = run(shop, "--time-limit", "1s", "--json")
+        done = run(shop, "--time-limit", "3s", "--json")
         eof = done.messages[-1]
-        assert (eof["status"], eof["has_more"], eof["reason"]) == ("limited", True, "stopped at time_limit 1 s")
+        assert (eof["status"], eof["has_more"], eof["reason"]) == ("limited", True, "stopped at time_limit 3 s")
         assert 0 < eof["request_progress"]["rows"] == len(shop.rows()) < 20_000
         fetched = [each["fetched"] for each in done.messages if each["type"] == "work"]
         assert fetched[-1]["records"] == len(shop.rows())

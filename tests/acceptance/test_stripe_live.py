@@ -352,10 +352,10 @@ def test_a_time_limit_ends_the_reading_of_the_feed(database: str, tmp_path: Path
         for number in range(900):
             shop.server.alter("customers", name(number % 10), amount=number)
         shop.wait()
-        shop.server.set_faults(latency=0.4)
-        done = shop.run("--time-limit", "2s")
+        shop.server.set_faults(latency=1.5)
+        done = shop.run("--time-limit", "6s")
         eof = done.messages[-1]
-        assert (eof["status"], eof["has_more"], eof["reason"]) == ("limited", True, "stopped at time_limit 2 s")
+        assert (eof["status"], eof["has_more"], eof["reason"]) == ("limited", True, "stopped at time_limit 6 s")
         assert "the run's time was over" in lines(done)
         shop.server.set_faults()
         shop.run()
