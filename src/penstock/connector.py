@@ -27,6 +27,7 @@ from penstock.errors import (
     ConnectionFailed,
     InputError,
     NotComparable,
+    OutOfTime,
     PenstockError,
     SliceRefused,
     StreamFailed,
@@ -36,6 +37,7 @@ from penstock.errors import (
 from penstock.links.pause import pause
 from penstock.ports import (
     Archiving,
+    Awaiting,
     Budget,
     ComparedColumn,
     ComparedColumns,
@@ -91,6 +93,7 @@ __all__ = [
     "NOTHING_LOST",
     "UNTOUCHED",
     "Archiving",
+    "Awaiting",
     "Backoff",
     "Budget",
     "Column",
@@ -128,6 +131,7 @@ __all__ = [
     "NotComparable",
     "Noticing",
     "OptionsModel",
+    "OutOfTime",
     "Outcome",
     "Part",
     "PenstockError",

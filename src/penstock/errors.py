@@ -11,7 +11,8 @@
     ├── LeaseLost             4    another process took over the pipeline
     ├── StreamFailed          1    one stream failed; its slice stays open, the other streams continue
     │   ├── StreamStopped     1    sink and store disagree: the stream stops until an operator decides
-    │   └── SliceRefused      1    the staged parts do not match their receipts; no row is visible
+    │   ├── SliceRefused      1    the staged parts do not match their receipts; no row is visible
+    │   └── OutOfTime         -    the run's time is over before a slice was read: the next run begins it again
     ├── CommitUnclear         -    a commit lost a race, or its answer was lost: ask the sink and compare slices
     └── Interrupted     130/143    stopped by a signal
 
@@ -151,6 +152,10 @@ class StreamStopped(StreamFailed):
 
 class SliceRefused(StreamFailed):
     """Staged parts that do not match their receipts."""
+
+
+class OutOfTime(StreamFailed):
+    """The run's time was over before what cannot be delivered in part was read. The run ends as at any limit."""
 
 
 class CommitUnclear(PenstockError):

@@ -26,12 +26,14 @@ from penstock.ports import (
     Source,
     Store,
     is_never_cancelled,
+    no_mark,
     report_nothing,
     say_nothing,
 )
 
 if TYPE_CHECKING:
     from penstock.config import File
+    from penstock.core.marks import Mark
     from penstock.core.messages import Message
     from penstock.engine import Engine
     from penstock.links.spark import SharedSpark, SparkOptions, SparkRequirements, SparkSessionProvider
@@ -166,6 +168,8 @@ def context_for(
     say: Callable[[str, str], None] = say_nothing,
     report: Report = report_nothing,
     is_cancelled: Callable[[], bool] = is_never_cancelled,
+    warn: Callable[[str, str], None] = say_nothing,
+    last_mark: Callable[[str], Mark | None] = no_mark,
 ) -> Context:
     """The context of a pipeline's source and sink; without a runtime they get one of their own."""
     chosen = runtime or runtime_for(file)
@@ -179,6 +183,8 @@ def context_for(
         report=report,
         is_cancelled=is_cancelled,
         spools=spools_for(file, pipeline),
+        warn=warn,
+        last_mark=last_mark,
     )
 
 
@@ -250,6 +256,8 @@ def assemble(
             stream, doing, done=done, total=total, fetched=fetched
         ),
         is_cancelled=lambda: engine.is_cancelled(),
+        warn=lambda stream, text: engine.report_warning(stream, text),
+        last_mark=lambda stream: engine.last_mark(stream),
     )
     chosen = file.pipelines[pipeline]
     engine: Engine = Engine(

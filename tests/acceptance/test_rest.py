@@ -64,13 +64,92 @@ def test_nothing_new_costs_one_request_for_each_stream(tmp_path: Path) -> None:
         assert sorted(each["path"] for each in shop.server.requests()) == sorted(f"/v1/{name}" for name in names)
 
 
+@pytest.mark.parametrize(
+    ("options", "requests"),
+    [
+        ("{time: {lag: 0}, order: oldest}", 2),
+        ("{incremental: true, order: oldest}", 1),
+        ("{incremental: true, order: oldest, paging: {by: token}}", 1),
+    ],
+)
+def test_nothing_new_costs_as_many_requests_as_documented(options: str, requests: int, tmp_path: Path) -> None:
+    paging = "token" if "token" in options else "last_id"
+    with RestShop.open(tmp_path, {"charges": {"order": "oldest", "paging": paging}}) as shop:
+        shop.write({"charges": options})
+        shop.server.arrive("charges", 250)
+        run(shop)
+        shop.server.set_clock(shop.server.now + 60)
+        shop.server.forget_requests()
+        assert "nothing new" in run(shop).out
+        assert len(shop.server.requests()) == requests
+        assert shop.differences() == {}
+
+
+def test_a_stream_that_always_fails_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    """It is listed first, and tried again for seconds. The others are read and delivered meanwhile."""
+    names = ["broken", "charges", "refunds", "payouts"]
+    with RestShop.open(tmp_path, {name: {} for name in names}) as shop:
+        for name in names:
+            shop.server.arrive(name, 500)
+        shop.server.change("broken", status=500)
+        shop.write(dict.fromkeys(names, "{time: {lag: 0}}"), slice_bytes=1 << 24)
+        file = shop.folder / "shop.yaml"
+        file.write_text(file.read_text().replace("retries: 2, retry_seconds: 0.01", "retries: 2, retry_seconds: 4"))
+        done = shop.command.run("run", "shop.yaml", "--json")
+        assert done.code == 1, done.err
+        assert {name: shop.differences(name) for name in names[1:]} == {name: {} for name in names[1:]}
+        ends = [
+            (each["stream"], each["status"])
+            for each in done.messages
+            if each["type"] == "stream_status" and each["status"] in ("complete", "error")
+        ]
+        assert sorted(ends[:-1]) == sorted((name, "complete") for name in names[1:])
+        assert ends[-1] == ("broken", "error")
+        others = [each for each in shop.server.requests() if each["path"] != "/v1/broken"]
+        tried = [each["at"] for each in shop.server.requests("broken")]
+        assert len(tried) == 3
+        # All were looked at in the beginning, and everything was fetched before the last try.
+        assert len({each["path"] for each in others if each["at"] < tried[0] + 1}) == 3
+        assert max(each["at"] for each in others) < tried[-1]
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_a_time_limit_ends_a_list_that_is_read_whole_and_the_next_run_begins_it_again(
+    below: bool, tmp_path: Path
+) -> None:
+    """In part it would take the place of the whole list. The other streams are delivered."""
+    name = "cards" if below else "countries"
+    with RestShop.open(tmp_path, {"countries": {}, "charges": {}, "customers": {}}) as shop:
+        cards = "{parent: customers, path: 'customers/{id}/cards'}"
+        streams = {"customers": "{time: {lag: 0}}", "cards": cards} if below else {"countries": "{}"}
+        shop.write(streams | {"charges": "{time: {lag: 0}}"}, slice_bytes=1 << 24)
+        for each, count in (("countries", 5000), ("charges", 300), ("customers", 300)):
+            shop.server.arrive(each, count)
+        run(shop)
+        before = shop.rows(name)
+        shop.server.arrive("charges", 300)
+        shop.server.set_faults(latency=0.8)
+        done = run(shop, "--time-limit", "8s", "--json")
+        eof = done.messages[-1]
+        assert (eof["status"], eof["has_more"], eof["reason"]) == ("limited", True, "stopped at time_limit 8 s")
+        warnings = [each for each in done.messages if each["type"] == "log" and each["level"] == "warning"]
+        assert [each["stream"] for each in warnings] == [name]
+        assert "the run's time was over" in warnings[0]["text"]
+        assert "--time-limit" in warnings[0]["text"]
+        assert statuses(done)[name] != "complete"
+        assert shop.rows(name) == before
+        shop.server.set_faults()
+        run(shop)
+        assert shop.differences("charges") == {}
+
+
 def test_a_time_limit_ends_a_long_fetch_and_what_was_fetched_is_delivered(tmp_path: Path) -> None:
-    with RestShop.open(tmp_path, latency=0.1) as shop:
+    with RestShop.open(tmp_path, latency=0.3) as shop:
         shop.write(slice_bytes=1 << 26)
         shop.server.arrive("charges", 20_000)
-        done = run(shop, "--time-limit", "1s", "--json")
+        done = run(shop, "--time-limit", "3s", "--json")
         eof = done.messages[-1]
-        assert (eof["status"], eof["has_more"], eof["reason"]) == ("limited", True, "stopped at time_limit 1 s")
+        assert (eof["status"], eof["has_more"], eof["reason"]) == ("limited", True, "stopped at time_limit 3 s")
         assert 0 < eof["request_progress"]["rows"] == len(shop.rows()) < 20_000
         fetched = [each["fetched"] for each in done.messages if each["type"] == "work"]
         assert fetched[-1]["records"] == len(shop.rows())

@@ -56,9 +56,12 @@ def test_a_replay_does_not_ask_the_api_again(tmp_path: Path) -> None:
         assert shop.differences() == {}
 
 
-def test_a_signal_ends_a_long_pause_between_retries_at_once(tmp_path: Path) -> None:
-    with RestShop.open(tmp_path, {"charges": {"status": 503}}) as shop:
-        shop.write()
+@pytest.mark.parametrize("other", [None, 0, 503])
+def test_a_signal_ends_a_long_pause_between_retries_at_once(other: int | None, tmp_path: Path) -> None:
+    """Also where it is one of several streams, which are looked at at the same time."""
+    endpoints = {"charges": {"status": 503}} | ({"refunds": {"status": other}} if other is not None else {})
+    with RestShop.open(tmp_path, endpoints) as shop:
+        shop.write(dict.fromkeys(endpoints, "{time: {lag: 0}}"))
         path = tmp_path / "shop.yaml"
         path.write_text(path.read_text().replace("retry_seconds: 0.01", "retry_seconds: 60"))
         running = shop.command.start("run", "shop.yaml")

@@ -341,3 +341,22 @@ def test_a_feed_without_the_servers_time_fails(database: str, tmp_path: Path) ->
         done = shop.command.run("run", "stripe.yaml")
         assert done.code == 1
         assert "has no header `Date`" in done.err
+
+
+def test_a_time_limit_ends_the_reading_of_the_feed(database: str, tmp_path: Path) -> None:
+    with StripeShop.open(tmp_path, database) as shop:
+        shop.write()
+        shop.server.arrive("customers", 10)
+        shop.wait()
+        shop.run()
+        for number in range(900):
+            shop.server.alter("customers", name(number % 10), amount=number)
+        shop.wait()
+        shop.server.set_faults(latency=1.5)
+        done = shop.run("--time-limit", "6s")
+        eof = done.messages[-1]
+        assert (eof["status"], eof["has_more"], eof["reason"]) == ("limited", True, "stopped at time_limit 6 s")
+        assert "the run's time was over" in lines(done)
+        shop.server.set_faults()
+        shop.run()
+        assert shop.rows() == shop.expected()

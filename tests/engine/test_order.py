@@ -31,3 +31,11 @@ def test_from_the_end() -> None:
     ]
     assert from_the_end(["a", "b"], {}) == []
     assert sorted(from_the_end(["a", "b"], {"a": {"b"}, "b": {"a"}})) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("later", "ahead", "place"),
+    [([], {}, 0), (["a"], {}, 1), (["a", "b"], {}, 2), (["a", "b", "c"], {}, 0), (["b", "c"], {"a": ["b"]}, 1)],
+)
+def test_those_that_may_come_later_do(later: list[str], ahead: Ahead, place: int) -> None:
+    assert next_of(["a", "b", "c"], ahead, later) == place

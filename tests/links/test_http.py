@@ -15,7 +15,7 @@ import pytest
 
 from penstock.errors import ConnectionFailed, StreamFailed
 from penstock.links.http.account import Account, Effort
-from penstock.links.http.failures import Answer, Malformed, ResourceRefused, describe, retry_after
+from penstock.links.http.failures import Answer, Malformed, ResourceRefused, describe, retry_after, wait_of
 from penstock.links.http.loop import LoopThread
 from penstock.links.http.options import AccountOptions
 from penstock.testing.rest_server import RestServer
@@ -80,12 +80,37 @@ def test_a_server_that_says_when_to_come_back_is_obeyed(value: str, server: Rest
     assert time.monotonic() - begun >= 0.9 if value == "1" else effort.waited > 0
 
 
-def test_the_rate_limit_is_shared(server: RestServer) -> None:
+def most_within(seconds: float, server: RestServer) -> int:
+    """The largest number of requests that reached the server within any window of that length."""
+    times: list[float] = sorted(each["at"] for each in server.requests())
+    return max(sum(begin <= at < begin + seconds for at in times) for begin in times)
+
+
+@pytest.mark.parametrize("latency", [0.0, 0.3])
+@pytest.mark.parametrize("concurrency", [3, 40])
+def test_the_rate_limit_is_shared_and_holds_within_any_second(
+    concurrency: int, latency: float, server: RestServer
+) -> None:
+    """By the server's clock. All connections are opened in the first second."""
+    server.set_faults(latency=latency)
     begun = time.monotonic()
-    effort = fetch(server, 40, rate_limit=20)
-    assert time.monotonic() - begun >= 0.9
-    assert effort.requests == 40
+    effort = fetch(server, 45, rate_limit=20, concurrency=concurrency)
+    assert effort.requests == 45
     assert effort.waited > 0
+    assert most_within(1.0, server) <= 20
+    assert time.monotonic() - begun < (8 if concurrency == 3 else 4), "the rate is used"
+
+
+@pytest.mark.parametrize(("rate", "seconds", "most"), [(2.5, 0.8, 2), (0.8, 1.25, 1)])
+def test_a_rate_that_is_not_whole(rate: float, seconds: float, most: int, server: RestServer) -> None:
+    fetch(server, 4, rate_limit=rate)
+    assert most_within(seconds, server) == most
+
+
+def test_requests_that_are_lost_count_too(server: RestServer) -> None:
+    server.set_faults(resets=0.5)
+    assert fetch(server, 30, rate_limit=20, retries=30, retry_most=0.02).retries > 0
+    assert most_within(1.0, server) <= 20
 
 
 def test_no_more_requests_than_allowed_at_the_same_time(server: RestServer) -> None:
@@ -95,7 +120,51 @@ def test_no_more_requests_than_allowed_at_the_same_time(server: RestServer) -> N
     assert time.monotonic() - begun >= 0.5
 
 
-@pytest.mark.parametrize("fault", ["errors", "resets", "truncated"])
+@pytest.mark.parametrize(
+    ("status", "retry_after", "headers"),
+    [
+        (503, "1", {}),
+        (403, "1", {}),
+        (403, "", {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1"}),
+        (403, "", {"X-RateLimit-Remaining": "0"}),
+        (429, "", {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1"}),
+    ],
+)
+def test_a_server_that_is_busy_is_waited_for_whatever_its_status(
+    status: int, retry_after: str, headers: dict[str, str], server: RestServer
+) -> None:
+    """Some providers answer 403 where requests are too many: that resource is not forbidden."""
+    server.set_faults(rate=3, limited=status, retry_after=retry_after, limited_headers=headers)
+    begun = time.monotonic()
+    effort = fetch(server, 5, retries=40, retry_most=0.1)
+    assert effort.retries >= 2
+    if retry_after or "X-RateLimit-Reset" in headers:
+        assert time.monotonic() - begun >= 0.9
+
+
+def test_a_rate_limit_that_outlasts_the_retries_fails_the_stream(server: RestServer) -> None:
+    server.set_faults(rate=1, limited=403, retry_after="0")
+    with pytest.raises(StreamFailed, match=r"status 403 \(Too many requests\).*2 retries did not help"):
+        fetch(server, 9, retries=2, retry_most=0.02)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "9"}, 7),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "9"}, 9),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(NOW.timestamp()) + 40)}, 40),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(NOW.timestamp()) - 40)}, 0),
+        ({"x-ratelimit-remaining": "5", "x-ratelimit-reset": "9"}, 0),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "soon"}, 0),
+        ({"x-ratelimit-remaining": "0"}, 0),
+    ],
+)
+def test_when_a_rate_limit_ends(headers: dict[str, str], seconds: float) -> None:
+    assert wait_of(Answer(403, headers, b""), NOW) == seconds
+
+
+@pytest.mark.parametrize("fault", ["errors", "resets", "truncated", "garbled"])
 def test_what_may_pass_is_tried_again(fault: str, server: RestServer) -> None:
     server.set_faults(**{fault: 0.5})
     assert fetch(server, 10, retries=30, retry_most=0.02).retries > 0
@@ -105,6 +174,12 @@ def test_a_slow_server_times_out(server: RestServer) -> None:
     server.set_faults(latency=2)
     with pytest.raises(StreamFailed, match=r"no answer within 0\.1 s, and 1 retries did not help"):
         fetch(server, timeout=0.1, retries=1)
+
+
+def test_a_body_that_cannot_be_decompressed_fails_the_stream(server: RestServer) -> None:
+    server.set_faults(garbled=1)
+    with pytest.raises(StreamFailed, match=r"the body cannot be decompressed: .*, and 2 retries did not help"):
+        fetch(server, retries=2)
 
 
 def test_failures_by_kind(server: RestServer) -> None:

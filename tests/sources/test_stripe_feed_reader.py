@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from penstock.errors import StreamFailed, StreamRefused
 from penstock.links.http.account import Account
 from penstock.sources import stripe
-from penstock.sources.rest.lists import ListApi
+from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
 from penstock.sources.stripe.feed import KEPT_SECONDS, FeedPosition, Snapshot, take
 from penstock.sources.stripe.feed_reader import FeedReader
 from penstock.sources.stripe.lists import EVENTS
@@ -112,6 +114,98 @@ def test_an_object_without_an_id_is_no_object(server: RestServer, read: Read) ->
     id_ = server.create("customers")
     server.alter("customers", id_, id=None)
     assert [event.type for event in read(begin, 1000).events] == ["customer.created"]
+
+
+# ---------------------------------------------------------------- cursors that lead nowhere
+
+
+@pytest.fixture
+def after_page(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int, FetchedPage], FetchedPage]], None]:
+    """Look at each page before the reader gets it, and perhaps give another."""
+    fetch = ListApi.fetch
+
+    def install(change: Callable[[int, FetchedPage], FetchedPage]) -> None:
+        pages = itertools.count(1)
+
+        async def fetch_and_change(api: ListApi, asked: Asked, urgency: int = 0) -> FetchedPage:
+            return change(next(pages), await fetch(api, asked, urgency))
+
+        monkeypatch.setattr(ListApi, "fetch", fetch_and_change)
+
+    return install
+
+
+Install = Callable[[Callable[[int, FetchedPage], FetchedPage]], None]
+
+
+def test_an_event_that_expires_while_it_is_the_cursor(server: RestServer, read: Read, after_page: Install) -> None:
+    """What is older than it is gone too; what shares its second may not be."""
+    begin = server.now
+    happen(server, 450)
+    ids: list[str] = []
+
+    def expire(number: int, page: FetchedPage) -> FetchedPage:
+        if number in (1, 3):
+            server.remove("events", str(page.cursor))
+        ids.extend(id_ for _, id_ in page.records)
+        return page
+
+    after_page(expire)
+    snapshot = read(begin, 10_000)
+    assert snapshot.covers(begin)
+    assert len(snapshot.times) == len(set(ids)) == 450
+
+
+def test_events_that_expire_while_they_are_read_end_the_feed(
+    server: RestServer, read: Read, after_page: Install
+) -> None:
+    begin = server.now
+    happen(server, 450)
+
+    def expire(number: int, page: FetchedPage) -> FetchedPage:
+        if number == 2:
+            cursor = next(at for at, id_ in page.records if id_ == page.cursor)
+            for id_, at in server.objects("events"):
+                if at <= cursor:
+                    server.remove("events", id_)
+        return page
+
+    after_page(expire)
+    snapshot = read(begin, 10_000)
+    assert snapshot.has_ended
+    assert len(snapshot.times) == 200
+    # A stream whose last event was among them has missed events, which is found.
+    assert FeedPosition(begin, {"evt_00000000": begin}).is_lost(snapshot)
+
+
+@pytest.mark.parametrize("status", [400, 404])
+def test_a_feed_that_refuses_every_cursor_fails(status: int, server: RestServer, read: Read) -> None:
+    begin = server.now
+    happen(server, 450, in_a_second=450)
+    server.change("events", refuses_cursors=status)
+    server.forget_requests()
+    with pytest.raises((StreamFailed, StreamRefused), match="No such page"):
+        read(begin, 10_000)
+    assert len(server.requests("events")) < 20
+
+
+def test_a_feed_that_ignores_the_cursor_fails(server: RestServer, read: Read) -> None:
+    begin = server.now
+    happen(server, 450, in_a_second=450)
+    server.change("events", ignores_cursors=True)
+    with pytest.raises(StreamFailed, match="says that more follow, and gives nothing new"):
+        read(begin, 10_000)
+    assert len(server.requests("events")) < 20
+
+
+def test_an_empty_page_with_more_to_come_fails(server: RestServer, read: Read, after_page: Install) -> None:
+    begin = server.now
+    happen(server, 450)
+    after_page(
+        lambda number, page: replace(page, records=[], texts=[], cursor=None, has_more=True) if number == 2 else page
+    )
+    with pytest.raises(StreamFailed, match="says that more follow, and gives nothing new"):
+        read(begin, 10_000)
 
 
 # ---------------------------------------------------------------- which streams

@@ -73,6 +73,8 @@ class Delivery:
     finished_refresh: str | None = None
     #: whether this run has warned of someone who keeps rows from being read
     has_warned: bool = False
+    #: whether the run's time was over before the next slice was read
+    is_unfinished: bool = False
 
     @property
     def pipeline(self) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from penstock.core.drift import EVOLVE
 from penstock.core.fetches import FetchCounts
 from penstock.core.limits import Limits
+from penstock.core.marks import Mark
 from penstock.core.messages import (
     Catalog,
     CatalogStream,
@@ -300,6 +301,17 @@ class Execution:
     def report_line(self, stream: str, text: str) -> None:
         """A source or sink says what it is doing."""
         self._reporter.report(Log(level="info", stream=stream, text=text))
+
+    def report_warning(self, stream: str, text: str) -> None:
+        """A source or sink has met something that the user should look at."""
+        self._reporter.report(Log(level="warning", stream=stream, text=text))
+
+    def last_mark(self, stream: str) -> Mark | None:
+        """The mark that the next slice of a stream starts at, as far as is known before anything is planned."""
+        state = self.store.state(self.pipeline, stream)
+        if state.last is None or state.intent or state.reset_wanted:
+            return None
+        return state.last.mark
 
     def _on_lost(self) -> None:
         self._is_lease_lost = True

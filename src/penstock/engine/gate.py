@@ -22,7 +22,7 @@ from penstock.core.slices import Kind, Slice, following
 from penstock.engine import drifting, undoing
 from penstock.engine.delivery import Delivery, new_attempt
 from penstock.engine.look import content_before
-from penstock.errors import StreamStopped
+from penstock.errors import OutOfTime, StreamStopped
 from penstock.ports import (
     Budget,
     ComparingSource,
@@ -42,6 +42,7 @@ class Turn(enum.Enum):
 
     MOVED = "a slice went through"
     NOTHING = "nothing new"
+    UNFINISHED = "the run's time was over while the source read ahead"
 
 
 @dataclass
@@ -52,10 +53,16 @@ class Gate(Delivery):
         """Take the open slice, or else the next one, through the gate."""
         state = self.store.state(self.pipeline, self.stream)
         self.probe.at("gate.started")
+        self.is_unfinished = False
         slice_ = state.intent
         if slice_ is None:
             self.compare_with_sink(state)
-            slice_ = self.next_slice(state)
+            try:
+                slice_ = self.next_slice(state)
+            except OutOfTime as over:
+                self.emit(Log(level="warning", stream=self.stream, text=f"{over.what}. Next: {over.next_step}"))
+                self.is_unfinished = True
+                return Turn.UNFINISHED
             if slice_ is None:
                 if self.has_rows_held_back:
                     self.report_remaining(state)
@@ -311,6 +318,8 @@ class Gate(Delivery):
 
     def has_more(self) -> bool:
         """Whether another turn would move something."""
+        if self.is_unfinished:
+            return True
         state = self.store.state(self.pipeline, self.stream)
         if state.intent or state.reset_wanted:
             return True

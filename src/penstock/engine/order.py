@@ -8,12 +8,17 @@ from collections.abc import Collection, Mapping, Sequence
 Ahead = Mapping[str, Collection[str]]
 
 
-def next_of(waiting: Sequence[str], ahead: Ahead) -> int:
-    """The place of the first stream that waits for none of the others; the first, if each waits for another."""
-    for place, name in enumerate(waiting):
-        if not any(other in waiting for other in ahead.get(name, ()) if other != name):
-            return place
-    return 0
+def next_of(waiting: Sequence[str], ahead: Ahead, later: Collection[str] = ()) -> int:
+    """The place of the first stream that waits for none of the others; the first, if each waits for another.
+
+    Those that may come `later` do, where another can go first.
+    """
+    free = [
+        place
+        for place, name in enumerate(waiting)
+        if not any(other in waiting for other in ahead.get(name, ()) if other != name)
+    ]
+    return next((place for place in free if waiting[place] not in later), free[0] if free else 0)
 
 
 def from_the_end(names: Sequence[str], ahead: Ahead) -> list[str]:

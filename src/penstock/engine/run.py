@@ -19,6 +19,7 @@ from penstock.errors import (
     ConnectionFailed,
 )
 from penstock.ports import (
+    Awaiting,
     Budget,
     Gathering,
     Sweeping,
@@ -74,7 +75,8 @@ class Engine(Repairs):
             limit = limits.reached(moved=self._reporter.request.rows, elapsed=self.clock.elapsed() - self._begun)
             if limit:
                 return limit, list(waiting)
-            gate = waiting.pop(order.next_of([gate.stream for gate in waiting], self._ahead))
+            names = [gate.stream for gate in waiting]
+            gate = waiting.pop(order.next_of(names, self._ahead, [name for name in names if self._is_awaited(name)]))
             turn = self._take_turn(gate)
             if turn is Turn.MOVED:
                 self.store.save_progress(
@@ -84,6 +86,8 @@ class Engine(Repairs):
                     streams=self._reporter.progress_of([gate.stream]),
                 )
                 self._reporter.report(StreamStatus(stream=gate.stream, status=Status.RANGE_COMPLETE))
+                waiting.append(gate)
+            elif turn is Turn.UNFINISHED:
                 waiting.append(gate)
             elif turn is Turn.NOTHING:
                 if gate.look.info.finds_deletes and self._isolate(gate, partial(self.find_deletes, gate)) is None:
@@ -96,14 +100,22 @@ class Engine(Repairs):
 
         Anything else, a disagreement too, is looked at again under the lease: another process may be at work.
         """
+        found = (self._may_have_work(gate) for gate in gates)
+        # A source that gathers looks at all of its streams, so that it can fetch ahead for those that come later.
+        return not any(list(found) if has_capability(self.source, Gathering) else found)
+
+    def _may_have_work(self, gate: Gate) -> bool:
         try:
-            found = (self._has_work(gate) for gate in gates)
-            # A source that gathers looks at all of its streams, so that it can fetch ahead for those that come later.
-            return not any(list(found) if has_capability(self.source, Gathering) else found)
+            return self._is_awaited(gate.stream) or self._has_work(gate)
         except ConnectionFailed:
             raise
         except Exception:  # noqa: BLE001 (asked again under the lease, where a failure is its stream's own)
-            return False
+            return True
+
+    def _is_awaited(self, stream: str) -> bool:
+        """Whether the source still waits for a first answer about a stream: it does not keep the others waiting."""
+        awaiting = capability(self.source, Awaiting)
+        return awaiting is not None and awaiting.is_awaited(stream)
 
     def _has_work(self, gate: Gate) -> bool:
         state = self.store.state(self.pipeline, gate.stream)
@@ -114,7 +126,8 @@ class Engine(Repairs):
             if state.intent.kind.moves and (held is None or held.position.id != state.intent.id):
                 self.mover().begin()
             return True
-        planned = gate.look.look(state, Budget(self.settings.slice_bytes, rows=1, look=True))
+        budget = Budget(self.settings.slice_bytes, rows=1, seconds=gate.seconds_left(), look=True)
+        planned = gate.look.look(state, budget)
         if planned is not None and planned.kind.moves and planned.rows != 0:
             # It starts in the background, beside the other looks, the lease and the plan.
             self.mover().begin()

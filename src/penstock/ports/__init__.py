@@ -35,6 +35,7 @@ from penstock.ports.runtime import (
     Report,
     Spark,
     is_never_cancelled,
+    no_mark,
     no_mover,
     report_nothing,
     say_nothing,
@@ -55,6 +56,7 @@ from penstock.ports.sink import (
     Withdrawing,
 )
 from penstock.ports.source import (
+    Awaiting,
     Budget,
     DiscoveredStream,
     Discovering,
@@ -76,6 +78,7 @@ from penstock.ports.store import Change, Holder, Lease, Owner, RunRecord, Store,
 
 __all__ = [
     "Archiving",
+    "Awaiting",
     "Budget",
     "Change",
     "Clock",
@@ -138,6 +141,7 @@ __all__ = [
     "find_mark",
     "has_capability",
     "is_never_cancelled",
+    "no_mark",
     "no_mover",
     "not_comparable",
     "recover_sink",

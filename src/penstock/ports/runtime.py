@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from penstock.core.fetches import FetchCounts
+from penstock.core.marks import Mark
 from penstock.core.slices import Part, Receipt
 from penstock.ports.rows import Reader, Writer
 from penstock.ports.spools import NoSpools, Spools
@@ -81,6 +82,10 @@ def is_never_cancelled() -> bool:
     return False
 
 
+def no_mark(stream: str) -> None:
+    """Return None: no store is asked."""
+
+
 def no_mover() -> Mover:
     """Fail: this source or sink moves no rows itself."""
     raise RuntimeError("there is no mover here")
@@ -106,12 +111,16 @@ class Context:
     mover: Callable[[], Mover] = no_mover
     #: print a line about a stream at once: for work that takes long
     say: Callable[[str, str], None] = say_nothing
+    #: the same for a warning: something that the user should look at
+    warn: Callable[[str, str], None] = say_nothing
     #: report how far a gather, a move or a commit is, as often as it likes: the newest report counts
     report: Report = report_nothing
     #: whether the run is to end soon: asked by work that takes minutes, which then raises StreamFailed
     is_cancelled: Callable[[], bool] = is_never_cancelled
     #: where to gather and to stage on disk
     spools: Spools = field(default_factory=NoSpools)
+    #: the mark of a stream as the store has it now, before anything is planned: what a source may ask for first
+    last_mark: Callable[[str], Mark | None] = no_mark
 
 
 class Mover(Protocol):

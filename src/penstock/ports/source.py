@@ -299,6 +299,15 @@ class Releasing(Protocol):
 
 
 @runtime_checkable
+class Awaiting(Protocol):
+    """A source that asks about all of its streams at the same time, and may wait for some longer than for others."""
+
+    def is_awaited(self, stream: str) -> bool:
+        """Whether the first answer about a stream is still to come: the others go first. Returns at once."""
+        ...
+
+
+@runtime_checkable
 class Gathering(Protocol):
     """A source whose next mark is known only after reading: it reads ahead into a spool."""
 
@@ -306,6 +315,8 @@ class Gathering(Protocol):
         self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget, spool: Spool
     ) -> Planned | None:
         """Read ahead into the spool and plan the slice from it; None: nothing new. Under the lease, before the intent.
+
+        OutOfTime if `budget.seconds` are over, and what was read cannot be delivered in part.
 
         The engine closes the spool and makes its digest part of the slice's id.
         `plan` itself writes nothing: it is what looking uses, and answers whether there may be something to gather.

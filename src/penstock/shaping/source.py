@@ -150,6 +150,9 @@ class ShapedSource:
             self._check_filter(stream, resolved)
         return _without_row_count(planned, content)
 
+    def is_awaited(self, stream: str) -> bool:
+        return self._inside(ports.Awaiting).is_awaited(stream)
+
     def gather(
         self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget, spool: ports.Spool
     ) -> Planned | None:

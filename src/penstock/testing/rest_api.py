@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -44,6 +44,12 @@ class Faults:
     slow: float = 0.0
     #: the body ends in the middle, and its length says so
     truncated: float = 0.0
+    #: the body is said to be compressed, and is not
+    garbled: float = 0.0
+    #: the status of a refusal for the `rate`
+    limited: int = 429
+    #: more headers with such a refusal; without `retry_after` only these
+    limited_headers: dict[str, str] = field(default_factory=dict)
     #: Date: `clock`, `absent`, or seconds that it is off
     date: str = "clock"
     #: the token that a request must carry; "": none
@@ -154,7 +160,8 @@ class Api:
             return problem(401, f"Invalid API Key provided: {given}")
         if self.faults.rate and not self._grant():
             value = formatdate(time.time() + 1, usegmt=True) if self.faults.retry_after == "date" else None
-            return 429, problem(429, "Too many requests")[1], {"Retry-After": value or self.faults.retry_after}
+            said = {"Retry-After": value or self.faults.retry_after} if self.faults.retry_after else {}
+            return *problem(self.faults.limited, "Too many requests")[:2], said | self.faults.limited_headers
         if self.random.random() < self.faults.errors:
             return problem(500, "Something went wrong")
         if name == "account":
@@ -208,6 +215,7 @@ class Api:
         asked = dict(parse_qsl(url.query, keep_blank_values=True))
         number = len(self.log)
         about = {"number": number, "method": method, "path": url.path, "query": asked, "at": time.time()}
+        about["whole_query"] = url.query
         about["headers"] = sorted(headers)
         self.log.append(about)
         faults, chance = self.faults, self.random
@@ -223,6 +231,8 @@ class Api:
             about["objects"] = said.count(b'"object": "') - 1
         if status == 200 and chance.random() < faults.truncated:
             said = said[: len(said) // 2]
+        if status == 200 and chance.random() < faults.garbled:
+            more = more | {"Content-Encoding": "gzip"}
         return await self._send(writer, status, said, more | {"Request-Id": f"req_{number:06}"})
 
     async def _send(self, writer: asyncio.StreamWriter, status: int, body: bytes, headers: dict[str, str]) -> bool:

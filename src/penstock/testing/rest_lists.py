@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
+#: the parameters that name the next page
+_NEXT_PAGE = ("starting_after", "page_token", "page", "offset")
 _UNITS = {"seconds": 1, "milliseconds": 1000}
 
 
@@ -35,8 +37,14 @@ class Endpoint:
     ignores_filter: bool = False
     #: whether a page's number counts pages of the size that was asked for, although it gives `most` at most
     counts_what_was_asked: bool = False
+    #: answers with this status to every request that names a next page; 0: it does not
+    refuses_cursors: int = 0
+    #: gives the first page whatever next page is asked for
+    ignores_cursors: bool = False
     #: where a status of 3xx leads to
     moved_to: str = ""
+    #: further parameters in the address of a next page
+    more_query: str = ""
     #: names of the parameters that bound the time: at or after, before
     since: str = "created[gte]"
     before: str = "created[lt]"
@@ -112,6 +120,11 @@ class Endpoint:
 
     def page(self, asked: Mapping[str, str], address: str) -> tuple[int, bytes, dict[str, str]]:
         """Status, body and headers of a page."""
+        if any(name in asked for name in _NEXT_PAGE):
+            if self.refuses_cursors:
+                return problem(self.refuses_cursors, "No such page", code="resource_missing")
+            if self.ignores_cursors:
+                asked = {name: value for name, value in asked.items() if name not in _NEXT_PAGE}
         try:
             low = bisect.bisect_left(self.times, self.read(asked[self.since])) if self.since in asked else 0
             high = bisect.bisect_left(self.times, self.read(asked[self.before])) if self.before in asked else None
@@ -154,7 +167,7 @@ class Endpoint:
     ) -> tuple[bytes, dict[str, str]]:
         said: dict[str, Any] = {"object": "list", "has_more": more, "url": f"/v1/{self.name}"}
         headers: dict[str, str] = {}
-        following = f"{address}/v1/{self.name}?{urlencode({**asked, 'page_token': f'after-{edge}'})}"
+        following = f"{address}/v1/{self.name}?{urlencode({**asked, 'page_token': f'after-{edge}'})}{self.more_query}"
         if self.paging == "token":
             said["next_page_token"] = f"after-{edge}" if more else None
         elif self.paging == "next_url":

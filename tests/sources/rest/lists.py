@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from penstock.core.marks import Mark
 from penstock.links.spools import FolderSpools
-from penstock.ports import Context, NoProbe, Report, report_nothing
+from penstock.ports import Context, NoProbe, Report, no_mark, report_nothing
 from penstock.sources.rest import ChangingSource, Options, StreamOptions
 from penstock.testing.contracts.source import PIPELINE
 from penstock.testing.rest_server import RestServer
@@ -21,10 +22,13 @@ def source(
     streams: Mapping[str, Mapping[str, Any]],
     *,
     said: list[str] | None = None,
+    warned: list[str] | None = None,
     report: Report = report_nothing,
+    last_mark: Callable[[str], Mark | None] = no_mark,
     **more: Any,
 ) -> ChangingSource:
-    """A source on a server; `said` gets the lines that it prints."""
+    """A source on a server; `said` gets the lines that it prints, and its warnings unless `warned` gets them."""
+    warnings = said if warned is None else warned
     options = Options(base_url=f"{server.url}/v1", retry_seconds=0.01, **more)
     lines: list[str] = [] if said is None else said
     context = Context(
@@ -33,7 +37,9 @@ def source(
         probe=NoProbe(),
         spools=FolderSpools(str(folder / "spools"), PIPELINE),
         say=lambda stream, text: lines.append(f"{stream}: {text}"),
+        warn=lambda stream, text: (lines if warnings is None else warnings).append(f"{stream}: {text}"),
         report=report,
+        last_mark=last_mark,
     )
     return ChangingSource(options, {name: StreamOptions(**each) for name, each in streams.items()}, context)
 

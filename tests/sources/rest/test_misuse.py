@@ -12,6 +12,7 @@ import pytest
 from tests.sources.rest.lists import List, source
 
 from penstock.errors import InputError, StreamFailed, StreamRefused
+from penstock.ports import Budget
 from penstock.sources.rest.content import content_of
 from penstock.sources.rest.options import Options, StreamOptions
 from penstock.testing.contracts.source import drain, each_once
@@ -100,15 +101,55 @@ def test_records_elsewhere(server: RestServer, tmp_path: Path) -> None:
     assert "there is no field items.list" in fail(origin)
 
 
-def test_the_same_id_twice_is_delivered_once_and_said(server: RestServer, tmp_path: Path) -> None:
-    server.change("charges", odd={"5": {"id": "ch_00000004"}})
+#: how lists are read, in one slice
+WAYS_TO_READ: dict[str, dict[str, Any]] = {
+    "newest": {"time": {"lag": 0}},
+    "oldest": {"time": {"lag": 0}, "order": "oldest"},
+    "whole": {},
+    "onward": {"incremental": True, "order": "oldest"},
+}
+
+
+@pytest.mark.parametrize(("other", "in_a_second"), [(4, 40), (12, 40), (17, 1)])
+@pytest.mark.parametrize("way", WAYS_TO_READ)
+def test_different_objects_with_the_same_id_are_warned_about(
+    way: str, in_a_second: int, other: int, tmp_path: Path
+) -> None:
+    """On one page, on two pages, at the same time and at another: one of them is missing, and its id is named."""
+    options = WAYS_TO_READ[way]
+    paging = "last_id" if way == "onward" else "page"
+    with RestServer({"charges": {"order": options.get("order", "newest"), "paging": paging}}) as server:
+        server.change("charges", odd={"3": {"id": "ch_00000000"}, str(other): {"id": "ch_00000001"}})
+        origin = List(server, tmp_path, **options, paging={"by": paging, "size": 20 if way == "onward" else 10})
+        server.arrive("charges", 20, in_a_second=in_a_second)
+        said: list[str] = []
+        warned: list[str] = []
+        opened = source(server, tmp_path, {"charges": origin.options}, said=said, warned=warned)
+        rows = [row for one in drain(opened, origin, budget=Budget(bytes=1 << 24)) for row in one.rows]
+        opened.close()
+        assert len(rows) == len(set(rows)) == 18
+        assert said == []
+        (warning,) = warned
+        assert "the same id and different contents" in warning
+        assert "ch_00000000" in warning
+        assert "ch_00000001" in warning
+        assert "set `id`" in warning
+
+
+def test_the_same_object_twice_is_delivered_once_and_said(server: RestServer, tmp_path: Path) -> None:
+    same = {"id": "ch_00000004", "amount": 1, "metadata": {}}
+    server.change("charges", odd={"5": same, "4": same})
     origin = List(server, tmp_path, time={"lag": 0})
     origin.arrive(10)
     said: list[str] = []
-    rows = read(origin, said)
+    warned: list[str] = []
+    opened = source(server, tmp_path, {"charges": origin.options}, said=said, warned=warned)
+    rows = [row for one in drain(opened, origin) for row in one.rows]
+    opened.close()
     assert rows.count("ch_00000004") == 1
     assert len(rows) == 9
     assert said == ["charges: the API listed 1 record a second time: each was delivered once"]
+    assert warned == []
 
 
 def test_a_filter_that_the_server_ignores(server: RestServer, tmp_path: Path) -> None:
@@ -243,3 +284,10 @@ def test_a_value_that_does_not_fit_its_column(
 def test_a_column_that_is_declared_twice(server: RestServer, tmp_path: Path) -> None:
     origin = List(server, tmp_path, time={"lag": 0}, columns={"json": "json"})
     assert "is also the column for the whole object" in fail(origin)
+
+
+@pytest.mark.parametrize("path", ["charges?status=paid", "charges#paid", "?a=b"])
+def test_a_path_with_a_query_is_refused(path: str) -> None:
+    """Parameters of penstock's own would follow a second question mark, and the filter would not count."""
+    with pytest.raises(ValueError, match="must not contain a query; write its parameters under `params`"):
+        StreamOptions(path=path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import SystemRandom
@@ -21,25 +21,27 @@ from penstock.errors import ConnectionFailed, PenstockError, StreamFailed
 from penstock.links.http.connection import Connection
 from penstock.links.http.failures import (
     REFUSED,
-    TRANSIENT,
     Answer,
     AnswerLost,
     Malformed,
     RequestRefused,
     ResourceRefused,
     describe,
-    retry_after,
+    may_succeed_later,
+    wait_of,
 )
 from penstock.links.http.options import AccountOptions
+from penstock.links.http.rate import RateLimit
 from penstock.links.http.slots import Slots
 from penstock.links.http.tokens import Tokens
 
 if TYPE_CHECKING:
     import ssl
 
-    import aiolimiter
 
 Page = TypeVar("Page")
+#: parameters of a request; a list of pairs may have a name several times
+Query = Mapping[str, str] | Sequence[tuple[str, str]]
 
 #: a shorter string is found in any text by chance
 SECRET_CHARACTERS = 4
@@ -67,7 +69,7 @@ class Account:
         #: one for each slot: a common pool looks at all its connections for every request
         self._connections: dict[int, Connection] = {}
         self._tls: ssl.SSLContext | None = None
-        self._limiter: aiolimiter.AsyncLimiter | None = None
+        self._limit: RateLimit | None = None
         self._slots: Slots | None = None
         oauth = options.auth.oauth if options.auth else None
         self._tokens = Tokens(oauth, options.timeout) if oauth else None
@@ -75,7 +77,7 @@ class Account:
     async def fetch(
         self,
         path: str,
-        query: Mapping[str, str],
+        query: Query,
         parse: Callable[[Answer], Page],
         *,
         stream: str,
@@ -107,9 +109,8 @@ class Account:
                     is_renewed = True
                     self._tokens.forget(token)
                     continue
-                elif answer.status in TRANSIENT:
-                    trouble = describe(answer)
-                    asked_wait = retry_after(answer.headers.get("retry-after"), datetime.now(UTC))
+                elif may_succeed_later(answer):
+                    trouble, asked_wait = describe(answer), wait_of(answer, datetime.now(UTC))
                 else:
                     raise self._failure(answer, self.show(path, query), stream)
             if failures >= self._options.retries:
@@ -122,7 +123,7 @@ class Account:
             effort.waited += wait
             await asyncio.sleep(wait)
 
-    def show(self, path: str, query: Mapping[str, str]) -> str:
+    def show(self, path: str, query: Query) -> str:
         """A request for people: its path and query, which carry no secrets."""
         shown = urlsplit(path).path if "://" in path else path
         return f"GET {shown}" + (f"?{urlencode(query, safe='[]:')}" if query else "")
@@ -133,19 +134,26 @@ class Account:
 
     # ------------------------------------------------------------ one request
 
-    async def _send(
-        self, address: str, query: Mapping[str, str], effort: Effort, urgency: int, token: str | None
-    ) -> Answer:
+    async def _send(self, address: str, query: Query, effort: Effort, urgency: int, token: str | None) -> Answer:
         async with self._shared_slots().take(urgency) as slot:
-            if self._limiter is not None:
+            permit, is_answered = None, False
+            if self._limit is not None:
                 begun = time.monotonic()
-                await self._limiter.acquire()
+                permit = await self._limit.acquire(slot)
                 effort.waited += time.monotonic() - begun
             effort.requests += 1
             auth = self._options.auth
             secrets = {name: value.get_secret_value() for name, value in (auth.query or {}).items()} if auth else {}
-            sent = f"{address}?{urlencode({**query, **secrets})}" if query or secrets else address
-            return await self._connection_of(slot).get(sent, {"Authorization": f"Bearer {token}"} if token else {})
+            sent = f"{address}?{urlencode(_add(query, secrets))}" if query or secrets else address
+            try:
+                answer = await self._connection_of(slot).get(
+                    sent, {"Authorization": f"Bearer {token}"} if token else {}
+                )
+                is_answered = True
+            finally:
+                if self._limit is not None and permit is not None:
+                    self._limit.release(permit, is_answered=is_answered)
+        return answer
 
     async def _take_token(self) -> str | None:
         """The OAuth token; None: the account uses none."""
@@ -159,14 +167,9 @@ class Account:
 
     def _shared_slots(self) -> Slots:
         if self._slots is None:
-            import aiolimiter
-
-            options = self._options
             self._slots = Slots(self._requests_at_once)
-            if options.rate_limit is not None:
-                # No more than the rate within any second: small rates are spread over a longer period.
-                period = 1.0 if options.rate_limit >= 1 else 1.0 / options.rate_limit
-                self._limiter = aiolimiter.AsyncLimiter(max(1.0, options.rate_limit), period)
+            if self._options.rate_limit is not None:
+                self._limit = RateLimit(self._options.rate_limit)
         return self._slots
 
     def _connection_of(self, slot: int) -> Connection:
@@ -260,3 +263,9 @@ class Account:
         for value in sorted(values, key=len, reverse=True):
             text = text.replace(value, "***") if len(value) >= SECRET_CHARACTERS else text
         return text
+
+
+def _add(query: Query, secrets: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The parameters of a request, with those that carry secrets."""
+    pairs = query.items() if isinstance(query, Mapping) else query
+    return [*(each for each in pairs if each[0] not in secrets), *secrets.items()]

@@ -51,7 +51,7 @@ class Connection:
                 body = await _read(response)
             finally:
                 await response.aclose()
-        except (httpx.TransportError, httpx.DecodingError) as error:
+        except httpx.RequestError as error:
             raise read_lost(error, self._timeout) from None
         found = {name.lower(): value for name, value in response.headers.items()}
         return Answer(response.status_code, found, body, time.monotonic() - begun)

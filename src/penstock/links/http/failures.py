@@ -17,6 +17,8 @@ REFUSED = frozenset({403, 404, 405, 410, 451})
 GONE = frozenset({404, 410})
 _REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "x-correlation-id")
 _MESSAGE_CHARACTERS = 300
+#: a larger `x-ratelimit-reset` is a time since 1970, a smaller one a number of seconds
+_EARLIEST_RESET = 1_000_000_000
 
 
 class ResourceRefused(StreamRefused):
@@ -55,6 +57,8 @@ def read_lost(error: Exception, timeout: float) -> AnswerLost:
         return AnswerLost(f"no answer within {timeout:g} s")
     if isinstance(error, httpx.ConnectError):
         return AnswerLost(f"the server cannot be reached: {error}", connect=True)
+    if isinstance(error, httpx.DecodingError):
+        return AnswerLost(f"the body cannot be decompressed: {error}")
     return AnswerLost(f"the connection was lost: {type(error).__name__}")
 
 
@@ -100,6 +104,35 @@ def retry_after(value: str | None, now: datetime) -> float:
     except ValueError:
         until = read_http_date(value)
         return max(0.0, (until - now).total_seconds()) if until else 0.0
+
+
+def may_succeed_later(answer: Answer) -> bool:
+    """Whether the same request may succeed later: the server is busy, or too many were sent.
+
+    Some providers say so with 403, which otherwise means that the resource is forbidden.
+    """
+    return answer.status in TRANSIENT or (answer.status == 403 and _is_limited(answer))
+
+
+def wait_of(answer: Answer, now: datetime) -> float:
+    """Seconds that the server wants us to wait; 0 if it does not say."""
+    wait = retry_after(answer.headers.get("retry-after"), now)
+    return wait or (_until_reset(answer, now) if answer.headers.get("x-ratelimit-remaining") == "0" else 0.0)
+
+
+def _is_limited(answer: Answer) -> bool:
+    return "retry-after" in answer.headers or answer.headers.get("x-ratelimit-remaining") == "0"
+
+
+def _until_reset(answer: Answer, now: datetime) -> float:
+    """`x-ratelimit-reset`: seconds, or a time since 1970, by the server's clock."""
+    try:
+        reset = float(answer.headers.get("x-ratelimit-reset", ""))
+    except ValueError:
+        return 0.0
+    if reset < _EARLIEST_RESET:
+        return max(0.0, reset)
+    return max(0.0, reset - (answer.date or now).timestamp())
 
 
 def describe(answer: Answer) -> str:

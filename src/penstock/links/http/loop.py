@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
-from penstock.errors import StreamFailed
+from penstock.errors import OutOfTime, StreamFailed
 
 Result = TypeVar("Result")
 
@@ -45,9 +47,13 @@ class LoopThread:
         finally:
             self._tasks.discard(task)
 
-    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """The coroutine's result; StreamFailed if the run is to end before."""
-        future = self.start(work)
+    def run(self, work: Coroutine[Any, Any, Result], end: float = math.inf) -> Result:
+        """The coroutine's result; StreamFailed if the run is to end before, OutOfTime at `end` (time.monotonic)."""
+        return self.wait(self.start(work), end)
+
+    def wait(self, future: Future[Result], end: float = math.inf) -> Result:
+        """The result of what was started, in the same way."""
+        is_over = False
         while True:
             try:
                 return future.result(POLL_SECONDS)
@@ -57,8 +63,15 @@ class LoopThread:
                     raise
                 if self._is_cancelled():
                     future.cancel()
+                elif time.monotonic() > end:
+                    is_over = True
+                    future.cancel()
             except CancelledError:
-                raise stopped() from None
+                raise (out_of_time() if is_over else stopped()) from None
+
+    def is_cancelled(self) -> bool:
+        """Whether the run is to end."""
+        return self._is_cancelled()
 
     def close(self, then: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
         """Give up what is under way, run `then`, and end the thread. Idempotent; `then` needs a loop that has begun."""
@@ -84,6 +97,15 @@ class LoopThread:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+def out_of_time() -> OutOfTime:
+    """The run's time is over: nothing is wrong with the stream."""
+    return OutOfTime(
+        "the run's time was over before everything was read that has to be delivered together: what was fetched is "
+        "thrown away, and the next run begins again",
+        next_step="raise `--time-limit` if this happens in every run",
+    )
 
 
 def stopped() -> StreamFailed:

@@ -62,7 +62,7 @@ class Tokens:
                 sent = await client.post(
                     oauth.token_url, data=form | ({"scope": oauth.scope} if oauth.scope else {}), headers=ACCEPT
                 )
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 lost = read_lost(error, self._timeout)
                 raise AnswerLost(f"no OAuth token was given: {lost.trouble}", connect=lost.connect) from None
         answer = Answer(sent.status_code, {name.lower(): value for name, value in sent.headers.items()}, sent.content)

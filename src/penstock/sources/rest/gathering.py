@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.core.subdivision import (
@@ -24,8 +24,10 @@ from penstock.errors import PenstockError, StreamFailed
 from penstock.links.http.failures import RequestRefused, ResourceRefused
 from penstock.links.http.loop import POLL_SECONDS, stopped
 from penstock.ports import Budget
+from penstock.sources.rest.known import KnownIds
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
 from penstock.sources.rest.spooling import SpoolWriter
+from penstock.sources.rest.standstill import Standstill
 
 #: pages that one worker fetches alone before others join: a short list is not worth the requests that a split costs
 PAGES_ALONE = 12
@@ -67,17 +69,20 @@ class RangeGather:
     at_page: Callable[[int, int], None]
     #: the turn of the stream: while all slots are used, the lowest goes first
     urgency: int = 0
-    #: records that came a second time and were dropped
-    repeated: int = 0
     #: records that were not changed since this time are left out; None: all are delivered
     changed_since: int | None = None
+    #: the records so far; made by default
+    known: KnownIds = field(init=False)
     _failure: PenstockError | None = None
     _is_full: bool = False
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _under_way: int = 0
     #: ranges whose requests are under way
     _asked: set[int] = field(default_factory=set)
-    _ids: set[str] = field(default_factory=set)
+    _standstill: Standstill = field(default_factory=Standstill)
+
+    def __post_init__(self) -> None:
+        self.known = KnownIds(compares=self.api.options.changes is None)
 
     def stop(self) -> None:
         """Ask for no more pages; those that were asked for are still taken. In the loop's own thread."""
@@ -91,9 +96,9 @@ class RangeGather:
             if task.worker is not None:
                 # There may be fewer workers now.
                 state = fold(state, RequestAbandoned(task.key))
-        return RangeGather(
-            self.api, state, self.writer, limits, workers, report, self.at_page, repeated=self.repeated, _ids=self._ids
-        )
+        following = RangeGather(self.api, state, self.writer, limits, workers, report, self.at_page)
+        following.known = self.known
+        return following
 
     async def run(self) -> Subdivision:
         """Fetch until everything is read, the budget is used, or a request fails for good.
@@ -209,11 +214,14 @@ class RangeGather:
         try:
             # Every stream has its first page before any has its second.
             page = await self.api.fetch(asked, self.urgency if self.state.pages else FIRST_PAGE)
-        except (RequestRefused, ResourceRefused):
+        except (RequestRefused, ResourceRefused) as refused:
             if asked.cursor is None:
                 raise
             # The object that the cursor names may be deleted. If the request itself is wrong, it fails without one too.
+            before = self.state.tasks[key]
             self.state = self._restart(key)
+            if len(self.state.tasks[key].seen) == len(before.seen) and self._standstill.restart(key):
+                raise self._standstill.refuse(self.api.stream, refused) from None
             return
         self._take(key, asked, page)
 
@@ -233,12 +241,15 @@ class RangeGather:
             ) from None
         if verdict.outside:
             raise self._outside(asked, page)
-        fresh = take_new(page, verdict.keep, self._ids)
-        self.repeated += len(verdict.keep) - len(fresh)
+        fresh = self.known.take(page, verdict.keep, is_reread=self._standstill.is_read_again(key))
         if self.changed_since is not None and page.updated is not None:
             fresh = [number for number in fresh if page.updated[number] >= self.changed_since]
         self.writer.write([page.texts[number] for number in fresh])
         self.state = fold(self.state, verdict.event)
+        if verdict.keep or not page.has_more:
+            self._standstill.move_on(key)
+        elif self._standstill.meet(key, page.cursor, len(page.records), asked.size):
+            raise self._unfit("the API gives the same pages again and again", "correct `paging` of the stream")
         self._leave_count(key, page)
         if fresh:
             self.at_page(len(fresh), min(page.records[0][0], page.records[-1][0]))
@@ -284,19 +295,3 @@ class RangeGather:
 
 class Unfit(StreamFailed):
     """What the API gives contradicts the configuration: nothing of it is delivered."""
-
-
-def take_new(page: FetchedPage, numbers: Sequence[int], ids: set[str]) -> list[int]:
-    """The records whose ids have not come before; they have come from here on."""
-    chosen = [page.records[number][1] for number in numbers]
-    new = set(chosen)
-    if len(new) == len(chosen) and ids.isdisjoint(new):
-        ids |= new
-        return [*numbers]
-    fresh = []
-    for number in numbers:
-        id_ = page.records[number][1]
-        if id_ not in ids:
-            ids.add(id_)
-            fresh.append(number)
-    return fresh

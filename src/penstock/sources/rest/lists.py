@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from penstock.core.documents import canonical
 from penstock.errors import StreamFailed
-from penstock.links.http.account import Account, Effort
+from penstock.links.http.account import Account, Effort, Query
 from penstock.links.http.failures import Answer
 from penstock.sources.rest.cutting import NoRecords, Page, cut, look_up
 from penstock.sources.rest.options import PARENT_ID, Options, StreamOptions
@@ -127,14 +127,14 @@ class ListApi:
 
         return await self.account.fetch(path, query, parse, stream=self.stream, effort=self.effort, urgency=urgency)
 
-    def _show(self, path: str, query: dict[str, str], answer: Answer) -> str:
+    def _show(self, path: str, query: Query, answer: Answer) -> str:
         """A request for people, with the provider's id of it."""
         asked = self.account.show(path, query)
         return f"{asked} (request id {answer.request_id})" if answer.request_id else asked
 
     # ------------------------------------------------------------ asking
 
-    def _request(self, asked: Asked) -> tuple[str, dict[str, str]]:
+    def _request(self, asked: Asked) -> tuple[str, Query]:
         paging, time = self.options.paging, self.options.time
         query = {**self._params, paging.size_parameter: str(asked.size)}
         gte, lt, following = asked.gte, asked.lt, asked.cursor
@@ -142,7 +142,8 @@ class ListApi:
             document = json.loads(asked.cursor)
             gte, lt, following = document["gte"], document["lt"], str(document["next"])
             if paging.by in ("link", "next_url"):
-                return f"{self._server}{urlsplit(following).path}", dict(parse_qsl(urlsplit(following).query))
+                url = urlsplit(following)
+                return f"{self._server}{url.path}", parse_qsl(url.query, keep_blank_values=True)
             if paging.by in ("page", "offset"):
                 # A number counts pages of one size.
                 query[paging.size_parameter] = str(document["size"])
@@ -227,7 +228,8 @@ class ListApi:
                 next_step="set `base_url` to the server that the API names in its pages",
                 stream=self.stream,
             )
-        query = [(name, value) for name, value in parse_qsl(url.query) if name not in self._secret_parameters]
+        pairs = parse_qsl(url.query, keep_blank_values=True)
+        query = [(name, value) for name, value in pairs if name not in self._secret_parameters]
         return f"{url.path}?{urlencode(query)}"
 
     # ------------------------------------------------------------ what a record must have

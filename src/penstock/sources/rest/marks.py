@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from penstock.core.content import Content
@@ -14,6 +15,10 @@ from penstock.sources.rest.times import Unit
 
 #: runs in a row without an answer about a range that are worth a warning
 ABANDONED_RUNS = 3
+#: ids that a mark keeps of the records before its cursor
+TRAIL = 20
+#: stands for the beginning of a list among those ids
+BEGINNING = ""
 
 
 def order_of(content: ListContent) -> Order:
@@ -37,9 +42,24 @@ class CursorPosition:
     cursor: str | None = None
     #: ids of the records that were delivered from that page on: dropped if they come again
     seen: tuple[str, ...] = ()
+    #: the last ids that were delivered before that page, in the order of the list; BEGINNING comes before all
+    trail: tuple[str, ...] = (BEGINNING,)
+
+    def earlier(self) -> Iterator[CursorPosition]:
+        """Where reading may begin again if the object that the cursor names is deleted, the latest first.
+
+        Only where a cursor is an id. What was delivered after such a place is dropped when it comes again.
+        """
+        for number in range(len(self.trail) - 2, -1, -1):
+            after, before = self.trail[number + 1 :], self.trail[: number + 1]
+            yield CursorPosition(before[-1] or None, (*after, *self.seen), before)
+
+    def move_on(self, cursor: str, ids: Sequence[str], seen: Sequence[str]) -> CursorPosition:
+        """The place after a page with these ids. `seen` was delivered from there on."""
+        return CursorPosition(cursor, tuple(seen), (*self.trail, *ids)[-TRAIL:])
 
     def mark(self) -> Mark:
-        return Mark.of({"cursor": self.cursor, "seen": list(self.seen)})
+        return Mark.of({"cursor": self.cursor, "seen": list(self.seen), "trail": list(self.trail)})
 
     @classmethod
     def read(cls, mark: Mark | None) -> CursorPosition:
@@ -47,9 +67,11 @@ class CursorPosition:
         if mark is None:
             return cls()
         cursor, seen = mark.document["cursor"], mark.document["seen"]
-        if not isinstance(cursor, str | None) or not isinstance(seen, list):
+        # Marks that were made before there was a trail know no place before their cursor.
+        trail = mark.document.get("trail", [])
+        if not isinstance(cursor, str | None) or not isinstance(seen, list) or not isinstance(trail, list):
             raise ValueError("it has no cursor")
-        return cls(cursor, tuple(map(str, seen)))
+        return cls(cursor, tuple(map(str, seen)), tuple(map(str, trail)))
 
 
 def whole_mark(run: str) -> Mark:

@@ -217,3 +217,10 @@ class StreamOptions(BaseModel):
         default=False,
         description="accept a full refresh with less than half the rows of the previous one",
     )
+
+    @field_validator("path")
+    @classmethod
+    def _is_a_path(cls, value: str | None) -> str | None:
+        if value is not None and ("?" in value or "#" in value):
+            raise ValueError("must not contain a query; write its parameters under `params`")
+        return value

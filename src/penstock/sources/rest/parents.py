@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from penstock.errors import StreamFailed, StreamRefused
 from penstock.links.http.failures import GONE, ResourceRefused
 from penstock.links.http.loop import stopped
+from penstock.sources.rest.known import KnownIds, Repeats
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
 from penstock.sources.rest.options import Options, read_time
 from penstock.sources.rest.sequence import read_in_sequence
@@ -84,7 +85,7 @@ class ChildGather:
     asked: int = 0
     gone: int = 0
     #: children that the API listed a second time for one parent
-    repeated: int = 0
+    repeats: Repeats = field(default_factory=Repeats)
     _first_refusal: ResourceRefused | None = None
     _queue: asyncio.Queue[str | None] = field(default_factory=lambda: asyncio.Queue(PARENTS_WAITING))
 
@@ -93,8 +94,8 @@ class ChildGather:
             return "1 parent was gone when its objects were asked for"
         return f"{self.gone} parents were gone when their objects were asked for"
 
-    async def run(self, workers: int) -> int:
-        """Read all; the number of children that the API listed a second time.
+    async def run(self, workers: int) -> None:
+        """Read all.
 
         StreamFailed if a parent's children cannot be read; then nothing of the list is delivered.
         """
@@ -116,7 +117,6 @@ class ChildGather:
                 next_step="correct the stream's `path`",
                 stream=self.children.api.stream,
             )
-        return self.repeated
 
     async def _list_parents(self, workers: int) -> None:
         parents = self.children
@@ -141,9 +141,9 @@ class ChildGather:
     async def _read(self, parent: str) -> None:
         """All children of one parent. The other workers ask for other parents, so no page is asked for ahead."""
         prefix = json.dumps(parent).encode() + SEPARATOR
-        async with aclosing(read_in_sequence(self.children.api.under(parent), prefetch=False)) as pages:
+        known = KnownIds(self.repeats)
+        async with aclosing(read_in_sequence(self.children.api.under(parent), known, prefetch=False)) as pages:
             async for each in pages:
-                self.repeated += each.repeated
                 self.writer.write([prefix + each.page.texts[number] for number in each.fresh])
                 self.at_page(len(each.fresh), 0)
                 self.report(self.writer.rows)

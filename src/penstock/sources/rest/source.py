@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Part, Slice
 from penstock.core.subdivision import Position as TimePosition
 from penstock.core.subdivision import Span, merge_ranges, reconcile, start
-from penstock.errors import ConnectionFailed, InputError, PenstockError, StreamFailed, StreamRefused
+from penstock.errors import ConnectionFailed, InputError, StreamFailed, StreamRefused
 from penstock.links.http.account import Account
 from penstock.links.http.failures import ResourceRefused
 from penstock.links.http.loop import LoopThread
@@ -26,28 +26,20 @@ from penstock.sources.rest import marks
 from penstock.sources.rest.ahead import AHEAD_BYTES, AHEAD_COMPRESSED_BYTES, Ahead, Basis
 from penstock.sources.rest.content import BY_CURSOR, BY_TIME, VERSION, WHOLE, ListContent, check_parent, content_of
 from penstock.sources.rest.gathering import Limits, RangeGather
+from penstock.sources.rest.known import Repeats
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
+from penstock.sources.rest.looks import Look, Looks
+from penstock.sources.rest.onward import fetch_onward, gather_onward
 from penstock.sources.rest.options import Options, StreamOptions, TimeRange, read_time
 from penstock.sources.rest.parents import ChildGather, ChildList
 from penstock.sources.rest.reader import SpoolReader, columns_of
 from penstock.sources.rest.reporting import FetchReporter
-from penstock.sources.rest.sequence import gather_onward, gather_whole
+from penstock.sources.rest.sequence import gather_whole
 from penstock.sources.rest.spooling import SpoolWriter, list_files
 from penstock.sources.rest.times import Unit
 
 #: a server's clock and this machine's may differ by this much without a remark
 CLOCK_TOLERANCE = timedelta(minutes=5)
-
-
-@dataclass(slots=True)
-class _Look:
-    """The first page of a stream, which tells whether it can be read, and what its newest object is."""
-
-    page: FetchedPage | None
-    #: why it cannot be read; None: it can
-    failure: PenstockError | None = None
-    #: whether a ceiling was made from it: the next one needs a newer look
-    is_used: bool = False
 
 
 class RestSource:
@@ -65,7 +57,7 @@ class RestSource:
         self._account = Account(options, at_once)
         self._apis = {name: ListApi(self._account, name, each, options) for name, each in self._streams.items()}
         self._reporters = {name: FetchReporter(context, api) for name, api in self._apis.items()}
-        self._looks: dict[str, _Look] = {}
+        self._looks = Looks(self._loop, self._apis, options, context.last_mark)
         #: by stream, what is fetched ahead
         self._ahead: dict[str, Ahead] = {}
         #: by stream, what this run's look has planned, and nobody has gathered yet
@@ -92,15 +84,30 @@ class RestSource:
     # ------------------------------------------------------------ the streams
 
     def catalog(self) -> Sequence[StreamInfo]:
+        readable = [stream for stream in self._streams if self._problem(stream) is None]
+        try:
+            self._looks.begin(readable)
+        except ConnectionFailed as failed:
+            raise failed.at(pipeline=self._context.pipeline) from None
         return [self._info(stream, options) for stream, options in self._streams.items()]
 
-    def _info(self, stream: str, options: StreamOptions) -> StreamInfo:
+    def is_awaited(self, stream: str) -> bool:
+        return self._looks.is_awaited(stream)
+
+    def _problem(self, stream: str) -> StreamRefused | None:
+        """Why the options of a stream are refused; None: they are not."""
         try:
-            content = content_of(stream, options, self._options)
+            content_of(stream, self._streams[stream], self._options)
             check_parent(stream, self._streams)
-        except StreamRefused:
+        except StreamRefused as refused:
+            return refused
+        return None
+
+    def _info(self, stream: str, options: StreamOptions) -> StreamInfo:
+        if self._problem(stream) is not None:
             return StreamInfo(name=stream, kind=Kind.ROWS)  # `content` says what is wrong with it
-        failure = self._look(stream).failure
+        content = content_of(stream, options, self._options)
+        failure = None if self.is_awaited(stream) else self._look(stream).failure
         time_column = next((name for name, path in content.paths.items() if path == content.time), None)
         return StreamInfo(
             name=stream,
@@ -112,18 +119,12 @@ class RestSource:
             version=VERSION if content.changes else None,
         )
 
-    def _look(self, stream: str) -> _Look:
-        """The first page of a stream, asked for once."""
-        if stream not in self._looks:
-            try:
-                children = ChildList.of(stream, self._apis, self._options)
-                first = children.fetch_first() if children else self._apis[stream].fetch(Asked(None, None, None, 1))
-                self._looks[stream] = _Look(self._loop.run(first))
-            except ConnectionFailed as failed:
-                raise failed.at(pipeline=self._context.pipeline) from None
-            except PenstockError as failure:
-                self._looks[stream] = _Look(None, failure)
-        return self._looks[stream]
+    def _look(self, stream: str, *, renew: bool = False) -> Look:
+        """A first page of a stream."""
+        try:
+            return self._looks.renew(stream) if renew else self._looks.get(stream)
+        except ConnectionFailed as failed:
+            raise failed.at(pipeline=self._context.pipeline) from None
 
     def content(self, stream: str) -> Content:
         if stream not in self._streams:
@@ -179,12 +180,9 @@ class RestSource:
         if stream in self._ahead and stream in self._planned and self._planned[stream][2]["run"] == run:
             # Pages are fetched under this ceiling already.
             return self._planned[stream][2]
-        if stream in self._looks and self._looks[stream].is_used:
-            del self._looks[stream]
-        look = self._look(stream)
+        look = self._look(stream, renew=True)
         if look.failure is not None:
             raise look.failure
-        look.is_used = True
         if read.mode == BY_CURSOR:
             return {"run": run}
         return {"lt": self._highest(stream, read), "run": run}
@@ -212,10 +210,11 @@ class RestSource:
         now = min(here, there) if there else here
         return unit.of(now - timedelta(seconds=options.lag))
 
-    def _remark(self, stream: str, text: str) -> None:
+    def _remark(self, stream: str, text: str, say: Callable[[str, str], None] | None = None) -> None:
+        """Say something about a stream once."""
         if stream not in self._remarked:
             self._remarked.add(stream)
-            self._context.say(stream, text)
+            (say or self._context.say)(stream, text)
 
     def _window(self, stream: str, unit: Unit, ceiling: Document) -> Span | None:
         """The configured range of time, below the run's ceiling; None: it is empty."""
@@ -254,13 +253,14 @@ class RestSource:
         return Planned(marks.position_mark(TimePosition((), merge_ranges(spans)), read.unit))
 
     def _plan_onward(self, stream: str, after: Mark | None) -> Planned | None:
-        at, api = marks.CursorPosition.read(after), self._apis[stream]
-        page = self._look(stream).page if at.cursor is None and not at.seen else None
-        if page is None:
-            page = self._loop.run(api.fetch(Asked(None, None, at.cursor, api.options.paging.size)))
-        fresh = [id_ for _, id_ in page.records if id_ not in at.seen]
+        at = marks.CursorPosition.read(after)
+        look = self._look(stream)
+        found = look.onward if look.at == at else None
+        if found is None:
+            found = self._loop.run(fetch_onward(self._apis[stream], at))
+        ids = [found.page.records[number][1] for number in found.fresh]
         # How far it leads is known only once the pages are gathered: this page at least.
-        return Planned(marks.CursorPosition(at.cursor, (*at.seen, *fresh)).mark()) if fresh else None
+        return Planned(replace(found.position, seen=(*found.position.seen, *ids)).mark()) if ids else None
 
     def _may_have_records(self, stream: str, content: ListContent, wanted: TimePosition) -> bool:
         """Whether one of the ranges may have records, by the newest one where the API lists it first."""
@@ -299,19 +299,24 @@ class RestSource:
         limits = self._limits(budget)
         if read.mode == BY_CURSOR:
             at = marks.CursorPosition.read(after)
-            reached = self._loop.run(gather_onward(api, at, writer, limits, reporter.report, at_page)).mark()
+            repeats = Repeats()
+            reading = gather_onward(api, at, writer, limits, reporter.report, at_page, repeats)
+            reached = self._loop.run(reading).mark()
             reporter.report(writer.rows, last=True)
+            self._say_repeated(stream, repeats)
             return None if reached == after or not writer.rows else Planned(reached, rows=writer.rows, exact=True)
         if read.mode == WHOLE:
             if children := ChildList.of(stream, self._apis, self._options):
                 gather = ChildGather(children, writer, context.is_cancelled, reporter.report, at_page)
-                repeated = self._loop.run(gather.run(self._workers))
+                self._loop.run(gather.run(self._workers), limits.end)
+                repeats = gather.repeats
                 if gather.gone:
                     context.say(stream, gather.describe_gone())
             else:
-                repeated = self._loop.run(gather_whole(api, writer, context.is_cancelled, reporter.report, at_page))
+                whole = gather_whole(api, writer, context.is_cancelled, reporter.report, at_page)
+                repeats = self._loop.run(whole, limits.end)
             reporter.report(writer.rows, last=True)
-            self._say_repeated(stream, repeated)
+            self._say_repeated(stream, repeats)
             return Planned(marks.whole_mark(str(ceiling["run"])), Kind.REFRESH, rows=writer.rows, exact=True)
         self._planned.pop(stream, None)
         gathering = self._take_ahead(stream, Basis.of(after, content, ceiling))
@@ -327,9 +332,9 @@ class RestSource:
             state = self._loop.start(running.run()).result()
         finally:
             reporter.report(running.writer.rows, running.state, last=True)
-        self._say_repeated(stream, running.repeated)
+        self._say_repeated(stream, running.known.repeats)
         for line in marks.describe_abandoned(state.position(), read.unit):
-            context.say(stream, line)
+            context.warn(stream, line)
         upto = marks.position_mark(state.position(), read.unit)
         if upto == after:
             return None
@@ -402,10 +407,11 @@ class RestSource:
             return None
         return self._loop.run(ahead.finish())
 
-    def _say_repeated(self, stream: str, repeated: int) -> None:
-        if repeated:
-            records = "1 record" if repeated == 1 else f"{repeated} records"
-            self._context.say(stream, f"the API listed {records} a second time: each was delivered once")
+    def _say_repeated(self, stream: str, repeats: Repeats) -> None:
+        if line := repeats.describe_same():
+            self._context.say(stream, line)
+        if line := repeats.describe_differing(self._streams[stream].id):
+            self._context.warn(stream, line)
 
     # ------------------------------------------------------------ reading
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.errors import StreamFailed
+from penstock.links.http.failures import GONE, RequestRefused, ResourceRefused
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
+from penstock.sources.rest.standstill import RESTARTS
 from penstock.sources.stripe.feed import KEPT_SECONDS, MARGIN_SECONDS, Event, Snapshot, place_events
 
 #: events that are held at a time
@@ -48,23 +50,39 @@ class FeedReader:
         reading = _Reading(gte or 0)
         # A single second is always read whole.
         most = None if gte is not None and lt == gte + 1 else self._most
-        cursor = None
+        cursor, restarts = None, 0
         while True:
-            page = await self._api.fetch(Asked(gte, lt, cursor, PAGE))
+            try:
+                page = await self._api.fetch(Asked(gte, lt, cursor, PAGE))
+            except (RequestRefused, ResourceRefused) as refused:
+                is_gone = not isinstance(refused, ResourceRefused) or refused.status in GONE
+                if cursor is None or not is_gone or restarts >= RESTARTS:
+                    raise
+                # The event that the cursor names may be too old to be listed by now: go on from its time.
+                restarts += 1
+                cursor, lt = None, reading.lowest + 1
+                reading.restart()
+                continue
             if not reading.is_begun:
                 reading.begin(self._second_of(page))
                 since = reading.read_at if since is None else since
                 if since < reading.read_at - KEPT_SECONDS + MARGIN_SECONDS:
                     since = reading.read_at  # it is lost anyway
-            reading.add(
+            has_new = reading.add(
                 [self._parse(text, created, id_) for (created, id_), text in zip(page.records, page.texts, strict=True)]
             )
+            restarts = 0 if has_new else restarts
             reading.has_ended = not page.has_more
             if reading.has_ended or (reading.found and reading.lowest < (since or 0)):
                 return reading
             if most is not None and len(reading.found) >= most:
                 reading.is_full = True
                 return reading
+            if not reading.may_go_on(page.cursor, has_new=has_new):
+                raise StreamFailed(
+                    "Stripe's list of events says that more follow, and gives nothing new",
+                    next_step="run again; if it stays, set `live: false` and report it",
+                )
             cursor = page.cursor
 
     def _second_of(self, page: FetchedPage) -> int:
@@ -107,6 +125,8 @@ class _Reading:
         self.found: dict[str, _Found] = {}
         self.read_at = -1
         self.has_ended = self.is_full = False
+        #: cursors that pages without a new event have led to
+        self._met: set[str | None] = set()
         self._low = low
 
     @property
@@ -124,9 +144,24 @@ class _Reading:
     def begin(self, second: int) -> None:
         self.read_at = second
 
-    def add(self, events: list[_Found]) -> None:
+    def add(self, events: list[_Found]) -> bool:
+        """Whether one of them is new."""
+        before = len(self.found)
         for each in events:
             self.found.setdefault(each.id, each)
+        return len(self.found) > before
+
+    def restart(self) -> None:
+        """Pages that brought nothing new are asked for again."""
+        self._met.clear()
+
+    def may_go_on(self, cursor: str | None, *, has_new: bool) -> bool:
+        """Whether a page leads to a place that pages without anything new have not led to."""
+        if has_new:
+            self._met.clear()
+        is_met = cursor is None or (not has_new and cursor in self._met)
+        self._met.add(cursor)
+        return not is_met
 
     def snapshot(self, high: int | None) -> Snapshot:
         """What was read. The last second may be incomplete if there is more."""

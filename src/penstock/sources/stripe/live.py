@@ -8,6 +8,7 @@ were asked for before them: a page cannot bring back an object whose delete was 
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -72,6 +73,8 @@ class LiveSource(ChangingSource):
 
     def _forget_feed(self) -> None:
         self._feed_run: str | None = None
+        #: when the run's time is over, by time.monotonic()
+        self._end = math.inf
         #: the feed up to now, and when it was read; a part of it, where it is too long to be held
         self._newest: tuple[Snapshot, float] | None = None
         self._part: Snapshot | None = None
@@ -121,6 +124,7 @@ class LiveSource(ChangingSource):
         self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
         bare, position = feed.split_mark(after)
+        self._end = self._limits(budget).end
         events = self._events_of(stream, content)
         if events is None:
             return super().plan(stream, content, bare, ceiling, budget)
@@ -144,6 +148,7 @@ class LiveSource(ChangingSource):
         self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget, spool: Spool
     ) -> Planned | None:
         bare, position = feed.split_mark(after)
+        self._end = self._limits(budget).end
         events = self._events_of(stream, content)
         if events is None:
             return super().gather(stream, content, bare, ceiling, budget, spool)
@@ -193,7 +198,7 @@ class LiveSource(ChangingSource):
         if self._feed_failure is not None:
             raise self._of_stream(self._feed_failure, stream)
         try:
-            snapshot = self._loop.run(self._feed.read(since))
+            snapshot = self._loop.run(self._feed.read(since), self._end)
         except PenstockError as failure:
             self._feed_failure = failure
             raise self._of_stream(failure, stream) from None
@@ -261,6 +266,7 @@ class LiveSource(ChangingSource):
             self._remark(
                 stream,
                 "too many events lie within the overlap to remember all: an event that is listed late may be missed",
+                self._context.warn,
             )
         self._say_version(stream, taken.events)
         writer = SpoolWriter(spool.path, budget.row_bytes)
@@ -286,7 +292,9 @@ class LiveSource(ChangingSource):
         why = "the stream was read without events until now"
         if position is not None:
             why = f"events since {Unit('seconds').show(position.since)} are gone, because Stripe keeps them for 30 days"
-        self._context.say(
+        # Switching `live` on is no loss.
+        say = self._context.say if position is None else self._context.warn
+        say(
             stream,
             f"{why}: objects created in the last {span} are read again. Changes of older objects, and deletes, are "
             "only found where Stripe still has the event",

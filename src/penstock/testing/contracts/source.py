@@ -22,6 +22,7 @@ from penstock.core.marks import Mark, Position
 from penstock.core.slices import Slice, following
 from penstock.errors import StreamFailed, StreamRefused
 from penstock.ports import (
+    Awaiting,
     Budget,
     Discovering,
     Estimating,
@@ -244,7 +245,7 @@ class SourceContract:
         source.close()
 
     def test_it_can_do_what_it_is_said_to_do(self, source: Source) -> None:
-        every = {Discovering, Estimating, ExplainingSource, Gathering, Preparing, Releasing, Rewinding}
+        every = {Awaiting, Discovering, Estimating, ExplainingSource, Gathering, Preparing, Releasing, Rewinding}
         assert {each for each in every if has_capability(source, each)} == self.CAPABILITIES
 
     def test_connecting_and_closing_twice_does_no_harm(self, source: Source, origin: Origin) -> None:
