@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.links.spools import FolderSpools
-from penstock.ports import Context, NoProbe, Report, report_nothing
+from penstock.ports import Context, NoProbe, Probe, Report, report_nothing
 from penstock.sources.rest import ChangingSource, Options, StreamOptions
 from penstock.testing.contracts.source import PIPELINE
 from penstock.testing.rest_server import RestServer
@@ -22,6 +22,7 @@ def source(
     *,
     said: list[str] | None = None,
     report: Report = report_nothing,
+    probe: Probe | None = None,
     **more: Any,
 ) -> ChangingSource:
     """A source on a server; `said` gets the lines that it prints."""
@@ -30,7 +31,7 @@ def source(
     context = Context(
         pipeline=PIPELINE,
         folder=str(folder),
-        probe=NoProbe(),
+        probe=probe or NoProbe(),
         spools=FolderSpools(str(folder / "spools"), PIPELINE),
         say=lambda stream, text: lines.append(f"{stream}: {text}"),
         report=report,

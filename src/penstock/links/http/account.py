@@ -155,6 +155,10 @@ class Account:
                 answer = await client.get(sent, headers={"Authorization": f"Bearer {token}"} if token else {})
             except httpx.TransportError as error:
                 raise read_lost(error, self._options.timeout) from None
+            except asyncio.CancelledError:
+                # A cancelled request may keep the client's only connection: the slot gets another client.
+                self._clients.pop(slot, None)
+                raise
         headers = {name.lower(): value for name, value in answer.headers.items()}
         return Answer(answer.status_code, headers, answer.content, time.monotonic() - begun)
 

@@ -32,11 +32,7 @@ def _remarks(options: StreamOptions, content: ListContent) -> Iterator[Remark]:
         yield Remark(
             "gap", "an object that is created or deleted while the list is read may be missed until the next run"
         )
-        if options.paging.by in ("page", "offset"):
-            yield Remark(
-                "gap",
-                "pages are counted: if an object is deleted meanwhile, another may be missed until the next run",
-            )
+        yield from _explain_counts(options)
         yield Remark("advice", "if the API filters by a time, set `time`: a run then reads only new objects")
         return
     if content.changes is not None:
@@ -54,6 +50,20 @@ def _remarks(options: StreamOptions, content: ListContent) -> Iterator[Remark]:
             "gap",
             "pages are counted: if an object is deleted while others of the same time are read, one may be missed",
         )
+
+
+def _explain_counts(options: StreamOptions) -> Iterator[Remark]:
+    """What holds for a list that is read whole, page by counted page."""
+    if options.paging.by == "offset":
+        how = "each page begins with the last object of the page before it"
+    elif options.paging.by == "page":
+        how = "each page is asked for twice"
+    else:
+        return
+    yield Remark("guarantee", f"pages are counted, so {how}: an object that is deleted meanwhile hides no other")
+    yield Remark(
+        "gap", "an object may be missed until the next run if others are deleted and created between two requests"
+    )
 
 
 def _explain_changes(options: StreamOptions) -> Iterator[Remark]:

@@ -73,6 +73,8 @@ class ListApi:
         self._server = f"{url.scheme}://{url.netloc}"
         self._secret_parameters = set(source.auth.query or ()) if source.auth else set[str]()
         self.effort = Effort()
+        #: what a run should say about the list, once
+        self.remarks: list[str] = []
 
     def under(self, parent: str) -> ListApi:
         """The same list below one object of the parent stream."""

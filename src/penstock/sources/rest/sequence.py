@@ -6,10 +6,10 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 
 from penstock.links.http.failures import RequestRefused, ResourceRefused
 from penstock.links.http.loop import stopped
+from penstock.sources.rest.counted import SequencePage, read_counted
 from penstock.sources.rest.gathering import Limits, Unfit, take_new
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
 from penstock.sources.rest.marks import CursorPosition
@@ -19,21 +19,15 @@ from penstock.sources.rest.spooling import SpoolWriter
 RESTARTS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class SequencePage:
-    """A page of a list that is read from its beginning to its end."""
-
-    page: FetchedPage
-    #: places in the page of the records that have not come before
-    fresh: list[int]
-    #: records that the API listed a second time
-    repeated: int
-
-
 async def read_in_sequence(
     api: ListApi, *, prefetch: bool = True, gte: int | None = None, lt: int | None = None
 ) -> AsyncGenerator[SequencePage, None]:
     """Every page of a list. If a cursor's object is deleted, from the beginning again, without what came before."""
+    if api.counts_pages:
+        async with aclosing(read_counted(api, prefetch=prefetch, gte=gte, lt=lt)) as counted:
+            async for each in counted:
+                yield each
+        return
     ids: set[str] = set()
     cursors: set[str | None] = {None}
     cursor: str | None = None

@@ -402,6 +402,9 @@ class RestSource:
         return self._loop.run(ahead.finish())
 
     def _say_repeated(self, stream: str, repeated: int) -> None:
+        for remark in dict.fromkeys(self._apis[stream].remarks):
+            self._context.say(stream, remark)
+        self._apis[stream].remarks.clear()
         if repeated:
             records = "1 record" if repeated == 1 else f"{repeated} records"
             self._context.say(stream, f"the API listed {records} a second time: each was delivered once")
