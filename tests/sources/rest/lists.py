@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.links.spools import FolderSpools
 from penstock.ports import Context, NoProbe, Probe, Report, report_nothing
-from penstock.sources.rest import ChangingSource, Options, StreamOptions
+from penstock.sources.rest import AccountSource, ChangingSource, Options, StreamOptions
 from penstock.testing.contracts.source import PIPELINE
 from penstock.testing.rest_server import RestServer
 
@@ -24,7 +24,7 @@ def source(
     report: Report = report_nothing,
     probe: Probe | None = None,
     **more: Any,
-) -> ChangingSource:
+) -> AccountSource:
     """A source on a server; `said` gets the lines that it prints."""
     options = Options(base_url=f"{server.url}/v1", retry_seconds=0.01, **more)
     lines: list[str] = [] if said is None else said
@@ -36,7 +36,7 @@ def source(
         say=lambda stream, text: lines.append(f"{stream}: {text}"),
         report=report,
     )
-    return ChangingSource(options, {name: StreamOptions(**each) for name, each in streams.items()}, context)
+    return AccountSource(options, {name: StreamOptions(**each) for name, each in streams.items()}, context)
 
 
 class List:

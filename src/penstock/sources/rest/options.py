@@ -132,9 +132,23 @@ class Paging(BaseModel):
         return self.field or {"token": "next_page_token", "next_url": "next"}.get(self.by, "")
 
 
+class AccountField(BaseModel):
+    """Where the API says which account asks."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str = Field(min_length=1, description="path of the resource, appended to `base_url`", examples=["account"])
+    field: str = Field(default="id", min_length=1, description="path of the field that identifies the account")
+
+
 class Options(AccountOptions):
     """An API that lists objects."""
 
+    account: AccountField | None = Field(
+        default=None,
+        description="where the API says which account asks: a stream stops if that is another one than before; "
+        "default: it is not noticed",
+    )
     time_range: TimeRange | None = Field(
         default=None, description="the objects to read, by their time, for all streams with `time`; default: all"
     )
