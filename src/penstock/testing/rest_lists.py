@@ -31,6 +31,8 @@ class Endpoint:
     padding: int = 0
     #: answers with this status instead of objects; 0: it answers properly
     status: int = 0
+    #: seconds to which the times of filters are rounded down
+    granularity: int = 1
     #: whether it takes filters, and lists all objects all the same
     ignores_filter: bool = False
     #: whether a page's number counts pages of the size that was asked for, although it gives `most` at most
@@ -114,9 +116,8 @@ class Endpoint:
         return created * _UNITS[self.unit]
 
     def read(self, value: str) -> float:
-        if self.unit == "iso":
-            return datetime.fromisoformat(value).timestamp()
-        return int(value) / _UNITS[self.unit]
+        time = datetime.fromisoformat(value).timestamp() if self.unit == "iso" else int(value) / _UNITS[self.unit]
+        return time if self.granularity == 1 else time // self.granularity * self.granularity
 
     def page(self, asked: Mapping[str, str], address: str) -> tuple[int, bytes, dict[str, str]]:
         """Status, body and headers of a page."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 
 from penstock.core.sizes import shown_duration
 from penstock.ports import Remark
@@ -43,6 +44,15 @@ def _remarks(options: StreamOptions, content: ListContent) -> Iterator[Remark]:
         )
         yield Remark("gap", "changes and deletes of objects that were delivered are not seen")
         yield Remark("gap", f"an object that is listed again with another {options.time.field} is delivered again")
+    if options.time.granularity is not None:
+        coarse = shown_duration(timedelta(seconds=options.time.granularity))
+        yield Remark("gap", f"the filter rounds to {coarse}: objects are read, and read again, once that time is over")
+    elif options.time.unit == "iso":
+        yield Remark(
+            "advice",
+            "if the API rounds the times of its filter to minutes or days, set `granularity` under `time`: otherwise "
+            "objects are missed",
+        )
     lag = options.time.lag
     yield Remark("gap", f"an object that appears more than {lag:g} s after its {options.time.field} may be missed")
     if options.paging.by in ("page", "offset"):

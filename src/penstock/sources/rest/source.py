@@ -146,7 +146,7 @@ class RestSource:
             doubt = unit.doubt(at, unit.of(max(now, datetime.now(UTC))))
             if doubt:
                 raise StreamRefused(
-                    f"record {id_}: field {content.time}, read as {unit.name}, {doubt}",
+                    f"record {id_}: field {content.time}, read as {unit.kind}, {doubt}",
                     next_step="set `unit` under `time` to seconds, milliseconds or iso, as the API writes its times",
                     stream=stream,
                 )
