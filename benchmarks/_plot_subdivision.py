@@ -10,7 +10,9 @@ from html import escape
 from benchmarks import _list_api as api
 from benchmarks._plot import STYLE
 
-WIDTH, LEFT, GAP, TOP, ROW = 760, 170, 34, 78, 26
+WIDTH, LEFT, GAP, TOP, ROW = 760, 190, 34, 78, 18
+#: between the rows of one number of workers and those of the next
+GROUP_GAP = 10
 PANEL = (WIDTH - LEFT - GAP - 20) / 2
 COLOURS = ("#1f7a8c", "#c98a2b", "#7d5ba6", "#5c8a4a")
 MORE_STYLE = """\
@@ -22,9 +24,10 @@ MORE_STYLE = """\
 
 @dataclass(frozen=True, slots=True)
 class Dots:
-    """The figures of one case: requests for each page, rounds over the least that are possible."""
+    """The figures of one case, as shares of what is allowed."""
 
     shape: str
+    workers: int
     requests: float
     halving_requests: float
     rounds: float
@@ -32,39 +35,45 @@ class Dots:
 
 
 def draw_figures(dots: Sequence[Dots]) -> str:
-    """One row for each distribution, one dot for each size and number of workers."""
-    shapes = list(dict.fromkeys(each.shape for each in dots))
-    height = TOP + ROW * len(shapes) + 34
-    title = "What parallel reading costs: penstock and the published rule"
-    lines = _head(title, height)
+    """One row for each distribution and number of workers, one dot for each size."""
+    keys = list(dict.fromkeys((each.workers, each.shape) for each in sorted(dots, key=lambda each: each.workers)))
+    places: dict[tuple[int, str], float] = {}
+    y = float(TOP)
+    for number, key in enumerate(keys):
+        y += GROUP_GAP if number and key[0] != keys[number - 1][0] else 0
+        places[key] = y
+        y += ROW
+    bottom = y
+    lines = _head("What parallel reading costs: penstock and the published rule", bottom + 34)
     lines.append(
-        '<text class="small" x="12" y="44">sizes with at least 50 pages for each worker; 5, 20, 50 workers</text>'
+        '<text class="small" x="12" y="44">as shares of our bounds; a dot for each size, from 0 to 10,000 pages</text>'
     )
+    lines.append(f'<text class="small" x="{LEFT - 12}" y="{TOP - 14}" text-anchor="end">distribution, workers</text>')
     panels = (
-        ("requests for each page", 1.12, [(each.shape, each.requests, each.halving_requests) for each in dots]),
-        ("rounds over the least possible", 1.5, [(each.shape, each.rounds, each.halving_rounds) for each in dots]),
+        ("requests", [(each, each.requests, each.halving_requests) for each in dots]),
+        ("rounds", [(each, each.rounds, each.halving_rounds) for each in dots]),
     )
-    for number, (name, bound, figures) in enumerate(panels):
+    for number, (name, figures) in enumerate(panels):
         most = max(max(ours, halving) for _, ours, halving in figures) + 0.05
         x0 = LEFT + number * (PANEL + GAP)
-        scale = PANEL / (most - 0.9)
+        scale = PANEL / most
         lines.append(f'<text class="small" x="{x0:.0f}" y="{TOP - 14}">{name}</text>')
-        for shape, ours, halving in figures:
-            y = TOP + ROW * shapes.index(shape) + 8
-            for kind, value, shift in (("dot", halving, 4), ("mine", ours, -4)):
-                x = x0 + (value - 0.9) * scale
-                lines.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y + shift}" r="4"/>')
-        bottom = TOP + ROW * len(shapes)
-        for tick in (1.0, 1.5, 2.0, 2.5):
+        for each, ours, halving in figures:
+            at = places[each.workers, each.shape] + 8
+            for kind, value, shift in (("dot", halving, 3), ("mine", ours, -3)):
+                lines.append(f'<circle class="{kind}" cx="{x0 + value * scale:.1f}" cy="{at + shift:.0f}" r="3"/>')
+        for tick in (0.0, 0.5, 1.5, 2.0, 2.5):
             if tick > most:
                 break
-            x = x0 + (tick - 0.9) * scale
-            lines.append(f'<line class="rule" x1="{x:.1f}" y1="{TOP - 6}" x2="{x:.1f}" y2="{bottom}"/>')
-            lines.append(f'<text class="small" x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{tick}</text>')
-        x = x0 + (bound - 0.9) * scale
-        lines.append(f'<line class="floor" x1="{x:.1f}" y1="{TOP - 6}" x2="{x:.1f}" y2="{bottom}"/>')
-    for number, shape in enumerate(shapes):
-        lines.append(f'<text x="{LEFT - 12}" y="{TOP + ROW * number + 12}" text-anchor="end">{escape(shape)}</text>')
+            x = x0 + tick * scale
+            lines.append(f'<line class="rule" x1="{x:.1f}" y1="{TOP - 6}" x2="{x:.1f}" y2="{bottom:.0f}"/>')
+            lines.append(f'<text class="small" x="{x:.1f}" y="{bottom + 18:.0f}" text-anchor="middle">{tick}</text>')
+        x = x0 + scale
+        lines.append(f'<line class="floor" x1="{x:.1f}" y1="{TOP - 6}" x2="{x:.1f}" y2="{bottom:.0f}"/>')
+        lines.append(f'<text class="small" x="{x:.1f}" y="{bottom + 18:.0f}" text-anchor="middle">1</text>')
+    for (workers, shape), at in places.items():
+        label = escape(f"{shape}, {workers}")
+        lines.append(f'<text class="small" x="{LEFT - 12}" y="{at + 12:.0f}" text-anchor="end">{label}</text>')
     lines += _legend([("mine", "penstock"), ("dot", "halving"), ("floor", "our bound")])
     return "\n".join([*lines, "</svg>", ""])
 

@@ -12,6 +12,7 @@ import argparse
 import json
 import math
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -48,12 +49,31 @@ class Case:
         """Rounds that no rule can do without."""
         return max(self.pages / self.workers, self.densest)
 
-    def requests_over_bound(self) -> float:
+    @property
+    def most_requests(self) -> float:
         bound = 1.1 * self.pages + 8 * self.workers
-        return self.ours.requests / (min(bound, 1.12 * self.pages) if self.many_pages else bound)
+        return min(bound, 1.12 * self.pages) if self.many_pages else bound
+
+    @property
+    def most_rounds(self) -> float:
+        return 1.5 * self.shortest + 12
+
+    def requests_over_bound(self) -> float:
+        return self.ours.requests / self.most_requests
 
     def rounds_over_bound(self) -> float:
-        return self.ours.rounds / (1.5 * self.shortest + 12)
+        return self.ours.rounds / self.most_rounds
+
+    def dots(self) -> pictures.Dots:
+        """The same for the picture, for both rules."""
+        return pictures.Dots(
+            self.shape,
+            self.workers,
+            self.requests_over_bound(),
+            self.published.requests / self.most_requests,
+            self.rounds_over_bound(),
+            self.published.rounds / self.most_rounds,
+        )
 
     def rounds_over_published(self) -> float:
         return self.ours.rounds / (self.published.rounds + 2)
@@ -97,24 +117,15 @@ def main() -> None:
     chosen = parser.parse_args()
     print(f"{'pages':>6} {'w':>3}  {'distribution':<22} {'requests':^22} {'rounds':^29}")
     print(f"{'':<34} {'ours':>7} {'halving':>7} {'bound':>6} {'ours':>7} {'halving':>7} {'bound':>6} {'halv+2':>6}")
-    found = []
+    found, begun = [], time.monotonic()
     for case in cases(chosen.pages, chosen.seed):
         print(line(case), flush=True)
         found.append(case)
+    seconds = time.monotonic() - begun
     if chosen.plot:
-        dots = [
-            pictures.Dots(
-                case.shape,
-                case.ours.requests / case.pages,
-                case.published.requests / case.pages,
-                case.ours.rounds / case.shortest,
-                case.published.rounds / case.shortest,
-            )
-            for case in found
-            if case.pages and case.many_pages and case.workers > 1
-        ]
-        (chosen.plot / "subdivision-figures.svg").write_text(pictures.draw_figures(dots))
+        (chosen.plot / "subdivision-figures.svg").write_text(pictures.draw_figures([case.dots() for case in found]))
         (chosen.plot / "subdivision.svg").write_text(pictures.draw_example())
+    print(f"{len(found)} cases in {seconds:.1f} s, {time.process_time():.1f} s of them on the processor")
     worst = verdict(found)
     print(json.dumps(worst))
     if max(worst.values()) > 1:

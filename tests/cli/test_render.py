@@ -138,7 +138,22 @@ def test_a_failed_stream() -> None:
         eof("failed", 1, has_more=True, reason="failed: orders"),
     )
     assert told[1] == Line(f"error: shop/orders: no column 'x'\n{NOTHING_LOST}\nNext: name another", error=True)
-    assert told[-1] == Line("shop: failed: 1 of 2 streams; 1,000 rows, 1.5 MiB in 1 slice, 6.0 s, 167 rows/s")
+    assert told[-2:] == [
+        Line("shop/orders: failed: no column 'x'", recap=True),
+        Line("shop: failed: 1 of 2 streams (orders); 1,000 rows, 1.5 MiB in 1 slice, 6.0 s, 167 rows/s"),
+    ]
+
+
+def test_the_end_names_skipped_streams_and_their_reasons() -> None:
+    """What was said at the start may lie hours back."""
+    view = CatalogStream("view", "rows", skipped="status 403")
+    message = Catalog(pipeline="shop", run="r", streams=(*catalog("orders").streams, view))
+    assert texts(message, moved(1), eof())[-2:] == [
+        "shop/view: skipped: status 403",
+        "shop: complete; skipped: view; 1,000 rows, 1.5 MiB in 1 slice, 4.0 s, 250 rows/s",
+    ]
+    assert texts(message, eof())[-1].startswith("shop: nothing new in 1 stream, ")
+    assert texts(message, eof())[-1].endswith("; skipped: view")
 
 
 def test_a_failed_connection_is_told_once() -> None:

@@ -334,3 +334,24 @@ def test_requests_that_are_given_up_leave_nothing_behind(server: RestServer) -> 
         time.sleep(number * 0.002)
         loop.close(account.close)
         gc.collect()
+
+
+def test_a_cancelled_request_does_not_keep_its_slot_from_answering(server: RestServer) -> None:
+    """Cancelled at any time of a request, on a new connection and on a used one."""
+    server.set_faults(latency=0.02)
+
+    async def cancel_and_ask(after: float) -> float:
+        account = Account(AccountOptions(base_url=f"{server.url}/v1", concurrency=1, timeout=3, retries=0))
+        begun = time.monotonic()
+        try:
+            for wait in (after, after / 2, after / 3):
+                cancelled = asyncio.create_task(account.fetch("charges", {}, parse, stream="charges"))
+                await asyncio.sleep(wait)
+                cancelled.cancel()
+                await asyncio.gather(cancelled, return_exceptions=True)
+                await account.fetch("charges", {}, parse, stream="charges")
+        finally:
+            await account.close()
+        return time.monotonic() - begun
+
+    assert max(asyncio.run(cancel_and_ask(number * 0.0015)) for number in range(40)) < 2

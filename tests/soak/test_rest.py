@@ -1,11 +1,18 @@
-"""A short seed of the rest source's fault run."""
+"""A short seed of the rest source's fault run, into each sink."""
 
 from pathlib import Path
 
-from tests.soak.rest import soak
+import pytest
+
+from tests.soak.rest import SINKS, Plan, soak
+
+PLAN = Plan(objects=250, kills=3, life=(0.3, 2.0), retries=7, rate=25)
 
 
-def test_a_short_seed(tmp_path: Path) -> None:
-    result = soak(16, "lake", 600, 3, tmp_path, "")
+@pytest.mark.parametrize("sink", SINKS)
+def test_a_short_seed(sink: str, database: str, tmp_path: Path) -> None:
+    result = soak(16, sink, PLAN, tmp_path, database)
     assert result.wrong == []
-    assert result.objects >= 8 * 600
+    assert result.kills == PLAN.kills
+    assert result.statuses["429"] > 0
+    assert result.objects >= 8 * PLAN.objects + result.arrived

@@ -33,6 +33,8 @@ class Endpoint:
     padding: int = 0
     #: answers with this status instead of objects; 0: it answers properly
     status: int = 0
+    #: seconds to which the times of filters are rounded down
+    granularity: int = 1
     #: whether it takes filters, and lists all objects all the same
     ignores_filter: bool = False
     #: whether a page's number counts pages of the size that was asked for, although it gives `most` at most
@@ -41,6 +43,8 @@ class Endpoint:
     refuses_cursors: int = 0
     #: gives the first page whatever next page is asked for
     ignores_cursors: bool = False
+    #: whether an offset is rounded down to whole pages
+    rounds_offset: bool = False
     #: where a status of 3xx leads to
     moved_to: str = ""
     #: further parameters in the address of a next page
@@ -54,11 +58,15 @@ class Endpoint:
     ids: list[str] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     index: dict[str, int] = field(default_factory=dict)
+    added: int = 0
     made: int = 0
+    #: by id, when it came to its place in the list: later than all others of its time
+    placed: dict[str, int] = field(default_factory=dict)
 
     def add(self, created: int) -> None:
         """Add an object with this time, after all others of the same time."""
-        number, self.made = self.made, self.made + 1
+        number = self.added
+        self.added += 1
         id_ = f"{self.name[:2]}_{number:08}"
         document: dict[str, Any] = {
             "id": id_,
@@ -78,6 +86,7 @@ class Endpoint:
     def insert(self, id_: str, created: int, body: bytes) -> None:
         """Put a body into the list, after all others of the same time."""
         place = bisect.bisect_right(self.times, created)
+        self.placed[id_] = self.made = self.made + 1
         if place == len(self.times):
             self.index[id_] = place
         self.times.insert(place, created)
@@ -97,6 +106,7 @@ class Endpoint:
         document = json.loads(self.bodies[place]) | {self.time_field: self.spelled(created)}
         del self.times[place], self.ids[place], self.bodies[place]
         place = bisect.bisect_right(self.times, created)
+        self.placed[id_] = self.made = self.made + 1
         self.times.insert(place, created)
         self.ids.insert(place, id_)
         self.bodies.insert(place, json.dumps(document).encode())
@@ -114,9 +124,8 @@ class Endpoint:
         return created * _UNITS[self.unit]
 
     def read(self, value: str) -> float:
-        if self.unit == "iso":
-            return datetime.fromisoformat(value).timestamp()
-        return int(value) / _UNITS[self.unit]
+        time = datetime.fromisoformat(value).timestamp() if self.unit == "iso" else int(value) / _UNITS[self.unit]
+        return time if self.granularity == 1 else time // self.granularity * self.granularity
 
     def page(self, asked: Mapping[str, str], address: str) -> tuple[int, bytes, dict[str, str]]:
         """Status, body and headers of a page."""
@@ -143,33 +152,49 @@ class Endpoint:
                 at = self.index[asked["starting_after"]]
                 low, high = (low, max(low, min(high, at))) if newest else (max(low, at + 1), high)
             elif "page_token" in asked:
-                at = int(asked["page_token"].removeprefix("after-"))
+                at = self._find(asked["page_token"])
                 low, high = (low, min(high, at)) if newest else (max(low, at), high)
             elif self.paging == "page":
                 size = int(asked.get("limit", "10")) if self.counts_what_was_asked else limit
                 skip = (int(asked.get("page", "1")) - 1) * size
             elif self.paging == "offset":
                 skip = int(asked.get("offset", "0"))
+                skip -= skip % limit if self.rounds_offset else 0
         except KeyError as missing:
             return problem(400, f"No such object: {missing}", code="resource_missing")
         if newest:
             first, last = max(low, high - skip - limit), max(low, high - skip)
             chosen = self.bodies[first:last][::-1]
-            more, edge = first > low, first
+            more = first > low
         else:
             first, last = min(high, low + skip), min(high, low + skip + limit)
             chosen = self.bodies[first:last]
-            more, edge = last < high, last
-        return 200, *self._envelope(chosen, more, edge, asked, address)
+            more = last < high
+        last_read = first if newest else last - 1
+        return 200, *self._envelope(chosen, more, self._token(last_read, newest), asked, address)
+
+    def _token(self, place: int, newest: bool) -> str:
+        """A token for what follows a place; it stays right when objects before or at it are deleted."""
+        if not 0 <= place < len(self.times):
+            return "end"
+        return f"after-{self.times[place]}-{self.placed[self.ids[place]] - newest}"
+
+    def _find(self, token: str) -> int:
+        """The place of the first object after the one that a token names."""
+        _, time, placed = token.split("-")
+        at = bisect.bisect_left(self.times, int(time))
+        while at < len(self.times) and self.times[at] == int(time) and self.placed[self.ids[at]] <= int(placed):
+            at += 1
+        return at
 
     def _envelope(
-        self, chosen: list[bytes], more: bool, edge: int, asked: Mapping[str, str], address: str
+        self, chosen: list[bytes], more: bool, token: str, asked: Mapping[str, str], address: str
     ) -> tuple[bytes, dict[str, str]]:
         said: dict[str, Any] = {"object": "list", "has_more": more, "url": f"/v1/{self.name}"}
         headers: dict[str, str] = {}
-        following = f"{address}/v1/{self.name}?{urlencode({**asked, 'page_token': f'after-{edge}'})}{self.more_query}"
+        following = f"{address}/v1/{self.name}?{urlencode({**asked, 'page_token': token})}{self.more_query}"
         if self.paging == "token":
-            said["next_page_token"] = f"after-{edge}" if more else None
+            said["next_page_token"] = token if more else None
         elif self.paging == "next_url":
             said["next"] = following if more else None
         elif self.paging == "link" and more:

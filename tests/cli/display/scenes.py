@@ -252,6 +252,24 @@ def fetched_to_the_end() -> Scene:
     return _scene(tape.eof())
 
 
+def skipped_and_failed() -> Scene:
+    """An API forbids one list and fails on another; the third is complete."""
+    tape = Tape()
+    streams = (
+        CatalogStream("charges", "rows"),
+        CatalogStream("refunds", "rows", skipped="GET refunds?limit=1: status 403 (No permission), request id req_7"),
+        CatalogStream("disputes", "rows"),
+    )
+    tape.say(Catalog(pipeline="shop", run="r", streams=streams), 0.4).start("charges", "disputes")
+    tape.failed(
+        "disputes",
+        "GET disputes?limit=1: status 500 (Something went wrong), request id req_31, and 6 retries did not help",
+        "run again once the server answers",
+    )
+    tape.slice("charges", 118_300).complete("charges")
+    return _scene(tape.eof("failed", 1, reason="failed: disputes"))
+
+
 SCENES: dict[str, Callable[[], Scene]] = {
     scene.__name__: scene
     for scene in (
@@ -268,5 +286,6 @@ SCENES: dict[str, Callable[[], Scene]] = {
         many,
         fetching,
         fetched_to_the_end,
+        skipped_and_failed,
     )
 }

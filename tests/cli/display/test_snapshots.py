@@ -27,7 +27,15 @@ PICTURES = [
     *((scene, "frame", 100, 24, False) for scene in SCENES),
     *(
         (scene, "closing", 100, 24, False)
-        for scene in ("done", "failed_to_the_end", "limited", "held_back_to_the_end", "many", "fetched_to_the_end")
+        for scene in (
+            "done",
+            "failed_to_the_end",
+            "limited",
+            "held_back_to_the_end",
+            "many",
+            "fetched_to_the_end",
+            "skipped_and_failed",
+        )
     ),
     ("busy", "frame", 160, 24, False),
     ("busy", "frame", 60, 24, False),

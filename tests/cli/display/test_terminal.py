@@ -233,7 +233,8 @@ def test_a_stream_that_fails_says_what_to_do_last(shop: Shop) -> None:
     shown = terminal.shown
     assert shown[-1].startswith("Next: ") or shown[-2].startswith("Next: ")
     assert any(line.startswith("error: shop/items: ") for line in shown)
-    assert any(line.startswith("shop: failed: 1 of 2 streams; 3,000 rows") for line in shown)
+    assert any(line.startswith("shop: failed: 1 of 2 streams (items); 3,000 rows") for line in shown)
+    assert not any(line.startswith("shop/items: failed: ") for line in shown), "the table has the reason"
     assert [line.split()[:2] for line in shown[1:3]] == [["orders", "done"], ["items", "failed"]]
 
 

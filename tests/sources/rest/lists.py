@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from penstock.core.marks import Mark
 from penstock.links.spools import FolderSpools
-from penstock.ports import Context, NoProbe, Report, no_mark, report_nothing
-from penstock.sources.rest import ChangingSource, Options, StreamOptions
+from penstock.ports import Context, NoProbe, Probe, Report, no_mark, report_nothing
+from penstock.sources.rest import AccountSource, ChangingSource, Options, StreamOptions
 from penstock.testing.contracts.source import PIPELINE
 from penstock.testing.rest_server import RestServer
 
@@ -25,8 +25,9 @@ def source(
     warned: list[str] | None = None,
     report: Report = report_nothing,
     last_mark: Callable[[str], Mark | None] = no_mark,
+    probe: Probe | None = None,
     **more: Any,
-) -> ChangingSource:
+) -> AccountSource:
     """A source on a server; `said` gets the lines that it prints, and its warnings unless `warned` gets them."""
     warnings = said if warned is None else warned
     options = Options(base_url=f"{server.url}/v1", retry_seconds=0.01, **more)
@@ -34,14 +35,14 @@ def source(
     context = Context(
         pipeline=PIPELINE,
         folder=str(folder),
-        probe=NoProbe(),
+        probe=probe or NoProbe(),
         spools=FolderSpools(str(folder / "spools"), PIPELINE),
         say=lambda stream, text: lines.append(f"{stream}: {text}"),
         warn=lambda stream, text: (lines if warnings is None else warnings).append(f"{stream}: {text}"),
         report=report,
         last_mark=last_mark,
     )
-    return ChangingSource(options, {name: StreamOptions(**each) for name, each in streams.items()}, context)
+    return AccountSource(options, {name: StreamOptions(**each) for name, each in streams.items()}, context)
 
 
 class List:

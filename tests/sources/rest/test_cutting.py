@@ -110,7 +110,7 @@ def test_a_value_without_an_exact_form(type_: Type, value: Any) -> None:
 @given(st.integers(631_152_000, 4_000_000_000), st.sampled_from(["seconds", "milliseconds", "iso"]))
 def test_times_are_written_as_they_are_read(seconds: int, name: str) -> None:
     unit = Unit(name)
-    time = seconds * unit.steps
+    time = seconds * unit.ticks
     assert unit.read(unit.spell(time)) == time
     assert unit.of(unit.moment(time)) == time
 

@@ -168,8 +168,8 @@ def _run_error(view: View, viewport: Viewport) -> list[Text]:
         what = progress.reason
     if not what:
         return []
-    lines = _note(what, "red", viewport)
-    return lines + (_note(f"Next: {progress.next_step}", "", viewport) if progress.next_step else [])
+    lines = note(what, "red", viewport)
+    return lines + (note(f"Next: {progress.next_step}", "", viewport) if progress.next_step else [])
 
 
 # ------------------------------------------------------------ the streams
@@ -178,14 +178,14 @@ def _run_error(view: View, viewport: Viewport) -> list[Text]:
 def _block(view: View, viewport: Viewport, activity: Activity, index: int, name: str, stream: StreamProgress) -> _Block:
     under: list[Text] = []
     if activity is Activity.FAILED:
-        under += _note(stream.error or "failed", "red", viewport)
+        under += note(stream.error or "failed", "red", viewport)
         if stream.next_step:
-            under += _note(f"Next: {stream.next_step}", "", viewport)
+            under += note(f"Next: {stream.next_step}", "", viewport)
     if stream.fetched and activity is Activity.BUSY:
-        under += _note(describe_fetch(stream.fetched), "dim", viewport, most=1)
+        under += note(describe_fetch(stream.fetched), "dim", viewport, most=1)
     waits = held_back(stream)
     if waits:
-        under += _note(waits, "yellow", viewport, most=1)
+        under += note(waits, "yellow", viewport, most=1)
     return _Block(index, activity, _row(view, viewport, activity, name, stream), tuple(under))
 
 
@@ -250,7 +250,7 @@ def bar(done: float | None, wide: int, activity: Activity, viewport: Viewport) -
     return Cell(text + empty * (wide - len(text)), COLOURS[activity])
 
 
-def _note(text: str, style: str, viewport: Viewport, most: int = MAX_NOTE_LINES) -> list[Text]:
+def note(text: str, style: str, viewport: Viewport, most: int = MAX_NOTE_LINES) -> list[Text]:
     """A text under its stream, indented and wrapped."""
     indent = "    " if viewport.width >= 30 else ""
     lines = wrap_text(clean(text, viewport), viewport.width - len(indent), most, ascii_only=viewport.ascii)

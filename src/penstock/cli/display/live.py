@@ -85,8 +85,9 @@ class LiveOutput(Output):
 
             self._region.finish(summary_table(self._view(), self._terminal.viewport()))
             errors = (entry for entry in self._replaced if entry[0].error)
+            last = [entry for entry in self._last_lines if not entry[0].recap]
             # Errors, with their next steps, come last.
-            shown = sorted([*self._last_lines, *errors], key=lambda entry: entry[0].error)
+            shown = sorted([*last, *errors], key=lambda entry: entry[0].error)
         for line, at in shown:
             self._print_line(line, at)
 

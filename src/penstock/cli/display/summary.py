@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.text import Text
 
 from penstock.cli.display.columns import Cell, Column, Row, fit_columns, heading, line, shorten
-from penstock.cli.display.frame import COLOURS, mark_cell
+from penstock.cli.display.frame import COLOURS, mark_cell, note
 from penstock.cli.display.view import (
     Activity,
     View,
@@ -35,11 +35,14 @@ COLUMNS = (
     Column("mark", "mark", 8, least=16),
 )
 #: streams with these activities are only counted
-_COUNTED_ONLY = (Activity.NOTHING_NEW, Activity.NOT_STARTED, Activity.SKIPPED)
+_COUNTED_ONLY = (Activity.NOTHING_NEW, Activity.NOT_STARTED)
 
 
 def summary_table(view: View, viewport: Viewport) -> Group:
-    """A line for each stream that moved rows or failed, and one that counts the others; empty if nothing happened."""
+    """A line for each stream that moved rows, failed or was skipped, and one that counts the others.
+
+    A stream that failed or was skipped has the reason below it. Empty if all streams had nothing new.
+    """
     streams = view.progress.streams
     listed = {name: stream for name, stream in streams.items() if activity_of(stream) not in _COUNTED_ONLY}
     rows = [_row(view, viewport, name, stream) for name, stream in listed.items()]
@@ -49,6 +52,8 @@ def summary_table(view: View, viewport: Viewport) -> Group:
     lines = [heading(COLUMNS, widths, ascii_only=viewport.ascii)]
     for row, stream in zip(rows, listed.values(), strict=True):
         lines.append(line(COLUMNS, widths, row, ascii_only=viewport.ascii))
+        if stream.error:
+            lines += note(stream.error, COLOURS[activity_of(stream)], viewport)
         if stream.outcome:
             text = shorten(f"  {describe_outcome(stream.outcome)}", viewport.width, ascii_only=viewport.ascii)
             lines.append(Text(text, style="dim", no_wrap=True))

@@ -34,6 +34,8 @@ class Line:
     text: str
     #: goes to standard error
     error: bool = False
+    #: repeats at the end what the summary table says too
+    recap: bool = False
 
 
 def lines(
@@ -127,10 +129,7 @@ def span(seconds: float) -> str:
 
 def _catalog(message: Catalog, pipeline: str) -> list[Line]:
     synced = [stream.stream for stream in message.streams if stream.skipped is None]
-    names = ", ".join(synced[:MAX_LISTED_NAMES])
-    if len(synced) > MAX_LISTED_NAMES:
-        names += f" and {len(synced) - MAX_LISTED_NAMES} more"
-    head = f"{pipeline}: {count(len(synced), 'stream')}" + (f": {names}" if names else "")
+    head = f"{pipeline}: {count(len(synced), 'stream')}" + (f": {_listed(synced)}" if synced else "")
     skipped = [stream for stream in message.streams if stream.skipped is not None]
     return [Line(head), *(Line(f"{pipeline}/{stream.stream}: skipped: {stream.skipped}") for stream in skipped)]
 
@@ -209,20 +208,39 @@ def _closing(message: Eof, progress: Progress, pipeline: str) -> list[Line]:
         result.append(_error(what, message.safe or NOTHING_LOST, message.next_step))
     if message.exit_code and not progress.slices and not broken and message.status != "interrupted":
         return result  # the run ended before it did anything, and the error says why
+    skipped = [name for name, stream in progress.streams.items() if stream.status is Status.SKIP]
+    without = f"; skipped: {_listed(skipped)}" if skipped else ""
     if message.status == "complete" and not progress.slices:
-        known = count(len(progress.streams), "stream")
+        known = count(len(progress.streams) - len(skipped), "stream")
         held = any(stream.blocker for stream in progress.streams.values())
         what = "nothing that can be read yet" if held else "nothing new"
-        return [*result, Line(f"{pipeline}: {what} in {known}, {span(progress.elapsed)}")]
+        return [*result, Line(f"{pipeline}: {what} in {known}, {span(progress.elapsed)}{without}")]
+    result += _recap(progress, pipeline)
     head = message.status
     if broken:
-        head = f"failed: {len(broken)} of {count(len(progress.streams), 'stream')}"
+        head = f"failed: {len(broken)} of {count(len(progress.streams), 'stream')} ({_listed(broken)})"
     elif message.reason and message.status in ("limited", "interrupted"):
         head = message.reason
     more = ""
     if message.has_more and message.exit_code in (0, 130, 143):
         more = "; more to do: run the same command again"
-    return [*result, Line(f"{pipeline}: {head}; {_totals(progress)}{more}")]
+    return [*result, Line(f"{pipeline}: {head}{without}; {_totals(progress)}{more}")]
+
+
+def _recap(progress: Progress, pipeline: str) -> list[Line]:
+    """The streams that failed or were skipped, with the reasons: what was said of them may lie hours back."""
+    words = {Status.ERROR: "failed", Status.SKIP: "skipped"}
+    return [
+        Line(f"{pipeline}/{name}: {words[stream.status]}: {stream.error or 'without a reason'}", recap=True)
+        for name, stream in progress.streams.items()
+        if stream.status in words
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`orders, items`; the names after the first few are only counted."""
+    more = f" and {len(names) - MAX_LISTED_NAMES} more" if len(names) > MAX_LISTED_NAMES else ""
+    return ", ".join(names[:MAX_LISTED_NAMES]) + more
 
 
 def _totals(progress: Progress) -> str:

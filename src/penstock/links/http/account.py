@@ -68,6 +68,8 @@ class Account:
         self._backoff = Backoff(first, options.retry_most, jitter=0.5)
         #: one for each slot: a common pool looks at all its connections for every request
         self._connections: dict[int, Connection] = {}
+        #: those whose request was cancelled
+        self._abandoned: list[Connection] = []
         self._tls: ssl.SSLContext | None = None
         self._limit: RateLimit | None = None
         self._slots: Slots | None = None
@@ -129,8 +131,9 @@ class Account:
         return f"GET {shown}" + (f"?{urlencode(query, safe='[]:')}" if query else "")
 
     async def close(self) -> None:
-        connections, self._connections = self._connections, {}
-        await asyncio.gather(*(each.close() for each in connections.values()))
+        connections = [*self._connections.values(), *self._abandoned]
+        self._connections, self._abandoned = {}, []
+        await asyncio.gather(*(each.close() for each in connections))
 
     # ------------------------------------------------------------ one request
 
@@ -145,11 +148,14 @@ class Account:
             auth = self._options.auth
             secrets = {name: value.get_secret_value() for name, value in (auth.query or {}).items()} if auth else {}
             sent = f"{address}?{urlencode(_add(query, secrets))}" if query or secrets else address
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
             try:
-                answer = await self._connection_of(slot).get(
-                    sent, {"Authorization": f"Bearer {token}"} if token else {}
-                )
+                answer = await self._connection_of(slot).get(sent, headers)
                 is_answered = True
+            except asyncio.CancelledError:
+                # A cancelled request may keep the connection of its slot, which gets another one.
+                self._abandoned.append(self._connections.pop(slot))
+                raise
             finally:
                 if self._limit is not None and permit is not None:
                     self._limit.release(permit, is_answered=is_answered)

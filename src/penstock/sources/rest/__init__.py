@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.ports import Context
+from penstock.sources.rest.accounts import AccountSource
 from penstock.sources.rest.changing import ChangingSource
 from penstock.sources.rest.content import content_of
 from penstock.sources.rest.options import Options, StreamOptions
 from penstock.sources.rest.source import RestSource
 
-__all__ = ["ChangingSource", "Options", "RestSource", "StreamOptions", "build", "check_options"]
+__all__ = ["AccountSource", "ChangingSource", "Options", "RestSource", "StreamOptions", "build", "check_options"]
 
 
 def check_options(stream: str, options: StreamOptions) -> None:
@@ -21,6 +22,6 @@ def check_options(stream: str, options: StreamOptions) -> None:
     content_of(stream, options, Options(base_url="http://localhost"))
 
 
-def build(options: Options, streams: Mapping[str, StreamOptions], context: Context) -> ChangingSource:
+def build(options: Options, streams: Mapping[str, StreamOptions], context: Context) -> AccountSource:
     """The source of a pipeline; connects to nothing yet."""
-    return ChangingSource(options, streams, context)
+    return AccountSource(options, streams, context)

@@ -44,7 +44,7 @@ def _timestamps(values: Sequence[int | None], storage: pa.DataType, unit: Unit) 
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    micros = pc.multiply_checked(pa.array(values, pa.int64()), _MICROS // unit.steps)
+    micros = pc.multiply_checked(pa.array(values, pa.int64()), _MICROS // unit.ticks)
     bounds = pc.min_max(micros).as_py()
     if bounds["min"] is not None and not _EARLIEST <= bounds["min"] <= bounds["max"] < _LATEST:
         return None

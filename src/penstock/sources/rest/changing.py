@@ -108,10 +108,10 @@ class ChangingSource(RestSource):
         changes, read = self._streams[stream].changes, ListContent.read(content)
         if rescan.is_under_way or changes is None or changes.rescan is None or read.changes is None:
             return rescan
-        steps, now = Unit(read.unit).steps, _time_of(ceiling)
-        if not rescan.is_due(now, int(changes.every.total_seconds() * steps)):
+        unit, now = Unit(read.unit), _time_of(ceiling)
+        if not rescan.is_due(now, unit.steps_of(changes.every.total_seconds())):
             return rescan
-        window = Span(now - int(changes.rescan.total_seconds() * steps), now)
+        window = Span(now - unit.steps_of(changes.rescan.total_seconds()), now)
         return self._begin_rescan(stream, read, bare, rescan, ceiling, window)
 
     def _begin_rescan(
@@ -127,10 +127,10 @@ class ChangingSource(RestSource):
     ) -> Planned:
         """Read objects again; those that say that they have not changed since are left out."""
         read, api, reporter = ListContent.read(content), self._apis[stream], self._reporters[stream]
-        time_options, steps = api.options.time, api.unit.steps
+        time_options = api.options.time
         since = None
         if rescan.checked is not None and time_options is not None:
-            since = rescan.checked - int((time_options.lag + CHANGE_MARGIN_SECONDS) * steps)
+            since = rescan.checked - api.unit.steps_of(time_options.lag + CHANGE_MARGIN_SECONDS)
         reporter.begin()
         gathering = RangeGather(
             api,

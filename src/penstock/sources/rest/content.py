@@ -11,7 +11,7 @@ from penstock.core.content import Column, Content
 from penstock.core.names import did_you_mean
 from penstock.core.types import Plain, parse_type
 from penstock.errors import StreamRefused
-from penstock.sources.rest.options import PARENT_ID, RESERVED, Options, StreamOptions
+from penstock.sources.rest.options import PARENT_ID, RESERVED, Options, StreamOptions, read_time
 from penstock.sources.rest.times import Unit
 
 #: the column that says which of two versions of an object is newer
@@ -127,6 +127,8 @@ def content_of(stream: str, options: StreamOptions, source: Options) -> ListCont
     if options.changes is not None and options.time is None:
         what = "`changes` needs `time`: a list without it is read whole in every run, or only where it grows"
         raise _refuse(stream, what, "set `time`, or leave `changes` out")
+    if options.time is not None and options.time.granularity is not None:
+        _check_granularity(stream, options, source, options.time.granularity)
     for name in options.fields:
         if name not in options.columns:
             raise _refuse(stream, f"`fields` names {name}, which is no column", "declare it under `columns`")
@@ -162,13 +164,22 @@ def content_of(stream: str, options: StreamOptions, source: Options) -> ListCont
         id=options.id,
         id_column=id_column,
         time=options.time.field if options.time else None,
-        unit=options.time.unit if options.time else "seconds",
+        unit=options.time.unit_name if options.time else "seconds",
         order=options.order,
         mode=BY_TIME if options.time else BY_CURSOR if options.incremental else WHOLE,
         changes=_change_fields(options),
         parent=options.parent,
         parent_column=options.parent_column if options.parent else None,
     )
+
+
+def _check_granularity(stream: str, options: StreamOptions, source: Options, granularity: int) -> None:
+    """StreamRefused if the list cannot be read by so coarse a filter."""
+    window = options.time_range or source.time_range
+    for name, bound in (("from", window.from_), ("to", window.to)) if window else ():
+        if bound is not None and read_time(bound).timestamp() % granularity:
+            what = f"`{name}` of `time_range`, {bound}, is no multiple of the filter's granularity, {granularity} s"
+            raise _refuse(stream, what, "set it to the beginning of a minute, hour or day (UTC) of that granularity")
 
 
 def check_parent(stream: str, streams: Mapping[str, StreamOptions]) -> None:

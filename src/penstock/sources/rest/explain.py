@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 
 from penstock.core.sizes import shown_duration
 from penstock.ports import Remark
@@ -32,11 +33,7 @@ def _remarks(options: StreamOptions, content: ListContent) -> Iterator[Remark]:
         yield Remark(
             "gap", "an object that is created or deleted while the list is read may be missed until the next run"
         )
-        if options.paging.by in ("page", "offset"):
-            yield Remark(
-                "gap",
-                "pages are counted: if an object is deleted meanwhile, another may be missed until the next run",
-            )
+        yield from _explain_counts(options)
         yield Remark("advice", "if the API filters by a time, set `time`: a run then reads only new objects")
         return
     if content.changes is not None:
@@ -47,6 +44,15 @@ def _remarks(options: StreamOptions, content: ListContent) -> Iterator[Remark]:
         )
         yield Remark("gap", "changes and deletes of objects that were delivered are not seen")
         yield Remark("gap", f"an object that is listed again with another {options.time.field} is delivered again")
+    if options.time.granularity is not None:
+        coarse = shown_duration(timedelta(seconds=options.time.granularity))
+        yield Remark("gap", f"the filter rounds to {coarse}: objects are read, and read again, once that time is over")
+    elif options.time.unit == "iso":
+        yield Remark(
+            "advice",
+            "if the API rounds the times of its filter to minutes or days, set `granularity` under `time`: otherwise "
+            "objects are missed",
+        )
     lag = options.time.lag
     yield Remark("gap", f"an object that appears more than {lag:g} s after its {options.time.field} may be missed")
     if options.paging.by in ("page", "offset"):
@@ -54,6 +60,20 @@ def _remarks(options: StreamOptions, content: ListContent) -> Iterator[Remark]:
             "gap",
             "pages are counted: if an object is deleted while others of the same time are read, one may be missed",
         )
+
+
+def _explain_counts(options: StreamOptions) -> Iterator[Remark]:
+    """What holds for a list that is read whole, page by counted page."""
+    if options.paging.by == "offset":
+        how = "each page begins with the last object of the page before it"
+    elif options.paging.by == "page":
+        how = "each page is asked for twice"
+    else:
+        return
+    yield Remark("guarantee", f"pages are counted, so {how}: an object that is deleted meanwhile hides no other")
+    yield Remark(
+        "gap", "an object may be missed until the next run if others are deleted and created between two requests"
+    )
 
 
 def _explain_changes(options: StreamOptions) -> Iterator[Remark]:

@@ -267,7 +267,7 @@ class RangeGather:
         for at, id_ in (*page.records[:1], *page.records[-1:]):
             if other := self.api.unit.other_unit(at):
                 raise self._unfit(
-                    f"record {id_}: its time {at} looks like {other}, and the stream's unit is {self.api.unit.name}",
+                    f"record {id_}: its time {at} looks like {other}, and the stream's unit is {self.api.unit.kind}",
                     "correct `unit` under `time`; a list with times in two units has no `time`",
                 )
 

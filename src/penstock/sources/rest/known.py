@@ -52,6 +52,9 @@ class KnownIds:
         self._compares = compares
         self.repeats = repeats or Repeats()
 
+    def __contains__(self, id_: str) -> bool:
+        return id_ in self._texts
+
     def take(self, page: FetchedPage, numbers: Sequence[int], *, is_reread: bool = False) -> list[int]:
         """The records whose ids have not come before; they have come from here on.
 

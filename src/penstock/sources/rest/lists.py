@@ -61,7 +61,7 @@ class ListApi:
 
     def __init__(self, account: Account, stream: str, options: StreamOptions, source: Options) -> None:
         self.account, self.stream, self.options = account, stream, options
-        self.unit = Unit(options.time.unit if options.time else "seconds")
+        self.unit = Unit(options.time.unit_name if options.time else "seconds")
         self._path = (options.path or stream).strip("/")
         self._params = dict(options.params)
         self._records = tuple(options.records.split(".")) if options.records else ()
@@ -74,6 +74,8 @@ class ListApi:
         self._server = f"{url.scheme}://{url.netloc}"
         self._secret_parameters = set(source.auth.query or ()) if source.auth else set[str]()
         self.effort = Effort()
+        #: what a run should say about the list, once
+        self.remarks: list[str] = []
 
     def under(self, parent: str) -> ListApi:
         """The same list below one object of the parent stream."""
@@ -236,7 +238,7 @@ class ListApi:
 
     def _identify_plain(self, records: list[Any]) -> list[tuple[int, str]]:
         """The same for a whole page of plain values; []: they are to be looked at one by one."""
-        if self.options.time is None or self.unit.name == "iso":
+        if self.options.time is None or self.unit.name not in ("seconds", "milliseconds"):
             return []
         time, id_ = self.options.time.field, self.options.id
         try:

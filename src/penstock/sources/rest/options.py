@@ -80,12 +80,25 @@ class Time(BaseModel):
         default="created[gte]", min_length=1, description="query parameter for objects at or after a time"
     )
     before: str = Field(default="created[lt]", min_length=1, description="query parameter for objects before a time")
+    granularity: int | None = Field(
+        default=None,
+        ge=1,
+        le=31 * 86400,
+        description="seconds to which the API rounds down the times of its filter, such as 60 or 86400: ranges are cut "
+        "only at multiples of it, in UTC; default: the filter is exact to the unit, or to a second",
+        examples=[86400],
+    )
     lag: float = Field(
         default=10.0,
         ge=0,
         allow_inf_nan=False,
         description="seconds for which an object is not read yet, because others with the same time may still appear",
     )
+
+    @property
+    def unit_name(self) -> str:
+        """The unit, with the granularity if there is one."""
+        return self.unit if self.granularity is None else f"{self.unit}/{self.granularity}"
 
 
 class Paging(BaseModel):
@@ -132,9 +145,23 @@ class Paging(BaseModel):
         return self.field or {"token": "next_page_token", "next_url": "next"}.get(self.by, "")
 
 
+class AccountField(BaseModel):
+    """Where the API says which account asks."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str = Field(min_length=1, description="path of the resource, appended to `base_url`", examples=["account"])
+    field: str = Field(default="id", min_length=1, description="path of the field that identifies the account")
+
+
 class Options(AccountOptions):
     """An API that lists objects."""
 
+    account: AccountField | None = Field(
+        default=None,
+        description="where the API says which account asks: a stream stops if that is another one than before; "
+        "default: it is not noticed",
+    )
     time_range: TimeRange | None = Field(
         default=None, description="the objects to read, by their time, for all streams with `time`; default: all"
     )

@@ -250,6 +250,6 @@ def _moment(value: Any, unit: Unit) -> datetime:
     if isinstance(value, bool):
         raise ValueError(value)
     number = Exact(value) if not isinstance(value, float) else Exact(repr(value))
-    micros = int(number * 1_000_000 / unit.steps)
+    micros = int(number * 1_000_000 / unit.ticks)
     seconds, rest = divmod(micros, 1_000_000)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)

@@ -5,24 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 
 from penstock.links.http.failures import RequestRefused, ResourceRefused
 from penstock.links.http.loop import stopped
+from penstock.sources.rest.counted import SequencePage, read_counted
 from penstock.sources.rest.gathering import Unfit
 from penstock.sources.rest.known import KnownIds, Repeats
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
 from penstock.sources.rest.spooling import SpoolWriter
 from penstock.sources.rest.standstill import RESTARTS
-
-
-@dataclass(frozen=True, slots=True)
-class SequencePage:
-    """A page of a list that is read from its beginning to its end."""
-
-    page: FetchedPage
-    #: places in the page of the records that have not come before
-    fresh: list[int]
 
 
 async def read_in_sequence(
@@ -38,6 +29,11 @@ async def read_in_sequence(
     `known` are the records so far, which it adds to.
     """
     known = known or KnownIds()
+    if api.counts_pages:
+        async with aclosing(read_counted(api, known, prefetch=prefetch, gte=gte, lt=lt)) as counted:
+            async for each in counted:
+                yield each
+        return
     cursors: set[str | None] = {None}
     cursor: str | None = None
     restarts = 0

@@ -147,7 +147,7 @@ class RestSource:
             doubt = unit.doubt(at, unit.of(max(now, datetime.now(UTC))))
             if doubt:
                 raise StreamRefused(
-                    f"record {id_}: field {content.time}, read as {unit.name}, {doubt}",
+                    f"record {id_}: field {content.time}, read as {unit.kind}, {doubt}",
                     next_step="set `unit` under `time` to seconds, milliseconds or iso, as the API writes its times",
                     stream=stream,
                 )
@@ -408,6 +408,9 @@ class RestSource:
         return self._loop.run(ahead.finish())
 
     def _say_repeated(self, stream: str, repeats: Repeats) -> None:
+        for remark in dict.fromkeys(self._apis[stream].remarks):
+            self._context.say(stream, remark)
+        self._apis[stream].remarks.clear()
         if line := repeats.describe_same():
             self._context.say(stream, line)
         if line := repeats.describe_differing(self._streams[stream].id):
