@@ -79,6 +79,11 @@ class RangeGather:
     _asked: set[int] = field(default_factory=set)
     _ids: set[str] = field(default_factory=set)
 
+    @property
+    def failure(self) -> PenstockError | None:
+        """The request that failed for good, also where something was written before."""
+        return self._failure
+
     def stop(self) -> None:
         """Ask for no more pages; those that were asked for are still taken. In the loop's own thread."""
         self._is_full = True
