@@ -36,7 +36,9 @@ def test_missing_and_deleted_objects(listed: Listed) -> None:
     listed.server.remove("charges", "ch_00000077")
     assert listed.differences() == {"missing": charge(3, 250), "extra": charge(77)}
     text = listed.penstock("verify").stdout
-    assert text.startswith("shop/charges: 299 rows compared: 2 missing, 1 extra\n  missing  created 2026-01-01 00:00:01")
+    assert text.startswith(
+        "shop/charges: 299 rows compared: 2 missing, 1 extra\n  missing  created 2026-01-01 00:00:01"
+    )
     listed.repair()
     assert listed.differences() == {}
     assert listed.rows() == listed.expected()
