@@ -40,6 +40,7 @@ class Listed:
     server: RestServer
     url: str
     folder: Path
+    command: Command
     stream: str = "charges"
 
     @classmethod
@@ -55,13 +56,10 @@ class Listed:
         with RestServer(endpoints or {stream: {}}) as server:
             monkeypatch.setenv("API", server.url)
             monkeypatch.setenv("DATABASE_URL", url)
-            listed = cls(server, url, folder, stream)
+            command = Command(folder, "loop", {"API": server.url, "DATABASE_URL": url})
+            listed = cls(server, url, folder, command, stream)
             listed.execute("CREATE SCHEMA copies")
             yield listed
-
-    @property
-    def command(self) -> Command:
-        return Command(self.folder, "loop", {"API": self.server.url, "DATABASE_URL": self.url})
 
     def write(self, options: str = CHARGES, *, source: str = REST, sink: str = POSTGRES, more: str = "") -> None:
         options = ", ".join(filter(None, (options, more)))
@@ -111,9 +109,12 @@ class Listed:
         with psycopg.connect(self.url, autocommit=True) as db:
             db.execute(query.encode())
 
-    def rows(self, columns: str = "id, amount") -> list[tuple[Any, ...]]:
+    def query(self, query: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.url) as db:
-            return db.execute(f"SELECT {columns} FROM copies.{self.stream} ORDER BY id".encode()).fetchall()
+            return db.execute(query.encode()).fetchall()
+
+    def rows(self, columns: str = "id, amount") -> list[tuple[Any, ...]]:
+        return self.query(f"SELECT {columns} FROM copies.{self.stream} ORDER BY id")
 
     def expected(self) -> list[tuple[str, int]]:
         return sorted((each["id"], each["amount"]) for each in self.server.bodies(self.stream))

@@ -153,10 +153,8 @@ def _compare_streams(file: File, report: PipelineReport, source: Source, sink: S
             continue
         if info.skipped is not None:
             problem = not_comparable(info.name, f"it is skipped: {info.skipped}", "penstock check FILE")
-            skipped = StreamReport(
-                info.name, problem=problem.at(pipeline=report.pipeline), is_named=bool(request.streams)
-            )
-            report.streams.append(skipped)
+            problem.at(pipeline=report.pipeline)
+            report.streams.append(StreamReport(info.name, problem=problem, is_named=bool(request.streams)))
         else:
             report.streams.append(_compare_stream(file, report.pipeline, info, source, sink, request))
 

@@ -25,8 +25,6 @@ from penstock.sources.rest.row_store import RowStore, RowWriter
 IsAwaited = Callable[[int, int, int], bool]
 #: objects that are compared at once
 WINDOW_ROWS = 10_000
-#: seconds of the first window of time
-FIRST_WINDOW_SECONDS = 86400
 #: seconds by which an object that has moved may be listed late
 MARGIN_SECONDS = 60
 
@@ -92,8 +90,9 @@ class ListRows:
         # Times that were not delivered need not be fetched.
         gaps = subtract([Span(None, None)], delivery.spans)
         self._fetched = TimePosition((), gaps)
-        self._width = FIRST_WINDOW_SECONDS * listing.api.unit.steps
         self._end = delivery.spans[-1].ends[1]
+        #: how much time the next window has: all of it, until it turns out to be too much
+        self._width = self._end
 
     @property
     def window_rows(self) -> int | None:
@@ -105,17 +104,27 @@ class ListRows:
         first = self._delivery.spans[0].gte or 0
         low = first if after is None else max(first, self._step(after) or 0)
         store = self._rows()
+        #: a time before which there are more objects than wanted
+        wide: int | None = None
         while low < self._end:
             high = min(low + self._width, self._end)
             # What is fetched of a window that is too wide is the end of it, which is needed later.
-            if not self._fetch(Span(low, high), None if self._width == 1 else 2 * rows):
-                self._width = max(1, self._width // 4)
+            if not self._fetch(Span(low, high), None if high == low + 1 else 2 * rows):
+                wide, self._width = high, self._narrow(high - low)
                 continue
             found = store.find_end(after, rows, high)
-            if found is not None or high >= self._end:
+            if found is not None:
                 return found
-            self._width *= 2
+            low, self._width = high, self._width * 2
+            if wide is not None and low < wide:
+                self._width = max(1, min(self._width, (wide - low) // 2))
         return None
+
+    def _narrow(self, width: int) -> int:
+        """A smaller window, by how much of this one its last objects fill: they are twice as many as wanted."""
+        left = sum(high - low for low, high in (each.span.ends for each in self._fetched.remaining))
+        filled = width - left
+        return max(1, width // 2 if filled < width // 8 else min(width // 2, filled * 5 // 8))
 
     def _fetch(self, span: Span, most: int | None) -> bool:
         """Fetch what is missing of a span, about `most` objects; whether all of it is there."""

@@ -225,8 +225,11 @@ class LiveSource(ChangingSource):
         while since is not None:
             # Read anew: an object may have changed since the last look.
             snapshot = self._loop.run(self._feed.read(since))
-            ours = (event for event in snapshot.events if event.kind == events.kind and event.id not in position.seen)
-            found.update(event.object_id for event in ours)
+            found.update(
+                event.object_id
+                for event in snapshot.events
+                if event.kind == events.kind and event.created >= position.since and event.id not in position.seen
+            )
             since = snapshot.high
         return found
 

@@ -17,7 +17,7 @@ from penstock.core.subdivision import Span
 from penstock.core.subdivision.spans import intersect
 from penstock.errors import ConnectionFailed, StreamFailed, StreamRefused
 from penstock.links.http.failures import Answer, Malformed, ResourceRefused
-from penstock.ports import Budget, DiscoveredStream, Planned, Spool
+from penstock.ports import Budget, DiscoveredStream, Planned, Spool, not_comparable
 from penstock.sources.rest.content import ListContent
 from penstock.sources.rest.times import Unit
 from penstock.sources.stripe.feed import KEPT_SECONDS, MARGIN_SECONDS
@@ -77,8 +77,13 @@ class StripeSource(LiveSource):
         spans = super()._compared_spans(stream, content, mark)
         if content.path != LISTS["events"]:
             return spans
-        kept = Span(spans[-1].ends[1] - KEPT_SECONDS + MARGIN_SECONDS, None)
-        return [found for span in spans if (found := intersect(span, kept)) is not None]
+        page = self._look(stream).page
+        now = (page.date if page else None) or datetime.now(UTC)
+        kept = Span(int(now.timestamp()) - KEPT_SECONDS + MARGIN_SECONDS, None)
+        listed = [found for span in spans if (found := intersect(span, kept)) is not None]
+        if not listed:
+            raise not_comparable(stream, "Stripe no longer lists the events that were read", "penstock run FILE")
+        return listed
 
     def _check_account(self, stream: str, known: StripeAccount | None) -> StripeAccount | None:
         """The account of the key; None: the key may not read it. StreamRefused if it is not the known one."""
