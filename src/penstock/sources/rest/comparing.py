@@ -70,7 +70,7 @@ class ComparableSource(RestSource):
 
     def _delivery(self, stream: str, read: ListContent, content: Content, mark: Mark) -> Delivery:
         later = None
-        if self._may_move(read):
+        if self._may_move():
             later = self._later.setdefault(stream, LaterObjects(self._listing(stream, read)))
         return Delivery(
             self._compared_spans(stream, read, mark),
@@ -97,9 +97,9 @@ class ComparableSource(RestSource):
             )
         return spans
 
-    def _may_move(self, content: ListContent) -> bool:
-        """Whether an object may get a later time when it changes."""
-        return content.changes is None
+    def _may_move(self) -> bool:
+        """Whether an object may get a later time when it changes: `time` may name the time of the last change."""
+        return True
 
     def _find_awaited(self, stream: str, content: ListContent, mark: Mark) -> IsAwaited | None:
         return None

@@ -233,7 +233,7 @@ class LiveSource(ChangingSource):
             since = snapshot.high
         return found
 
-    def _may_move(self, content: ListContent) -> bool:
+    def _may_move(self) -> bool:
         return False
 
     def _take(
