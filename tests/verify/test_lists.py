@@ -42,6 +42,12 @@ def test_missing_and_deleted_objects(listed: Listed) -> None:
     listed.repair()
     assert listed.differences() == {}
     assert listed.rows() == listed.expected()
+    # A repair with deletes has other content than the slices around it.
+    listed.server.arrive("charges", 30)
+    listed.wait()
+    listed.run()
+    assert listed.differences() == {}
+    assert len(listed.rows()) == 329
 
 
 def test_objects_that_are_not_delivered_yet_are_no_differences(listed: Listed) -> None:
