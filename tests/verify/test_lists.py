@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.docs.pages import TOP, blocks
 from tests.harness.doubles import LoopMover
 from tests.verify.lists import CHARGES, Listed, charge
 
@@ -183,3 +184,15 @@ def test_files_are_refused(listed: Listed) -> None:
     listed.fill(10, sink="{type: files, directory: out}")
     done = listed.penstock("verify")
     assert (done.exit_code, "because this sink cannot be asked for rows by key" in done.stdout) == (2, True)
+
+
+def test_the_commands_of_the_page(listed: Listed) -> None:
+    listed.fill()
+    listed.execute("DELETE FROM copies.charges WHERE id = 'ch_00000003'")
+    listed.server.remove("charges", "ch_00000077")
+    (block,) = blocks(TOP / "docs" / "sources" / "rest.md", "console")
+    compare, repair = (each.split("\n", 1) for each in block.text.removeprefix("$ ").split("\n$ "))
+    assert compare[0].split()[:3] == repair[0].split()[:3] == ["penstock", "verify", "shop.yaml"]
+    assert listed.penstock("verify", *compare[0].split()[3:]).stdout.strip() == compare[1].strip()
+    assert listed.penstock("verify", *repair[0].split()[3:]).exit_code == 0
+    assert listed.rows() == listed.expected()
