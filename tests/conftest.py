@@ -84,6 +84,7 @@ ON_SHARED_JVM = (
     "lake/upkeep/test_tombstones.py",
     "soak/test_foreign.py",
     "verify/test_lake.py",
+    "verify/test_list_lake.py",
 )
 _TOP = Path(__file__).parent
 

@@ -36,6 +36,7 @@ CARRIED_OUT = {
     "tests/docs/test_recipes.py::test_the_roles_suffice": {"docs/roles.md": "sql"},
     "tests/docs/test_reference.py::test_the_page_is_what_the_command_says": {"docs/commands.md": "plain"},
     "tests/docs/test_rest_page.py::test_the_page_shows_the_example_as_it_is": {"docs/sources/rest.md": "yaml"},
+    "tests/verify/test_lists.py::test_the_commands_of_the_page": {"docs/sources/rest.md": "console"},
     "tests/docs/test_shaping_page.py::test_the_page_is_carried_out": {"docs/shaping.md": "console python sql yaml"},
     "tests/docs/test_walks.py::test_the_commands_of_the_page_on_debugging": {"docs/debugging.md": "bash"},
     "tests/docs/test_walks.py::test_the_first_lake_of_the_page_on_catalogs": {"docs/catalogs.md": "console"},

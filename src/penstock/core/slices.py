@@ -51,7 +51,7 @@ class Slice:
     kind: Kind = Kind.ROWS
     #: canonical JSON of how it was planned (cuts, estimates); not part of the id
     plan: str = "{}"
-    #: the digest of the spool that it was gathered into, or of the keys of a repair; "": it is read by its bounds
+    #: the digest of the spool that it was gathered into, or of a repair's keys; "": it is read by its bounds
     spool: str = ""
 
     @cached_property

@@ -7,6 +7,7 @@ that differs is looked at again on both sides, while the sink holds one and the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from penstock.core.comparing import Difference, Side, classify, find_differences, narrow
@@ -28,8 +29,6 @@ from penstock.ports import (
     not_comparable,
 )
 
-#: rows of the source that are compared at once, where it finds them by an index: progress is reported in between
-WINDOW_ROWS = 1_000_000
 #: a comparison ends at this many differences: the sides are not copies of each other
 MAX_DIFFERENCES = 100_000
 #: looks at keys while a run changes the sink
@@ -90,9 +89,12 @@ class Comparison:
     def __post_init__(self) -> None:
         self._reading, self._writing = require_capabilities(self.info, self.source, self.sink)
         self._mark()
-        _, before = self._held()
+        held = self.sink.held(self.info.name)
         now = self.source.content(self.info.name)
-        self.content = follow_drift(before, now, self.drift, dropped=self.dropped_columns) if before else now
+        if held is not None:
+            self.source.accept(self.info.name, held.position, now)
+            now = follow_drift(Content.parse(held.position.content), now, self.drift, dropped=self.dropped_columns)
+        self.content = now
         columns = self._reading.compared_columns(self.info.name, self.content)
         if self.keys_only:
             columns = replace(columns, values=(), skipped={})
@@ -105,8 +107,11 @@ class Comparison:
     def run(self, limits: Limits | None = None, after: Key | None = None) -> Differences:
         """Compare, beginning after a key."""
         found, limits, begun = Differences(self.columns), limits or Limits(), self.elapsed()
-        rows = self._rows(self._mark())
+        with closing(self._rows(self._mark())) as rows:
+            self._run(rows, found, limits, after, begun)
+        return found
 
+    def _run(self, rows: ComparedRows, found: Differences, limits: Limits, after: Key | None, begun: float) -> None:
         def find_limit() -> str | None:
             if len(found.keys) >= MAX_DIFFERENCES:
                 return f"{MAX_DIFFERENCES} differences"
@@ -121,10 +126,10 @@ class Comparison:
                 self.report(found.rows)
                 found.ended_after, found.limit = compared.range.upto, find_limit()
                 if found.limit and compared.range.upto is not None:
-                    return found
+                    return
             if window.upto is None:
                 found.ended_after = found.limit = None
-                return found
+                return
             window = Range(window.upto, self._find_end(rows, window.upto, limits.rows_left(found.rows)))
 
     def find_deleted(self, after: Key | None, rows: int | None) -> DeletedKeys:
@@ -135,14 +140,15 @@ class Comparison:
         upto = self.side.rows.find_end(after, rows) if rows is not None else None
         window, found = Range(after, upto), Differences(self.columns)
         source = self._reading.compared_rows(self.info.name, self.content, self._mark(), self.columns, above=True)
-        for compared in narrow(_side(source), _side(self.side.rows), window):
-            if not compared.equal:
-                self._compare_keys(source, compared.range, found)
-            found.rows += compared.rows
-            self.report(found.rows)
-            if len(found.keys) >= MAX_DIFFERENCES:
-                upto = compared.range.upto
-                break
+        with closing(source):
+            for compared in narrow(_side(source), _side(self.side.rows), window):
+                if not compared.equal:
+                    self._compare_keys(source, compared.range, found)
+                found.rows += compared.rows
+                self.report(found.rows)
+                if len(found.keys) >= MAX_DIFFERENCES:
+                    upto = compared.range.upto
+                    break
         keys = found.of_kind(Difference.EXTRA)
         # Every key of the sink is one that the source has, or was deleted there.
         return DeletedKeys(keys, upto, found.rows + len(keys))
@@ -151,7 +157,8 @@ class Comparison:
         """Look at keys on both sides, and add those that differ for certain."""
         for _ in range(LOOKS):
             held = self.sink.held(self.info.name)
-            at_source = self._rows(self._mark()).look(keys)
+            with closing(self._rows(self._mark())) as rows:
+                at_source = rows.look(keys)
             in_sink = self.side.rows.look(keys)
             now = self.sink.held(self.info.name)
             if held is not None and now is not None and held.position.id == now.position.id:
@@ -187,21 +194,20 @@ class Comparison:
     # ------------------------------------------------------------ the two sides
 
     def _compare_keys(self, rows: ComparedRows, range_: Range, found: Differences) -> None:
-        keys = find_differences(rows.list_digests(range_), self.side.rows.list_digests(range_))
+        differing = find_differences(rows.list_digests(range_), self.side.rows.list_digests(range_))
+        # A row of someone else may have no value where the stream always has one: it cannot be looked for.
+        keys = [key for key in differing if None not in key]
+        found.in_flight += len(differing) - len(keys)
         if keys:
             self.look_again(keys, found)
 
     def _find_end(self, rows: ComparedRows, after: Key | None, left: int | None) -> Key | None:
-        if not rows.walks and left is None:
-            return None
-        return rows.find_end(after, max(1, min(WINDOW_ROWS, left) if left is not None else WINDOW_ROWS))
-
-    def _held(self) -> tuple[Mark | None, Content | None]:
-        held = self.sink.held(self.info.name)
-        return (held.position.mark, Content.parse(held.position.content)) if held else (None, None)
+        sizes = [size for size in (rows.window_rows, left) if size is not None]
+        return rows.find_end(after, max(1, min(sizes))) if sizes else None
 
     def _mark(self) -> Mark:
-        mark, _ = self._held()
+        held = self.sink.held(self.info.name)
+        mark = held.position.mark if held else None
         if mark is None:
             raise not_comparable(self.info.name, "nothing was delivered yet", "penstock run FILE")
         return mark

@@ -21,6 +21,7 @@ from penstock.errors import CommitUnclear, SliceRefused, StreamFailed, StreamSto
 from penstock.ports import (
     Clock,
     Gathering,
+    GatheringRepairs,
     Held,
     Lease,
     Mover,
@@ -176,8 +177,8 @@ class Delivery:
     def move(self, state: StreamState, slice_: Slice, attempt: str) -> Sequence[Receipt]:
         if not slice_.kind.moves:
             return ()
-        is_gathered = bool(slice_.spool) and slice_.kind is not Kind.REPAIR
-        if is_gathered and self.spools.find_gathered(self.stream, slice_.spool) is None:
+        has_spool = slice_.kind is not Kind.REPAIR or has_capability(self.source, GatheringRepairs)
+        if slice_.spool and has_spool and self.spools.find_gathered(self.stream, slice_.spool) is None:
             self.stop(sealing.gathered_is_gone(slice_))
         if slice_.kind is Kind.REFRESH:
             # It is read in one snapshot, under a lock on its table: neither is held while Spark starts.

@@ -27,6 +27,7 @@ from penstock.ports import (
     Budget,
     ComparingSource,
     Gathering,
+    GatheringRepairs,
     Noticing,
     Planned,
     Preparing,
@@ -109,8 +110,9 @@ class Gate(Delivery):
     def repair(self, keys: Sequence[Key], deletes: Sequence[Key]) -> Turn:
         """Deliver the current rows of keys, and deletes, by a slice that lists them. No slice may be open.
 
-        The mark stays, so the digest of the keys tells one repair from another: a repair that `state recover` has
-        dropped, and that a frozen process commits after all, is not taken for a later repair of other keys.
+        The mark stays, so the digest of the keys, or of the spool with their rows, tells one repair from another: a
+        repair that `state recover` has dropped, and that a frozen process commits after all, is not taken for a later
+        repair of other keys.
         """
         state = self.store.state(self.pipeline, self.stream)
         self.probe.at("gate.started")
@@ -124,6 +126,11 @@ class Gate(Delivery):
         if deletes and not content.changes:
             content = replace(content, changes=True)
             self.sink.check(self.look.info, content)
+        spool = digest(canonical([list(map(list, keys)), list(map(list, deletes))]))
+        if (gathering := capability(self.source, GatheringRepairs)) is not None:
+            spool = self.gather_repair(gathering, state.last, content, keys, deletes)
+            if not spool:
+                return self.report_unchanged("the source no longer has what was to be repaired, or has it again")
         plan = reading.plan_repair(self.stream, content, state.last.mark, keys, deletes)
         slice_ = following(
             state.last,
@@ -133,11 +140,24 @@ class Gate(Delivery):
             content=content,
             kind=Kind.REPAIR,
             plan=plan,
-            spool=digest(canonical([list(map(list, keys)), list(map(list, deletes))])),
+            spool=spool,
         )
         self.deliver(state, self.intend(slice_, rows=len(keys) + len(deletes)))
         self.has_moved = True
         return Turn.MOVED
+
+    def gather_repair(
+        self, gathering: GatheringRepairs, last: Position, content: Content, keys: Sequence[Key], deletes: Sequence[Key]
+    ) -> str:
+        """Let the source read the rows of a repair into a spool; the spool's digest, "" if there are none."""
+        assert last.mark is not None
+        number = last.number + 1
+        with self.spools.gather(self.stream, number, new_attempt()) as spool:
+            rows = gathering.gather_repair(self.stream, content, last.mark, keys, deletes, spool)
+            self.probe.at("gate.gathered", number=number)
+            found = self.spools.close_gathered(spool) if rows else ""
+        self.probe.at("gate.spooled", number=number)
+        return found
 
     def move_mark(
         self,

@@ -80,8 +80,8 @@ class SparkRows:
     _view: str = field(default_factory=lambda: f"penstock_compared_{uuid4().hex[:12]}")
 
     @property
-    def walks(self) -> bool:
-        return False
+    def window_rows(self) -> int | None:
+        return None
 
     def summarize(self, range_: Range) -> Summary:
         [row] = self._ask(

@@ -21,6 +21,7 @@ from penstock.ports.comparing import (
     ComparedRows,
     ComparingSink,
     ComparingSource,
+    GatheringRepairs,
     SinkComparison,
     not_comparable,
 )
@@ -94,6 +95,7 @@ __all__ = [
     "ExplainingSink",
     "ExplainingSource",
     "Gathering",
+    "GatheringRepairs",
     "Held",
     "Holder",
     "Keyed",

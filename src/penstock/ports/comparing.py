@@ -30,6 +30,7 @@ from penstock.core.ranges import Key, Range
 from penstock.core.types import Type
 from penstock.errors import UNTOUCHED, NotComparable
 from penstock.ports.source import StreamInfo
+from penstock.ports.spools import Spool
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,18 @@ class ComparedColumn:
 class ComparedColumns:
     """What is compared of a stream."""
 
+    #: the columns by which rows are found and ordered
     key: tuple[ComparedColumn, ...]
     values: tuple[ComparedColumn, ...]
     #: columns that are not compared, each with the reason
     skipped: Mapping[str, str] = field(default_factory=dict)
+    #: those columns of the key that identify a row; None: all of them do
+    identity: tuple[str, ...] | None = None
+
+    @property
+    def identifying(self) -> tuple[str, ...]:
+        """The columns that identify a row: what the sink's key must be."""
+        return tuple(column.name for column in self.key) if self.identity is None else self.identity
 
 
 def not_comparable(stream: str, why: str, step: str = "compare with a query of your own") -> NotComparable:
@@ -63,8 +72,8 @@ class ComparedRows(Protocol):
     """The rows of one side, asked by key."""
 
     @property
-    def walks(self) -> bool:
-        """Whether it finds the end of a range quickly: by an index on the key."""
+    def window_rows(self) -> int | None:
+        """How many rows are compared at once: it finds the end of that many quickly. None: it cannot."""
         ...
 
     def summarize(self, range_: Range) -> Summary:
@@ -113,6 +122,21 @@ class ComparingSource(Protocol):
 
         `reading` of such a slice (Kind.REPAIR) gives the rows at or below its mark. It gives a delete for a key of
         `deletes` only if the source has no row of that key.
+        """
+        ...
+
+
+@runtime_checkable
+class GatheringRepairs(Protocol):
+    """A source whose rows cannot be read by key later: it reads those of a repair ahead into a spool."""
+
+    def gather_repair(
+        self, stream: str, content: Content, mark: Mark, keys: Sequence[Key], deletes: Sequence[Key], spool: Spool
+    ) -> int:
+        """Write the current rows of `keys`, and deletes of `deletes`, into the spool; return how many there are.
+
+        Only rows that `mark` covers, and a delete only if the source has no row of that key. Under the lease, before
+        the intent. `reading` then reads the spool that the slice names.
         """
         ...
 

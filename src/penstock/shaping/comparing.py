@@ -38,6 +38,7 @@ def choose_columns(stream: str, content: Content, given: ComparedColumns) -> Com
         tuple(replace(column, name=names[column.name]) for column in given.key),
         tuple(replace(column, name=names[column.name]) for column in kept),
         skipped,
+        tuple(names[name] for name in given.identifying),
     )
 
 
@@ -51,7 +52,12 @@ def name_as_read(content: Content, columns: ComparedColumns) -> ComparedColumns:
     def rename(column: ComparedColumn) -> ComparedColumn:
         return replace(column, name=old[column.name])
 
-    return replace(columns, key=tuple(map(rename, columns.key)), values=tuple(map(rename, columns.values)))
+    return replace(
+        columns,
+        key=tuple(map(rename, columns.key)),
+        values=tuple(map(rename, columns.values)),
+        identity=tuple(old[name] for name in columns.identifying),
+    )
 
 
 def check_delete_search(stream: StreamInfo, key: Sequence[str], deletes: str) -> None:

@@ -185,6 +185,18 @@ class ShapedSource:
     ) -> Document:
         return self._inside(ports.ComparingSource).plan_repair(stream, self._own(content), mark, keys, deletes)
 
+    def gather_repair(
+        self,
+        stream: str,
+        content: Content,
+        mark: Mark,
+        keys: Sequence[Key],
+        deletes: Sequence[Key],
+        spool: ports.Spool,
+    ) -> int:
+        inside = self._inside(ports.GatheringRepairs)
+        return inside.gather_repair(stream, self._own(content), mark, keys, deletes, spool)
+
     def _check_filter(self, stream: str, resolved: ResolvedShape) -> None:
         if resolved.where is None:
             return

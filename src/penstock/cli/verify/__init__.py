@@ -62,7 +62,8 @@ def verify(
     A row is missing in the sink, stale (its values differ), or extra (deleted at the source). Rows that are not
     delivered yet, and rows in quarantine, are no differences. Counts and checksums of key ranges are compared first;
     only ranges that differ are compared row by row. Without --repair, nothing is written and no lease is taken. A
-    lake is compared by Spark.
+    lake is compared by Spark. A list of an API is fetched again, by windows of time: --max-rows and --time-limit bound
+    what that costs.
 
     With --repair, prints what will be delivered and asks for confirmation. The rows are read from the source again and
     go through the gate. Extra rows are deleted as `deletes` of the sink says, if the sink has no rows of others. Into a

@@ -26,7 +26,7 @@ from penstock.core.ranges import Key
 from penstock.engine.comparing import Comparison, Differences
 from penstock.engine.repairing import Repair, Repaired
 from penstock.errors import ConnectionFailed, Interrupted, NotComparable, PenstockError
-from penstock.ports import Sink, Source, StreamInfo
+from penstock.ports import Sink, Source, StreamInfo, not_comparable
 
 #: keys of each kind that the text shows; JSON has all
 SHOWN_KEYS = 10
@@ -123,7 +123,12 @@ def _compare_pipeline(file: File, name: str, request: Request) -> PipelineReport
     report = PipelineReport(name)
     runtime = wiring.runtime_for(file, on_start=lambda: print(f"{name}: starting Spark", file=sys.stderr, flush=True))
     try:
-        context = wiring.context_for(file, name, runtime=runtime)
+        context = wiring.context_for(
+            file,
+            name,
+            runtime=runtime,
+            say=lambda stream, text: print(f"{name}/{stream}: {text}", file=sys.stderr, flush=True),
+        )
         source, sink = wiring.build_source(file, name, context), wiring.build_sink(file, name, context)
         with closing(source), closing(sink):
             _compare_streams(file, report, source, sink, request)
@@ -140,11 +145,17 @@ def _compare_pipeline(file: File, name: str, request: Request) -> PipelineReport
 def _compare_streams(file: File, report: PipelineReport, source: Source, sink: Sink, request: Request) -> None:
     sink.connect()
     source.connect()
-    infos = [info for info in source.catalog() if info.skipped is None]
+    infos = source.catalog()
     require_streams(request.streams, [info.name for info in infos], report.pipeline)
-    sink.begin_run(infos)
+    sink.begin_run([info for info in infos if info.skipped is None])
     for info in infos:
-        if not request.streams or info.name in request.streams:
+        if request.streams and info.name not in request.streams:
+            continue
+        if info.skipped is not None:
+            problem = not_comparable(info.name, f"it is skipped: {info.skipped}", "penstock check FILE")
+            problem.at(pipeline=report.pipeline)
+            report.streams.append(StreamReport(info.name, problem=problem, is_named=bool(request.streams)))
+        else:
             report.streams.append(_compare_stream(file, report.pipeline, info, source, sink, request))
 
 
@@ -248,7 +259,7 @@ def _stream_lines(pipeline: str, stream: StreamReport, file: File) -> list[str]:
         lines += [f"  {kind:<8} {_key(found, key)}" for key in keys[:SHOWN_KEYS]]
         if len(keys) > SHOWN_KEYS:
             lines.append(f"  {kind:<8} … and {len(keys) - SHOWN_KEYS:,} more; --json lists all")
-    lines += [f"  not compared: column {column}: {why}" for column, why in found.columns.skipped.items()]
+    lines += _skipped_lines(found.columns.skipped)
     if found.limit:
         lines.append(f"  not compared: keys after {_last(found)} (stopped at {found.limit})")
     if found.in_flight:
@@ -262,6 +273,17 @@ def _stream_lines(pipeline: str, stream: StreamReport, file: File) -> list[str]:
             f"  extra rows may be someone else's: {stream.foreign}; --repair leaves them unless --delete-extra"
         )
     return lines
+
+
+def _skipped_lines(skipped: Mapping[str, str]) -> list[str]:
+    """The columns that are not compared: one line for each reason."""
+    by_reason: dict[str, list[str]] = {}
+    for column, why in skipped.items():
+        by_reason.setdefault(why, []).append(column)
+    return [
+        f"  not compared: {'column' if len(columns) == 1 else 'columns'} {', '.join(columns)}: {why}"
+        for why, columns in by_reason.items()
+    ]
 
 
 def _key(found: Differences, key: Key) -> str:

@@ -16,7 +16,7 @@ from penstock.core.subdivision.fold import CursorLost, fold, start
 from penstock.core.subdivision.pages import PageError, PageVerdict, judge_page
 from penstock.core.subdivision.position import Position, Range
 from penstock.core.subdivision.reconcile import reconcile
-from penstock.core.subdivision.spans import Span, merge_ranges
+from penstock.core.subdivision.spans import Span, merge_ranges, subtract
 from penstock.core.subdivision.state import (
     CursorVanished,
     Event,
@@ -48,4 +48,5 @@ __all__ = [
     "merge_ranges",
     "reconcile",
     "start",
+    "subtract",
 ]

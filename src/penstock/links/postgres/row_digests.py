@@ -32,6 +32,8 @@ _ORDERED = (
     *(Plain.DATE, Plain.TIMESTAMP, Plain.TIMESTAMPTZ),
 )
 _TEXTS = ("text", "character varying")
+#: rows that are compared at once, where an index finds them: progress is reported in between
+WINDOW_ROWS = 1_000_000
 #: keys that one statement looks at
 LOOK_KEYS = 1000
 
@@ -107,8 +109,8 @@ class TableRows:
     sees_all: bool = False
 
     @property
-    def walks(self) -> bool:
-        return self.indexed and all(part.native for part in self.key)
+    def window_rows(self) -> int | None:
+        return WINDOW_ROWS if self.indexed and all(part.native for part in self.key) else None
 
     def summarize(self, range_: Range) -> Summary:
         query = sql.SQL(

@@ -23,7 +23,7 @@ def compare(
     """The table's side of a comparison; NotComparable if the stream cannot be compared."""
     if state is None:
         raise not_comparable(stream.name, f"there is no table {table} yet", "penstock run FILE")
-    source_key = [column.name for column in columns.key]
+    source_key = columns.identifying
     if options.mode == "merge" and set(key) != set(source_key):
         raise not_comparable(
             stream.name,

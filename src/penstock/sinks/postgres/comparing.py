@@ -40,10 +40,11 @@ def compare(config: StreamConfig, target: Target | None, columns: ComparedColumn
     if target is None:
         raise not_comparable(config.info.name, f"there is no table {config.table} yet", "penstock run FILE")
     key = tuple(column.name for column in columns.key)
-    if config.key and set(config.key) != set(key):
+    if config.key and set(config.key) != set(columns.identifying):
         raise not_comparable(
             config.info.name,
-            f"its key in the sink is {', '.join(config.key)}, and the source's primary key is {', '.join(key)}",
+            f"its key in the sink is {', '.join(config.key)}, and the source's primary key is "
+            f"{', '.join(columns.identifying)}",
         )
     parts = [_key_part(config, target, column) for column in columns.key]
     skipped, kept = dict(columns.skipped), []
@@ -74,7 +75,7 @@ def _relation(config: StreamConfig, target: Target, key: Sequence[str]) -> sql.C
     """The table; if every version of a row stays, its newest version by the stream's cursor."""
     if config.key:
         return sql.SQL("{} AS t").format(config.table.sql)
-    cursor = config.info.order[0] if config.info.order else None
+    cursor = config.info.version or (config.info.order[0] if config.info.order else None)
     if cursor is None or target.column(cursor) is None:
         raise not_comparable(
             config.info.name,

@@ -326,7 +326,13 @@ class Merge:
         if not newer_than:
             return Outcome(deleted=deleted)
         query = sql.SQL("UPDATE {} t SET {at} = s.{at} FROM {} s WHERE {} AND t.{} IS NOT NULL AND {}").format(
-            target, relation, matches, marker, self._newer, at=sql.Identifier(newer_than)
+            # Strictly newer, also in a repair: a row that was marked just now has the same time.
+            target,
+            relation,
+            matches,
+            marker,
+            self._is_newer(">"),
+            at=sql.Identifier(newer_than),
         )
         return Outcome(deleted=deleted, equal=self.connection.execute(query).rowcount)
 
@@ -397,10 +403,14 @@ class Merge:
     @property
     def _newer(self) -> sql.Composed:
         """Whether the staged row is newer. A row without a time is not newer than any."""
+        return self._is_newer(">=" if self.replaces_equal else ">")
+
+    def _is_newer(self, sign: str) -> sql.Composed:
         if not self.config.newer_than:
             return _TRUE
-        name, sign = sql.Identifier(self.config.newer_than), sql.SQL(">=" if self.replaces_equal else ">")
-        return sql.SQL("(s.{0} IS NOT NULL AND (t.{0} IS NULL OR s.{0} {1} t.{0}))").format(name, sign)
+        return sql.SQL("(s.{0} IS NOT NULL AND (t.{0} IS NULL OR s.{0} {1} t.{0}))").format(
+            sql.Identifier(self.config.newer_than), sql.SQL(sign)
+        )
 
     @property
     def _newer_differs(self) -> bool:

@@ -248,10 +248,13 @@ class PostgresSink:
         config = self.config(stream)
         with self._reading("the quarantine", stream.name) as connection:
             target = describe(connection, config.table)
-            if target is None or set(config.shown_key) != {column.name for column in columns.key}:
+            if target is None or set(config.shown_key) != set(columns.identifying):
                 return ()
-            query = comparing.select_quarantined(config, self.quarantine.table, self.pipeline, columns.key, target)
-            return {tuple(row) for row in self.quarantine.query(connection, query)} & set(keys)
+            places = [place for place, column in enumerate(columns.key) if column.name in columns.identifying]
+            shown = [columns.key[place] for place in places]
+            query = comparing.select_quarantined(config, self.quarantine.table, self.pipeline, shown, target)
+            found = {tuple(row) for row in self.quarantine.query(connection, query)}
+            return [key for key in keys if tuple(key[place] for place in places) in found]
 
     def explain_foreign_rows(self, stream: StreamInfo) -> str | None:
         with self._reading("the ledger", stream.name) as connection:

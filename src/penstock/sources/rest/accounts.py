@@ -12,10 +12,12 @@ from dataclasses import replace
 from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.marks import Mark
+from penstock.core.subdivision import Span
 from penstock.errors import ConnectionFailed, StreamFailed, StreamRefused
 from penstock.links.http.failures import Answer, Malformed, RequestRefused, ResourceRefused
 from penstock.ports import Budget, Planned, Remark, Spool
 from penstock.sources.rest.changing import ChangingSource
+from penstock.sources.rest.content import ListContent
 from penstock.sources.rest.cutting import look_up
 
 #: the mark's field
@@ -45,6 +47,11 @@ class AccountSource(ChangingSource):
         if planned is None or account is None:
             return planned
         return replace(planned, upto=Mark.of({**planned.upto.document, FIELD: account}))
+
+    def _compared_spans(self, stream: str, content: ListContent, mark: Mark) -> Sequence[Span]:
+        """Only of the same account."""
+        self._check_account(stream, split_mark(mark)[1])
+        return super()._compared_spans(stream, content, mark)
 
     def explain(self, stream: str, content: Content) -> Sequence[Remark]:
         said = super().explain(stream, content)

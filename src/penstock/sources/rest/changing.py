@@ -20,10 +20,11 @@ from penstock.core.subdivision.spans import intersect
 from penstock.errors import StreamRefused
 from penstock.ports import Budget, Planned, Spool
 from penstock.sources.rest import marks, rescans
+from penstock.sources.rest.comparing import ComparableSource
 from penstock.sources.rest.content import ListContent
 from penstock.sources.rest.gathering import RangeGather
+from penstock.sources.rest.list_rows import IsAwaited
 from penstock.sources.rest.rescans import Rescan
-from penstock.sources.rest.source import RestSource
 from penstock.sources.rest.spooling import SpoolWriter
 from penstock.sources.rest.times import Unit
 
@@ -31,7 +32,7 @@ from penstock.sources.rest.times import Unit
 CHANGE_MARGIN_SECONDS = 2
 
 
-class ChangingSource(RestSource):
+class ChangingSource(ComparableSource):
     """Lists of one API whose objects may change."""
 
     def accept(self, stream: str, last: Position, content: Content) -> None:
@@ -101,6 +102,20 @@ class ChangingSource(RestSource):
             rescan = Rescan(checked=_time_of(ceiling))
         return replace(planned, upto=rescans.join_mark(planned.upto, rescan))
 
+    def _find_awaited(self, stream: str, content: ListContent, mark: Mark) -> IsAwaited | None:
+        changes, since = self._streams[stream].changes, self._changed_since(stream, rescans.split_mark(mark)[1])
+        if changes is None or changes.rescan is None or since is None:
+            return None
+        unit, seconds = Unit(content.unit), changes.rescan.total_seconds()
+        return lambda time, updated, second: updated >= since and time >= unit.steps_of(second - seconds)
+
+    def _changed_since(self, stream: str, rescan: Rescan) -> int | None:
+        """Objects that say that they were not changed since this time need not be read again; None: all must be."""
+        time_options, unit = self._streams[stream].time, self._apis[stream].unit
+        if rescan.checked is None or time_options is None:
+            return None
+        return rescan.checked - unit.steps_of(time_options.lag + CHANGE_MARGIN_SECONDS)
+
     def _next_rescan(
         self, stream: str, content: Content, bare: Mark | None, rescan: Rescan, ceiling: Document
     ) -> Rescan:
@@ -127,10 +142,6 @@ class ChangingSource(RestSource):
     ) -> Planned:
         """Read objects again; those that say that they have not changed since are left out."""
         read, api, reporter = ListContent.read(content), self._apis[stream], self._reporters[stream]
-        time_options = api.options.time
-        since = None
-        if rescan.checked is not None and time_options is not None:
-            since = rescan.checked - api.unit.steps_of(time_options.lag + CHANGE_MARGIN_SECONDS)
         reporter.begin()
         gathering = RangeGather(
             api,
@@ -140,7 +151,7 @@ class ChangingSource(RestSource):
             workers=self._workers,
             report=reporter.report,
             at_page=partial(self._at_page, stream),
-            changed_since=since,
+            changed_since=self._changed_since(stream, rescan),
         )
         try:
             state = self._loop.start(gathering.run()).result()

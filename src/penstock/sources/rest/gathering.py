@@ -84,6 +84,11 @@ class RangeGather:
     def __post_init__(self) -> None:
         self.known = KnownIds(compares=self.api.options.changes is None)
 
+    @property
+    def failure(self) -> PenstockError | None:
+        """The request that failed for good, also where something was written before."""
+        return self._failure
+
     def stop(self) -> None:
         """Ask for no more pages; those that were asked for are still taken. In the loop's own thread."""
         self._is_full = True

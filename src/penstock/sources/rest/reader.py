@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal as Exact
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.content import Column
 from penstock.core.documents import parse
 from penstock.core.slices import Part
-from penstock.core.types import FLOATS, INTEGERS, Decimal, Plain, Type
+from penstock.core.types import FLOATS, INTEGERS, Decimal, Plain, Type, parse_type
 from penstock.errors import StreamFailed
 from penstock.sources.rest.arrays import make_array
 from penstock.sources.rest.content import VERSION, ChangeFields
@@ -51,21 +51,38 @@ class SpoolReader:
     def open(self, part: Part) -> pa.RecordBatchReader:
         import pyarrow as pa
 
-        from penstock.core.types import parse_type
+        return pa.RecordBatchReader.from_batches(self._schema(), self._batches(parse(part.terms)["file"]))
+
+    def read_lines(self, lines: Sequence[bytes]) -> pa.RecordBatch:
+        """Lines of a spool as columns."""
+        [batch] = self._columns([lines])
+        return batch
+
+    def _schema(self) -> pa.Schema:
+        import pyarrow as pa
+
         from penstock.links.arrow_types import arrow_type
 
-        types = [parse_type(type_) for _, type_, _ in self.columns]
-        schema = pa.schema([(name, arrow_type(type_)) for (name, _, _), type_ in zip(self.columns, types, strict=True)])
-        if self.changes is not None:
-            schema = schema.append(pa.field(CHANGE, pa.string()))
-        return pa.RecordBatchReader.from_batches(schema, self._batches(parse(part.terms)["file"], schema, types))
+        schema = pa.schema(
+            [(name, arrow_type(type_)) for (name, _, _), type_ in zip(self.columns, self._types, strict=True)]
+        )
+        return schema.append(pa.field(CHANGE, pa.string())) if self.changes is not None else schema
 
-    def _batches(self, file: str, schema: pa.Schema, types: Sequence[Type]) -> Iterator[pa.RecordBatch]:
+    @property
+    def _types(self) -> list[Type]:
+        return [parse_type(type_) for _, type_, _ in self.columns]
+
+    def _batches(self, file: str) -> Iterator[pa.RecordBatch]:
+        from penstock.sources.rest.spooling import read_lines
+
+        return self._columns(read_lines(file, BATCH_BYTES))
+
+    def _columns(self, blocks: Iterable[Sequence[bytes]]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         from penstock.sources.rest.parents import split_parents
-        from penstock.sources.rest.spooling import read_lines
 
+        schema, types = self._schema(), self._types
         # A decimal keeps its digits; floats are only made where a column has floats.
         exact = any(isinstance(type_, Decimal) for type_ in types)
         paths = [self.id, *(path for _, _, path in self.columns if path)]
@@ -73,7 +90,7 @@ class SpoolReader:
             paths += [path for path in (self.changes.updated, self.changes.deleted, self.changes.time) if path]
         fields = tuple(dict.fromkeys(path.partition(".")[0] for path in paths))
         has_parents = any(path == PARENT_PATH for _, _, path in self.columns)
-        for lines in read_lines(file, BATCH_BYTES):
+        for lines in blocks:
             parents: list[str] = []
             stamps: list[tuple[int, bool]] = []
             if has_parents:

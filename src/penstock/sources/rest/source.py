@@ -24,7 +24,16 @@ from penstock.links.http.loop import LoopThread
 from penstock.ports import Budget, Context, DiscoveredStream, Planned, Reading, Remark, Spool, StreamInfo
 from penstock.sources.rest import marks
 from penstock.sources.rest.ahead import AHEAD_BYTES, AHEAD_COMPRESSED_BYTES, Ahead, Basis
-from penstock.sources.rest.content import BY_CURSOR, BY_TIME, VERSION, WHOLE, ListContent, check_parent, content_of
+from penstock.sources.rest.content import (
+    BY_CURSOR,
+    BY_TIME,
+    VERSION,
+    WHOLE,
+    ChangeFields,
+    ListContent,
+    check_parent,
+    content_of,
+)
 from penstock.sources.rest.gathering import Limits, RangeGather
 from penstock.sources.rest.known import Repeats
 from penstock.sources.rest.lists import Asked, FetchedPage, ListApi
@@ -430,4 +439,6 @@ class RestSource:
             )
         parts = [Part(index, canonical({"file": file})) for index, file in enumerate(list_files(folder))]
         columns = columns_of(content.columns, content.paths, content.parent_column)
-        yield Reading(SpoolReader(slice_.stream, columns, content.unit, content.id, content.changes), parts)
+        # A repair may delete objects of a list that has no versions.
+        changes = content.changes or (ChangeFields() if Content.parse(slice_.content).changes else None)
+        yield Reading(SpoolReader(slice_.stream, columns, content.unit, content.id, changes), parts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -220,6 +220,26 @@ class LiveSource(ChangingSource):
         own = copy.copy(failure)
         own.stream = stream
         return own
+
+    def _find_pending(self, stream: str, content: Content, mark: Mark) -> Collection[str]:
+        events, position = self._events_of(stream, content), feed.split_mark(mark)[1]
+        if events is None or position is None:
+            return ()
+        found: set[str] = set()
+        since: int | None = position.since
+        while since is not None:
+            # Read anew: an object may have changed since the last look.
+            snapshot = self._loop.run(self._feed.read(since))
+            found.update(
+                event.object_id
+                for event in snapshot.events
+                if event.kind == events.kind and event.created >= position.since and event.id not in position.seen
+            )
+            since = snapshot.high
+        return found
+
+    def _may_move(self) -> bool:
+        return False
 
     def _take(
         self, stream: str, events: ListEvents, position: FeedPosition, snapshot: Snapshot, budget: Budget

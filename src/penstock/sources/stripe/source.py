@@ -14,10 +14,13 @@ from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.marks import Mark
 from penstock.core.subdivision import Span
+from penstock.core.subdivision.spans import intersect
 from penstock.errors import ConnectionFailed, StreamFailed, StreamRefused
 from penstock.links.http.failures import Answer, Malformed, ResourceRefused
-from penstock.ports import Budget, DiscoveredStream, Planned, Spool
+from penstock.ports import Budget, DiscoveredStream, Planned, Spool, not_comparable
+from penstock.sources.rest.content import ListContent
 from penstock.sources.rest.times import Unit
+from penstock.sources.stripe.feed import KEPT_SECONDS, MARGIN_SECONDS
 from penstock.sources.stripe.lists import LISTS, OLDER_THAN_ACCOUNT
 from penstock.sources.stripe.live import LiveSource
 from penstock.sources.stripe.options import StreamOptions
@@ -67,6 +70,20 @@ class StripeSource(LiveSource):
             return window
         low = unit.of(datetime.fromtimestamp(account.created, UTC))
         return replace(window, gte=low) if window.lt is None or low < window.lt else None
+
+    def _compared_spans(self, stream: str, content: ListContent, mark: Mark) -> Sequence[Span]:
+        """Only of the same account; and of events only those that Stripe still lists."""
+        self._check_account(stream, split_mark(mark)[1])
+        spans = super()._compared_spans(stream, content, mark)
+        if content.path != LISTS["events"]:
+            return spans
+        page = self._look(stream).page
+        now = (page.date if page else None) or datetime.now(UTC)
+        kept = Span(int(now.timestamp()) - KEPT_SECONDS + MARGIN_SECONDS, None)
+        listed = [found for span in spans if (found := intersect(span, kept)) is not None]
+        if not listed:
+            raise not_comparable(stream, "Stripe no longer lists the events that were read", "penstock run FILE")
+        return listed
 
     def _check_account(self, stream: str, known: StripeAccount | None) -> StripeAccount | None:
         """The account of the key; None: the key may not read it. StreamRefused if it is not the known one."""
