@@ -61,8 +61,7 @@ class Gate(Delivery):
             try:
                 slice_ = self.next_slice(state)
             except OutOfTime as over:
-                self.emit(Log(level="warning", stream=self.stream, text=f"{over.what}. Next: {over.next_step}"))
-                self.is_unfinished = True
+                self.report_unfinished(over)
                 return Turn.UNFINISHED
             if slice_ is None:
                 if self.has_rows_held_back:
@@ -343,4 +342,14 @@ class Gate(Delivery):
         state = self.store.state(self.pipeline, self.stream)
         if state.intent or state.reset_wanted:
             return True
-        return self.plan(state, Budget(self.slice_bytes, rows=1, look=True)) is not None
+        try:
+            return self.plan(state, Budget(self.slice_bytes, rows=1, look=True)) is not None
+        except OutOfTime as over:
+            # The look before the first turn has used the time.
+            self.report_unfinished(over)
+            return True
+
+    def report_unfinished(self, over: OutOfTime) -> None:
+        """The run's time was over before the next slice was read."""
+        self.emit(Log(level="warning", stream=self.stream, text=f"{over.what}. Next: {over.next_step}"))
+        self.is_unfinished = True
