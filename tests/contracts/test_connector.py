@@ -20,7 +20,8 @@ _NAMES = """
     NOTHING_LOST UNTOUCHED Archiving Backoff Budget Column Columns CommitUnclear ComparedColumn ComparedColumns
     ComparedRows ComparingSink ComparingSource ConnectionFailed Content Context Decimal DiscoveredStream Discovering
     Document Estimating ExplainingSink ExplainingSource Fixed Gathering GatheringRepairs Held InputError Key
-    Keyed Kind List Map Mark Mover NoProbe NoSpark NoSpools NotComparable Noticing OptionsModel Outcome Part PenstockError Plain Planned
+    Keyed Kind List Map Mark Mover NoProbe NoSpark NoSpools NotComparable Noticing OptionsModel Outcome Part
+    PenstockError Plain Planned
     Position Preparing Probe Proposing Quarantined Quarantining Range Reader Reading Receipt Recovering Releasing
     Remaining Remark Report Retry Rewinding Seal Sealing Sink SinkComparison Slice SliceRefused Source Spark Spool
     Spools StreamFailed StreamInfo StreamRefused StreamStopped Struct Summary Sweeping Type Verdict Withdrawing
