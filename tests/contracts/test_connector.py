@@ -19,13 +19,13 @@ from penstock.core import documents
 _NAMES = """
     NOTHING_LOST UNTOUCHED Archiving Awaiting Backoff Budget Column Columns CommitUnclear ComparedColumn
     ComparedColumns ComparedRows ComparingSink ComparingSource ConnectionFailed Content Context Decimal
-    DiscoveredStream Discovering Document Estimating ExplainingSink ExplainingSource Fixed Gathering Held InputError
-    Key Keyed Kind List Map Mark Mover NoProbe NoSpark NoSpools NotComparable Noticing OptionsModel OutOfTime
-    Outcome Part PenstockError Plain Planned Position Preparing Probe Proposing Quarantined Quarantining Range
-    Reader Reading Receipt Recovering Releasing Remaining Remark Report Retry Rewinding Seal Sealing Sink
-    SinkComparison Slice SliceRefused Source Spark Spool Spools StreamFailed StreamInfo StreamRefused StreamStopped
-    Struct Summary Sweeping Type Verdict Withdrawing Writer arrow_schema canonical digest not_comparable parse
-    parse_type pause verdict
+    DiscoveredStream Discovering Document Estimating ExplainingSink ExplainingSource Fixed Gathering
+    GatheringRepairs Held InputError Key Keyed Kind List Map Mark Mover NoProbe NoSpark NoSpools NotComparable
+    Noticing OptionsModel OutOfTime Outcome Part PenstockError Plain Planned Position Preparing Probe Proposing
+    Quarantined Quarantining Range Reader Reading Receipt Recovering Releasing Remaining Remark Report Retry
+    Rewinding Seal Sealing Sink SinkComparison Slice SliceRefused Source Spark Spool Spools StreamFailed StreamInfo
+    StreamRefused StreamStopped Struct Summary Sweeping Type Verdict Withdrawing Writer arrow_schema canonical
+    digest not_comparable parse parse_type pause verdict
 """
 FIRST_RELEASE = frozenset(_NAMES.split())
 #: of the ports, what only the engine and the stores need

@@ -14,6 +14,7 @@ from tests.verify.lists import CHARGES, Listed, charge
 
 from penstock import wiring
 from penstock.core.slices import Kind, Slice
+from penstock.ports import StreamState
 from penstock.store import open_store
 
 #: around each step that a repair passes through
@@ -55,9 +56,13 @@ def listed(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         yield listed
 
 
-def find_intent(folder: Path) -> Slice | None:
+def read_state(folder: Path) -> StreamState:
     with closing(open_store(".penstock/store.db", folder=str(folder))) as store:
-        return store.state("shop", "charges").intent
+        return store.state("shop", "charges")
+
+
+def find_intent(folder: Path) -> Slice | None:
+    return read_state(folder).intent
 
 
 @pytest.mark.parametrize(("kind", "point"), CELLS)
@@ -103,6 +108,7 @@ def test_a_spool_that_is_gone_stops_the_stream(listed: Listed) -> None:
     shutil.rmtree(listed.folder / ".penstock" / "spools")
     done = listed.command.run("run", "shop.yaml")
     assert (done.code, "is gone" in done.err) == (1, True), done.err
+    assert read_state(listed.folder).stopped, "no run tries again before somebody has looked"
     assert listed.command.run("state", "recover", "shop.yaml", "--yes").code == 0
     listed.repair()
     assert listed.rows() == listed.expected()
