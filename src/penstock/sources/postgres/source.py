@@ -311,6 +311,9 @@ class PostgresSource:
 
     # ------------------------------------------------------------ reading
 
+    def check_open_slice(self, slice_: Slice) -> None:
+        adapt_slice(slice_, self._describe_for(slice_))
+
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:
         current = adapt_slice(slice_, self._describe_for(slice_))
