@@ -14,11 +14,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from typer.testing import CliRunner
 
 from penstock import wiring
-from penstock.cli import app
-from penstock.errors import StreamFailed
+from tests.acceptance.what_was_there import leave_open, penstock
 from tests.harness.doubles import LoopMover
 from tests.harness.postgres import PostgresServer
 
@@ -114,12 +112,6 @@ class Shop:
                 assert each in said, (verb, said)
         assert self.delivered() == before
         return said
-
-
-def penstock(*words: str) -> tuple[int, str]:
-    """One command; its exit code, and what it said in one line."""
-    done = CliRunner().invoke(app, words, prog_name="penstock")
-    return done.exit_code, " ".join((done.stdout + done.stderr).split())
 
 
 def follow(said: str, command: str) -> None:
@@ -341,20 +333,22 @@ def test_rows_that_come_late_with_the_cursor_of_the_mark(shop: Shop) -> None:
     assert sorted(set(shop.delivered())) == list(range(1, 11))
 
 
-def test_replaced_while_a_slice_is_open(numbered: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Failing(LoopMover):
-        def move(self, *_: Any) -> Any:
-            raise StreamFailed("the worker died", next_step="run again")
-
+def test_replaced_while_a_slice_is_open(numbered: Shop) -> None:
     numbered.execute(ORDERS.format("second"))
-    with monkeypatch.context() as broken:
-        broken.setattr(wiring, "make_mover", lambda *_, **__: Failing())
-        assert penstock("run", "shop.yaml")[0] == 1
+    leave_open()
     numbered.execute("DROP TABLE orders", TABLE, ORDERS.format("third"))
-    code, said = penstock("run", "shop.yaml")
-    assert code == 2, said
-    assert "an open slice was planned differently" in said
+    said = numbered.refused("an open slice was planned differently")
     follow(said, "state recover")
     follow(said, "state reset")
     numbered.goes()
     assert numbered.delivered() == sorted([*range(1, 11), *numbered.ids()])
+
+
+def test_replaced_while_a_slice_is_open_that_was_delivered(numbered: Shop) -> None:
+    """The run finishes it, and then comes to what `check` has said: the table is another one."""
+    numbered.execute(ORDERS.format("second"))
+    leave_open(at="gate.committed")
+    numbered.execute("DROP TABLE orders", TABLE, ORDERS.format("third"))
+    follow(numbered.refused(ANOTHER_TABLE), "state reset")
+    numbered.goes()
+    assert numbered.delivered() == sorted([*range(1, 21), *numbered.ids()])

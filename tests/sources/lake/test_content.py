@@ -89,7 +89,7 @@ def test_a_column_that_is_not_there_is_named_with_the_near_one(lake: LakeWorld) 
 def test_a_table_that_is_not_there_is_named_with_the_near_one(lake: LakeWorld) -> None:
     error = refused(lake, stream="order")
     assert error.what == "there is no table shop.order; did you mean 'orders'?"
-    assert error.next_step == "the namespace shop has: orders"
+    assert error.next_step == "name a table with `table` on the stream; the namespace shop has: orders"
 
 
 def test_an_empty_lake(tmp_path: Path) -> None:

@@ -75,11 +75,12 @@ class LakeSource:
         ]
 
     def explain(self, stream: str, content: Content) -> Sequence[Remark]:
-        from penstock.lake.foreign import check_numbers
+        from penstock.lake.foreign import foresee
         from penstock.sources.lake.discovery import explain
 
-        check_numbers(self.lake, self.table(stream))
-        return explain(TableContent.read(content), self._state(stream))
+        changes = foresee(self.lake, self.table(stream))
+        remarks = explain(TableContent.read(content), self._state(stream))
+        return [*remarks, *(Remark("gap", line) for line in changes)]
 
     def content(self, stream: str) -> Content:
         try:
@@ -92,21 +93,29 @@ class LakeSource:
             return
         self._must_fit(stream, self._state(stream), read_table(last.mark), read_number(last.mark))
 
-    def _must_fit(self, stream: str, state: TableState, uuid: str, seq: int) -> None:
-        """A mark must be one of this very table, and not above its head."""
+    def _must_fit(self, stream: str, state: TableState, uuid: str, seq: int, *, is_open: bool = False) -> None:
+        """A mark must be one of this very table, and not above its head. `is_open`: it is that of an open slice."""
         name = self._name(stream)
         if uuid != state.uuid:
+            drop = f"drop the open slice with `penstock state recover FILE --stream {stream}`, then " if is_open else ""
             raise self._refused(
                 stream,
                 f"the table {name} is not the one that was read before: it was dropped and created again, or replaced",
-                f"restore the old table; or, to read the new one from its beginning, `penstock state reset FILE "
+                f"restore the old table; or, to read the new one from its beginning, {drop}`penstock state reset FILE "
                 f"--stream {stream}`",
             )
         if state.head < seq:
+            otherwise = (
+                f"drop the open slice with `penstock state recover FILE --stream {stream}`, and the next one is planned "
+                "again"
+                if is_open
+                else f"go on from what the table holds: `penstock rewind FILE --to {state.head} --stream {stream}`. "
+                "Rows that the table gets again are then delivered again"
+            )
             raise StreamStopped(
                 f"the table {name} is behind this reader: its highest number is {state.head}, and {seq} was read. "
                 "Its catalog was restored from an older copy",
-                next_step="restore the catalog as it was",
+                next_step=f"restore the catalog as it was; or {otherwise}",
                 safe="Nothing was changed.",
                 pipeline=self.pipeline,
                 stream=stream,
@@ -247,11 +256,11 @@ class LakeSource:
 
     def _must_be_numbered(self, stream: str) -> None:
         """Rows of others must not stop every reader. Only a table in doubt is examined: a look must be cheap."""
-        from penstock.lake.foreign import check_numbers
+        from penstock.lake.foreign import foresee
 
         state = self._state(stream)
         if state.ours and state.stopped:
-            check_numbers(self.lake, self.table(stream))
+            foresee(self.lake, self.table(stream))
 
     def check_open_slice(self, slice_: Slice) -> None:
         self._must_be_numbered(slice_.stream)
@@ -261,7 +270,7 @@ class LakeSource:
         """Compare an open slice with its table as it is now; StreamRefused or StreamStopped if it cannot be read."""
         content = TableContent.parse(slice_.content)
         assert slice_.upto is not None
-        self._must_fit(slice_.stream, state, content.uuid, read_number(slice_.upto))
+        self._must_fit(slice_.stream, state, content.uuid, read_number(slice_.upto), is_open=True)
         self._must_be_whole(slice_, state, _start_of(slice_, content))
         return compare_with_table(content, state.columns, slice_.stream)
 
@@ -358,12 +367,12 @@ class LakeSource:
     def _missing(self, stream: str) -> StreamRefused:
         known = list_tables(self.lake)
         hint = did_you_mean(self.table(stream), known)
-        have = (
-            f"the namespace {self.lake.namespace} has: {', '.join(known)}"
+        step = (
+            f"name a table with `table` on the stream; the namespace {self.lake.namespace} has: {', '.join(known)}"
             if known
-            else (f"the namespace {self.lake.namespace} has no tables: see `namespace` and `warehouse`")
+            else f"correct `namespace` or `warehouse`: the namespace {self.lake.namespace} has no tables"
         )
-        return self._refused(stream, f"there is no table {self._name(stream)}{hint}", have)
+        return self._refused(stream, f"there is no table {self._name(stream)}{hint}", step)
 
     def _refused(self, stream: str, what: str, step: str) -> StreamRefused:
         return StreamRefused(what, next_step=step, pipeline=self.pipeline, stream=stream)
