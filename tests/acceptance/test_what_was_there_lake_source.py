@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -100,7 +100,7 @@ def synced(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
-) -> Iterator[Export]:
+) -> Export:
     """Ten orders in two landings, all delivered."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "1000")
@@ -112,7 +112,7 @@ def synced(
     export.write()
     export.goes()
     assert export.delivered() == list(range(1, 11))
-    yield export
+    return export
 
 
 def test_truncated(synced: Export) -> None:
@@ -191,7 +191,7 @@ def test_rolled_back(synced: Export) -> None:
 
 
 @pytest.fixture
-def restored(synced: Export) -> Iterator[Callable[[], None]]:
+def restored(synced: Export) -> Callable[[], None]:
     """Puts the catalog back as it is now, whatever happens in between."""
     path = Path(synced.lake.lake.uri)
     copy, landed = path.read_bytes(), dict(synced.lake._last)
@@ -200,7 +200,7 @@ def restored(synced: Export) -> Iterator[Callable[[], None]]:
         path.write_bytes(copy)
         synced.lake._last.update(landed)
 
-    yield restore
+    return restore
 
 
 def test_a_catalog_restored_from_an_older_copy(synced: Export, restored: Callable[[], None]) -> None:

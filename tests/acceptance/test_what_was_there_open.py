@@ -9,7 +9,6 @@ import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 

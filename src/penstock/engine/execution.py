@@ -27,7 +27,7 @@ from penstock.core.names import did_you_mean
 from penstock.engine import order
 from penstock.engine.gate import Gate, Turn
 from penstock.engine.lease import Heartbeat
-from penstock.engine.look import Look
+from penstock.engine.look import Look, keep_delivered
 from penstock.engine.reporter import Ending, RunReporter
 from penstock.engine.reporting import report_of
 from penstock.errors import (
@@ -184,7 +184,7 @@ class Execution:
                     )
                 )
                 raise
-        catalog = self.source.catalog()
+        catalog = [self._keep_delivered(info) for info in self.source.catalog()]
         known = [info.name for info in catalog]
         for name in only or ():
             if name not in known:
@@ -205,6 +205,9 @@ class Execution:
         self._ahead = self.sink.begin_run(streams)
         self._stream_names, self._only = [info.name for info in streams], tuple(sorted(only)) if only else None
         return streams
+
+    def _keep_delivered(self, info: StreamInfo) -> StreamInfo:
+        return info if info.skipped is None else keep_delivered(info, self.store.state(self.pipeline, info.name))
 
     @contextmanager
     def _hold_lease(self) -> Iterator[Lease]:

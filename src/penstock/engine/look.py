@@ -184,6 +184,12 @@ class Look:
             problems += [each.at(pipeline=self.pipeline, stream=self.stream) for each in (error, *others)]
 
 
+def keep_delivered(info: StreamInfo, state: StreamState) -> StreamInfo:
+    """A stream that was delivered before is never skipped: what keeps it from being read now is its failure."""
+    has_delivered = state.last is not None or state.intent is not None
+    return replace(info, skipped=None) if info.skipped is not None and has_delivered else info
+
+
 def check_delete_search(info: StreamInfo, content: Content, source: Source, sink: Sink) -> None:
     """StreamRefused if rows that were deleted at the source cannot be found or deleted in the sink."""
     option = "`find_deletes: compare`"

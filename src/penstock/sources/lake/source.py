@@ -94,10 +94,11 @@ class LakeSource:
         self._must_fit(stream, self._state(stream), read_table(last.mark), read_number(last.mark))
 
     def _must_fit(self, stream: str, state: TableState, uuid: str, seq: int, *, is_open: bool = False) -> None:
-        """A mark must be one of this very table, and not above its head. `is_open`: it is that of an open slice."""
+        """A mark, or that of an open slice (`is_open`), must be one of this very table, and not above its head."""
         name = self._name(stream)
+        recover = f"`penstock state recover FILE --stream {stream}`"
         if uuid != state.uuid:
-            drop = f"drop the open slice with `penstock state recover FILE --stream {stream}`, then " if is_open else ""
+            drop = f"drop the open slice with {recover}, then " if is_open else ""
             raise self._refused(
                 stream,
                 f"the table {name} is not the one that was read before: it was dropped and created again, or replaced",
@@ -106,8 +107,7 @@ class LakeSource:
             )
         if state.head < seq:
             otherwise = (
-                f"drop the open slice with `penstock state recover FILE --stream {stream}`, and the next one is planned "
-                "again"
+                f"drop the open slice with {recover}, and the next one is planned again"
                 if is_open
                 else f"go on from what the table holds: `penstock rewind FILE --to {state.head} --stream {stream}`. "
                 "Rows that the table gets again are then delivered again"
