@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from penstock.core.drift import EVOLVE
 from penstock.core.fetches import FetchCounts
@@ -51,6 +53,7 @@ from penstock.ports import (
     Spools,
     Store,
     StreamInfo,
+    WaitReporting,
 )
 
 #: what errors say of a mark, and what is not so where the run has delivered slices before
@@ -129,6 +132,8 @@ class Execution:
     def _report_errors(self, verb: str, work: Callable[[], Ending]) -> Eof:
         """Known errors become the run's last message, and its report what people find who ask later."""
         self._verb = verb
+        if isinstance(self.store, WaitReporting):
+            self.store.report_waits(partial(self._report_wait, threading.get_ident()))
         try:
             ending = work()
             self._save_report(ending)
@@ -146,6 +151,11 @@ class Execution:
             self.source.close()
             self.sink.close()
         return self._reporter.close(ending)
+
+    def _report_wait(self, thread: int, text: str) -> None:
+        """Say what the run waits for; the heartbeat's own waits are reported as its troubles."""
+        if threading.get_ident() == thread:
+            self._reporter.report(Log(level="info", text=text))
 
     def _save_report(self, ending: Ending, error: PenstockError | None = None) -> None:
         """Keep how it ended in the store. A store that cannot take it changes nothing about how it ended."""

@@ -73,7 +73,7 @@ from penstock.ports.source import (
     StreamInfo,
 )
 from penstock.ports.spools import NoSpools, Spool, Spools
-from penstock.ports.store import Change, Holder, Lease, Owner, RunRecord, Store, StreamState
+from penstock.ports.store import Change, Holder, Lease, Owner, RunRecord, Store, StreamState, WaitReporting
 
 __all__ = [
     "Archiving",
@@ -129,6 +129,7 @@ __all__ = [
     "StreamInfo",
     "StreamState",
     "Sweeping",
+    "WaitReporting",
     "Withdrawing",
     "Wrapping",
     "Writer",

@@ -243,3 +243,29 @@ def test_a_value_that_does_not_fit_its_column(
 def test_a_column_that_is_declared_twice(server: RestServer, tmp_path: Path) -> None:
     origin = List(server, tmp_path, time={"lag": 0}, columns={"json": "json"})
     assert "is also the column for the whole object" in fail(origin)
+
+
+def test_all_that_is_wrong_with_a_stream_is_listed_at_once(server: RestServer, tmp_path: Path) -> None:
+    options = {
+        "incremental": True,
+        "parent": "customers",
+        "fields": {"amount": "total.amount"},
+        "columns": {"json": "string", "_change": "string"},
+        "paging": {"by": "page"},
+    }
+    opened = source(server, tmp_path, {"charges": options})
+    with pytest.raises(StreamRefused) as refused:
+        opened.content("charges")
+    opened.close()
+    said = [each.what for each in (refused.value, *refused.value.others)]
+    wrong = (
+        "`incremental` needs a cursor that stays valid",
+        "`fields` names amount",
+        "column _change is one of penstock's own",
+        "column json is declared, and is also the column for the whole object",
+        "neither `path` nor `params` has {id}",
+        "a stream with a `parent` is read whole in every run, and has `incremental`",
+        "`parent` is 'customers', which is no stream of the pipeline",
+    )
+    assert len(said) == len(wrong), said
+    assert [each for each, text in zip(said, wrong, strict=True) if text not in each] == []
