@@ -352,3 +352,43 @@ def test_replaced_while_a_slice_is_open_that_was_delivered(numbered: Shop) -> No
     follow(numbered.refused(ANOTHER_TABLE), "state reset")
     numbered.goes()
     assert numbered.delivered() == sorted([*range(1, 21), *numbered.ids()])
+
+
+# ---------------------------------------------------------------- in the middle of a first load
+
+CHANGED = {
+    "replaced": ("DROP TABLE orders", ANOTHER_TABLE),
+    "renamed": ("ALTER TABLE orders RENAME TO purchases", "there is no table public.orders"),
+    "lost grant": (f"REVOKE SELECT ON orders FROM {READER}", f"GRANT SELECT ON public.orders TO {READER};"),
+}
+STAMP = (
+    "CREATE FUNCTION stamp() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.updated_at := now(); RETURN NEW; END $$",
+    "CREATE TRIGGER stamp BEFORE UPDATE ON orders FOR EACH ROW EXECUTE FUNCTION stamp()",
+)
+
+
+@pytest.mark.parametrize("method", ["keys", "blocks"])
+@pytest.mark.parametrize("change", CHANGED)
+@pytest.mark.parametrize("is_open", [False, True])
+def test_changed_in_the_middle_of_a_first_load(shop: Shop, method: str, change: str, is_open: bool) -> None:
+    statement, why = CHANGED[change]
+    shop.execute(*STAMP, *[ORDERS.format("more")] * 99)
+    shop.write("time", f"first_load: {method}")
+    code, said = penstock("run", "shop.yaml", "--max-rows", "400")
+    assert code == 0, said
+    assert 0 < len(shop.delivered()) < 1000
+    if is_open:
+        leave_open()
+    shop.execute(statement)
+    if change == "replaced":
+        shop.execute(TABLE, *STAMP[1:], ORDERS.format("other"))
+    if is_open and change in ("replaced", "renamed"):
+        why = "an open slice was planned differently"
+    said = shop.refused(why)
+    if change == "replaced":
+        before = shop.delivered()
+        if is_open:
+            follow(said, "state recover")
+        follow(said, "state reset")
+        shop.goes()
+        assert shop.delivered() == sorted([*before, *shop.ids()])

@@ -293,4 +293,5 @@ def test_a_catalog_restored_from_an_older_copy_stops_the_reader(lake: LakeWorld)
     with pytest.raises(PenstockError) as caught:
         reader.run()
     assert "is behind this reader: its highest number is 5, and 9 was read" in caught.value.what
-    assert caught.value.next_step == "restore the catalog as it was"
+    assert caught.value.next_step.startswith("restore the catalog as it was; or go on from what the table holds: ")
+    assert "`penstock rewind FILE --to 5 --stream orders`" in caught.value.next_step
