@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+import psycopg
 import pyarrow as pa
 import pytest
 from pyiceberg.transforms import BucketTransform
@@ -253,3 +254,52 @@ def test_others_wrote_compacted_and_expired(synced: Export) -> None:
     follow(said, "upkeep")
     synced.goes()
     assert set(synced.delivered()) >= set(range(1, 14))
+
+
+JDBC = """\
+pipelines:
+  {name}:
+    source: {source}
+    sink: {sink}
+    streams: {{orders: {stream}}}
+"""
+
+
+def test_lost_a_grant_on_the_catalog(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader's role may no longer read the catalog, or only that."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "1000")
+    monkeypatch.setattr(wiring, "make_mover", lambda *_, **__: LoopMover())
+    role = "lake_reader"
+
+    def place(uri: str) -> str:
+        return f'{{type: lake, warehouse: "{tmp_path}/tables", namespace: shop, catalog: {{type: jdbc, uri: "{uri}"}}}}'
+
+    with psycopg.connect(database, autocommit=True) as db:
+        db.execute("CREATE TABLE orders (id bigint PRIMARY KEY)")
+        db.execute("INSERT INTO orders SELECT generate_series(1, 10)")
+        source = f'{{type: postgres, url: "{database}"}}'
+        Path("shop.yaml").write_text(
+            JDBC.format(name="shop", source=source, sink=place(database), stream="{cursor: id, unique: true}")
+        )
+        assert penstock("run", "shop.yaml")[0] == 0
+        db.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'penstock'; GRANT ALL ON iceberg_tables TO {role}".encode())
+        db.execute(f"GRANT ALL ON iceberg_namespace_properties TO {role}".encode())
+        url = database.replace("penstock:penstock@", f"{role}:penstock@")
+        files = "{type: files, directory: out, format: ndjson}"
+        Path("export.yaml").write_text(JDBC.format(name="export", source=place(url), sink=files, stream="{}"))
+        try:
+            assert said_by("run", 0)
+            db.execute(f"REVOKE ALL ON iceberg_tables FROM {role}".encode())
+            db.execute("INSERT INTO orders SELECT generate_series(11, 13)")
+            assert penstock("run", "shop.yaml")[0] == 0
+            for verb in ("check", "plan", "run"):
+                assert "permission denied for table iceberg_tables" in said_by(verb, 3)
+            db.execute(f"GRANT SELECT ON iceberg_tables TO {role}".encode())
+            assert "permission denied for table iceberg_tables" in penstock("run", "export.yaml")[1]
+            db.execute(f"GRANT ALL ON iceberg_tables TO {role}".encode())
+            assert said_by("run", 0)
+        finally:
+            db.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
+    lines = [line for file in Path("out/orders").glob("*.ndjson") for line in file.read_text().splitlines()]
+    assert sorted(json.loads(line)["id"] for line in lines) == list(range(1, 14))
