@@ -419,8 +419,9 @@ class SourceContract:
         origin.arrive(30)
         slices = [moved.slice for moved in drain(source, origin)]
         before = origin.traces()
-        for slice_ in slices if resuming else ():
-            resuming.check_open_slice(slice_)
+        if resuming is not None:
+            for slice_ in slices:
+                resuming.check_open_slice(slice_)
         assert origin.traces() == before
 
     def test_secrets_are_not_in_what_is_printed(self, source: Source, origin: Origin) -> None:
