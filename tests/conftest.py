@@ -73,6 +73,7 @@ ON_SHARED_JVM = (
     "acceptance/test_drift.py",
     "acceptance/test_stripe_lake.py",
     "acceptance/test_what_was_there_lake.py",
+    "acceptance/test_what_was_there_lake_source.py",
     "contracts/test_sink.py",
     "lake/test_catalogs.py",
     "lake/test_conflicts.py",

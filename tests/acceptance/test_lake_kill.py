@@ -13,7 +13,7 @@ from penstock.lake.options import LakeOptions
 from penstock.lake.tables import load_table
 from tests.acceptance.matrix import ONCE
 from tests.acceptance.shop import Shop
-from tests.harness.faults import LAKE_RUN_POINTS
+from tests.harness.faults import LAKE_RUN_POINTS, MERGE_RUN_POINTS
 
 PIPELINE = """
 pipelines:
@@ -73,3 +73,24 @@ def test_killed_at(point: str, nth: int, database: str, tmp_path: Path) -> None:
     assert table is not None
     named = {Path(task.file.file_path).name for task in table.scan().plan_files()}
     assert {path.name for path in data.iterdir()} == named, "what the killed run left is swept"
+
+
+def test_killed_inside_a_merge(database: str, tmp_path: Path) -> None:
+    """At every point that only a merge has; each time keys that are there already change before the restart."""
+    shop = Shop.open(database, tmp_path, rows=200, mover="spark")
+    (tmp_path / "shop.yaml").write_text(PIPELINE.replace("tiebreaker: id", "tiebreaker: id, mode: merge"))
+    first = shop.command.run("run", "shop.yaml")
+    assert first.code == 0, first.err
+    points = [point for point in MERGE_RUN_POINTS if point not in LAKE_RUN_POINTS]
+    for number, point in enumerate(points):
+        shop.change(every=3 + number, at=number)
+        assert shop.command.kill_at(point, "run", "shop.yaml")["point"] == point
+    shop.change(every=7, at=len(points))
+    shop.arrive(201, 250)
+    done = shop.command.run("run", "shop.yaml")
+    assert done.code == 0, done.err
+    rows = landed(tmp_path)
+    with psycopg.connect(shop.url) as db:
+        wanted = db.execute("select id, updated_at from orders order by id").fetchall()
+    assert sorted((id_, at) for _, id_, at in rows) == wanted, "one row for each key, the newest one"
+    assert len({number for number, _, _ in rows}) == len(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import psycopg
@@ -29,7 +30,7 @@ def test_an_endpoint_that_moves_fails_the_stream_and_names_the_new_place(status:
 
 
 @pytest.mark.parametrize("status", [403, 404, 410])
-def test_an_endpoint_that_is_gone_is_said_and_the_mark_stays(status: int, tmp_path: Path) -> None:
+def test_an_endpoint_that_refuses_what_it_gave_before_fails_the_stream(status: int, tmp_path: Path) -> None:
     with RestShop.open(tmp_path, {"charges": {}, "refunds": {}}) as shop:
         shop.write({**CHARGES, "refunds": "{time: {lag: 0}}"})
         for name in ("charges", "refunds"):
@@ -37,13 +38,32 @@ def test_an_endpoint_that_is_gone_is_said_and_the_mark_stays(status: int, tmp_pa
         shop.command.kill_at("gate.advanced", "run", "shop.yaml", nth=2)
         shop.server.change("charges", status=status)
         shop.server.arrive("refunds", 10)
-        done = shop.command.run("run", "shop.yaml")
-        assert f"status {status} (charges always answers {status})" in done.out + done.err
-        assert done.code == 0, done.err
-        assert shop.differences("refunds") == {}
+        before = shop.command.run("status", "shop.yaml", "--json")
+        for verb in ("check", "plan", "run"):
+            done = shop.command.run(verb, "shop.yaml")
+            assert f"status {status} (charges always answers {status})" in done.out + done.err
+            assert done.code == 2, (verb, done.err)
+        assert shop.differences("refunds") == {}, "the other stream goes on"
+        marks = [
+            {each["stream"]: each["at"] for each in json.loads(said.out)["pipelines"][0]["streams"]}["charges"]
+            for said in (before, shop.command.run("status", "shop.yaml", "--json"))
+        ]
+        assert marks[0] == marks[1]
         shop.server.change("charges", status=0)
         assert shop.command.run("run", "shop.yaml").code == 0
         assert shop.differences() == shop.differences("refunds") == {}
+
+
+@pytest.mark.parametrize("status", [403, 404, 410])
+def test_an_endpoint_that_never_gave_anything_is_skipped_with_the_reason(status: int, tmp_path: Path) -> None:
+    with RestShop.open(tmp_path, {"charges": {"status": status}, "refunds": {}}) as shop:
+        shop.write({**CHARGES, "refunds": "{time: {lag: 0}}"})
+        shop.server.arrive("refunds", 10)
+        for verb in ("check", "run", "run"):
+            done = shop.command.run(verb, "shop.yaml")
+            assert f"status {status} (charges always answers {status})" in done.out + done.err
+            assert done.code == 0, (verb, done.err)
+        assert shop.differences("refunds") == {}
 
 
 def test_two_pipelines_on_one_account_are_both_right_and_wait_when_told_to(tmp_path: Path) -> None:

@@ -187,6 +187,22 @@ def test_another_directory(shop: Shop, mode: str) -> None:
     assert ids() == OURS
 
 
+@every_mode
+def test_a_folder_restored_from_an_older_copy(shop: Shop, mode: str) -> None:
+    shop.write(mode)
+    shop.goes()
+    shutil.copytree("out", "copy", symlinks=True)
+    shop.arrive(6, 7)
+    shop.goes()
+    shutil.rmtree("out")
+    Path("copy").rename("out")
+    said = shop.refused("the store has delivered slice 2, the sink holds only slice 1", code=1)
+    assert ids() == OURS
+    recover(said)
+    shop.goes()
+    assert ids() == [*OURS, 6, 7]
+
+
 # ---------------------------------------------------------------- another file system
 
 

@@ -325,3 +325,18 @@ def test_a_table_that_was_renamed(shop: Shop, mode: str) -> None:
     shop.goes()
     assert shop.rows("moved") == shop.ours
     assert [table for table, _ in shop.everything()] == ["moved"]
+
+
+@every_mode
+def test_a_table_that_was_rolled_back(shop: Shop, mode: str) -> None:
+    shop.write(mode)
+    shop.goes()
+    first = shop.catalog.load_table((shop.name, "orders")).metadata.current_snapshot_id
+    assert first is not None
+    shop.db.execute("INSERT INTO orders VALUES (7, 'ours', '2026-01-02Z')")
+    shop.goes()
+    shop.catalog.load_table((shop.name, "orders")).manage_snapshots().rollback_to_snapshot(first).commit()
+    said = shop.refused("says it holds slice 2, but the table was rolled back to a snapshot before it", code=1)
+    shop.recover(said)
+    shop.goes()
+    assert shop.rows() == [*shop.ours, (7, "ours")]

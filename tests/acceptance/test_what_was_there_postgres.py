@@ -295,3 +295,40 @@ def test_a_stream_that_names_another_table(shop: Shop, mode: str) -> None:
     shop.goes()
     assert shop.ids("copies.elsewhere") == [*OURS, 6, 7]
     assert shop.ids() == [*OURS, 6, 7]
+
+
+@every_mode
+def test_a_table_that_was_moved_to_another_schema(shop: Shop, mode: str) -> None:
+    shop.write(mode)
+    shop.goes()
+    shop.execute("CREATE SCHEMA archive", "ALTER TABLE copies.orders SET SCHEMA archive")
+    shop.execute(ORDERS.format("orders", 6, 7))
+    oid = shop.oid("archive.orders")
+    said = shop.refused("the table copies.orders was renamed", "is called archive.orders now", code=1)
+    back = re.search(r"move it back: (ALTER TABLE [^;]+)", said)
+    assert back
+    shop.write(mode, "into: archive.orders", f"accept_table: {oid}")
+    shop.goes()
+    assert shop.ids("archive.orders") == [*OURS, 6, 7]
+    shop.execute(back[1])
+    shop.write(mode, f"accept_table: {oid}")
+    shop.goes()
+    assert shop.ids() == [*OURS, 6, 7]
+
+
+@every_mode
+@pytest.mark.parametrize("there", [False, True])
+def test_another_schema_of_the_sink(shop: Shop, mode: str, there: bool) -> None:
+    shop.write(mode)
+    shop.goes()
+    shop.execute("CREATE SCHEMA fresh", ORDERS.format("orders", 6, 7))
+    if there:
+        shop.execute(TABLE.format("fresh.orders"))
+    file = Path("shop.yaml")
+    file.write_text(file.read_text().replace("schema: copies", "schema: fresh"))
+    said = shop.refused("went into copies.orders, and the stream names fresh.orders now", code=1)
+    assert "set `into: copies.orders` on the stream to continue there" in said
+    recover(said)
+    shop.goes()
+    assert shop.ids("fresh.orders") == [*OURS, 6, 7]
+    assert shop.ids() == OURS

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from tests.harness.doubles import LoopMover, MemorySource, Rows
 from typer.testing import CliRunner
@@ -32,7 +33,23 @@ VERBS = (
     "state undo shop.yaml --stream orders --yes",
     "state reset shop.yaml --stream orders --yes",
     "state recover shop.yaml --yes",
+    "state migrate shop.yaml --stream orders --yes",
+    "rewind shop.yaml --stream orders --to 2 --yes",
 )
+#: those that need a real source or sink
+OF_TABLES = (
+    "run tables.yaml",
+    "discover tables.yaml",
+    "verify tables.yaml",
+    "quarantine list tables.yaml",
+)
+TABLES = """\
+pipelines:
+  shop:
+    source: {{type: postgres, url: "{url}"}}
+    sink: {{type: postgres, url: "{url}", schema: copies}}
+    streams: {{orders: {{cursor: id, unique: true}}, items: {{}}}}
+"""
 
 
 @pytest.fixture
@@ -85,6 +102,27 @@ def test_streams_are_a_list_and_each_has_its_name(shop: dict[str, Rows], command
         assert isinstance(streams, list)
         assert {stream["stream"] for stream in streams} <= {"orders", "items"}
     assert any(found)
+
+
+@pytest.mark.parametrize("command", OF_TABLES)
+def test_streams_of_tables_are_a_list_too(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(wiring, "make_mover", lambda *_, **__: LoopMover())
+    Path("tables.yaml").write_text(TABLES.format(url=database))
+    with psycopg.connect(database) as db:
+        db.execute("CREATE SCHEMA copies")
+        for table in ("orders", "items"):
+            db.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, note text)".encode())
+            db.execute(f"INSERT INTO {table} VALUES (1, 'one')".encode())
+    if command != OF_TABLES[0]:
+        said(OF_TABLES[0])
+    found = list(found_in(documents(said(command))))
+    assert found
+    for streams in found:
+        assert isinstance(streams, list)
+        assert {stream["stream"] for stream in streams} <= {"orders", "items"}
 
 
 def test_the_status_of_some_streams(shop: dict[str, Rows]) -> None:

@@ -8,6 +8,7 @@ import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -162,6 +163,22 @@ def test_an_idle_run_beside_a_writer_that_does_not_end_is_right_and_says_so(
     assert done.exit_code == 0
     assert "shop: nothing new in 2 streams" in done.stdout
     assert re.search(r"warning: shop: `penstock status` will not show this run: .*store.db is busy", done.stderr)
+
+
+def test_a_run_says_soon_what_it_waits_for(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run() == 0
+    monkeypatch.setattr(location, "WAIT_REPORT_SECONDS", 0.1)
+    with closing(sqlite3.connect(".penstock/store.db", isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        ending = Timer(1.0, other.rollback)
+        ending.start()
+        done = penstock("run", "shop.yaml")
+        ending.join()
+    assert done.exit_code == 0
+    said = done.stdout + done.stderr
+    assert re.search(r"shop: waiting for the store .*store\.db, which another process is writing to", said)
+    assert said.index("waiting for the store") < said.index("nothing new in 2 streams")
+    assert "is busy" not in said
 
 
 def test_what_a_failed_run_left_stands_below_the_error_and_a_stop_is_said_once() -> None:

@@ -22,14 +22,16 @@ _NAMES = """
     DiscoveredStream Discovering Document Estimating ExplainingSink ExplainingSource Fixed Gathering
     GatheringRepairs Held InputError Key Keyed Kind List Map Mark Mover NoProbe NoSpark NoSpools NotComparable
     Noticing OptionsModel OutOfTime Outcome Part PenstockError Plain Planned Position Preparing Probe Proposing
-    Quarantined Quarantining Range Reader Reading Receipt Recovering Releasing Remaining Remark Report Retry
-    Rewinding Seal Sealing Sink SinkComparison Slice SliceRefused Source Spark Spool Spools StreamFailed StreamInfo
-    StreamRefused StreamStopped Struct Summary Sweeping Type Verdict Withdrawing Writer arrow_schema canonical
-    digest not_comparable parse parse_type pause verdict
+    Quarantined Quarantining Range Reader Reading Receipt Recovering Releasing Remaining Remark Report Resuming
+    Retry Rewinding Seal Sealing Sink SinkComparison Slice SliceRefused Source Spark Spool Spools StreamFailed
+    StreamInfo StreamRefused StreamStopped Struct Summary Sweeping Type Verdict Withdrawing Writer arrow_schema
+    canonical digest not_comparable parse parse_type pause verdict
 """
 FIRST_RELEASE = frozenset(_NAMES.split())
 #: of the ports, what only the engine and the stores need
-INTERNAL = frozenset({"Change", "Clock", "Holder", "Lease", "Owner", "RunRecord", "Store", "StreamState", "Wrapping"})
+INTERNAL = frozenset(
+    {"Change", "Clock", "Holder", "Lease", "Owner", "RunRecord", "Store", "StreamState", "WaitReporting", "Wrapping"}
+)
 
 
 def test_every_name_of_the_first_release_is_there() -> None:

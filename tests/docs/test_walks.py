@@ -12,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import psycopg
@@ -51,10 +52,20 @@ class Walk:
 
     def penstock(self, *words: str) -> str:
         """The command in the folder, with a mover that starts no JVM; what it prints."""
+        code, out, err = self._command(words)
+        assert code == 0, err
+        return out
+
+    def refused(self, *words: str) -> str:
+        """A command that is refused; what it says."""
+        code, _, err = self._command(words)
+        assert code == 2, err
+        return err
+
+    def _command(self, words: Sequence[str]) -> tuple[int, str, str]:
         forked = nursery().start([json.dumps({"mover": "loop"}), *words], self.folder, self._environment())
         out, err = forked.communicate(timeout=300)
-        assert forked.returncode == 0, err
-        return out
+        return forked.returncode, out, err
 
     def _environment(self) -> dict[str, str]:
         urls = dict.fromkeys(("DATABASE_URL", "REPLICA_URL"), self.url) | {"STORE_URL": self.store_url}
@@ -218,8 +229,12 @@ def test_from_a_full_refresh_to_a_cursor_as_the_page_on_files_says(walk: Walk) -
     (walk.folder / "shop.yaml").write_text(whole)
     walk.penstock("run", "shop.yaml")
     (walk.folder / "shop.yaml").write_text(shown.text)
-    (walk.folder / "out" / "orders").rename(walk.folder / "old")
-    walk.penstock("state", "recover", "shop.yaml", "--stream", "orders", "--yes")
+    page = " ".join((TOP / "docs" / "sinks" / "files.md").read_text().split())
+    command = re.search(r"refused until you run `penstock (state migrate FILE --stream )countries`", page)
+    assert command
+    words = f"{command[1]}orders".replace("FILE", "shop.yaml").split()
+    assert "penstock state migrate shop.yaml --stream orders" in walk.refused("run", "shop.yaml")
+    walk.penstock(*words, "--yes")
     assert "shop: complete; 20 rows" in walk.penstock("run", "shop.yaml")
     assert ds.dataset(walk.folder / "out" / "orders").count_rows() == 20
 

@@ -6,14 +6,16 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from penstock.core.content import Content
 from penstock.core.messages import StepDone, WorkProgress
 from penstock.core.slices import following
+from penstock.engine.look import Look
 from penstock.errors import StreamStopped
-from penstock.ports import Context, Probe
+from penstock.ports import Context, NoProbe, Probe
 from tests.engine.machine import MEMORY
 from tests.engine.processes import Process
 from tests.engine.sealed_world import SealedWorld
@@ -280,6 +282,44 @@ def test_a_receiver_that_cannot_withdraw_needs_the_operators_word(foreign: Seale
     assert foreign.store.state(PIPELINE, STREAM).seal is not None, "it is never simply dropped"
     assert recover(foreign, "recover, drop sealed") == ""
     assert foreign.store.state(PIPELINE, STREAM).intent is None
+
+
+def test_a_look_asks_for_what_an_open_slice_needs(world: SealedWorld) -> None:
+    """The seal where it is sealed; else the spool, or the source itself; nothing once the sink holds it."""
+
+    def look() -> None:
+        state = world.store.state(PIPELINE, STREAM)
+        source, sink = world.source(NoProbe()), world.sink(NoProbe())
+        (info,) = source.catalog()
+        assert state.intent is not None
+        Look(PIPELINE, info, source, sink, "look", spools=world.spools).check_open_slice(state, state.intent)
+
+    arrive(world, 4)
+    kill_at(world, "gate.intended")
+    look()
+    if world.store.state(PIPELINE, STREAM).intent.spool:  # type: ignore[union-attr]  # it is open
+        with kept_aside(world), pytest.raises(StreamStopped, match="its gathered spool"):
+            look()
+    kill_at(world, "sealed.piece_sent")
+    look()
+    with kept_aside(world), pytest.raises(StreamStopped, match="what was staged for it is gone"):
+        look()
+    kill_at(world, "gate.committed")
+    with kept_aside(world):
+        look()
+
+
+@contextmanager
+def kept_aside(world: SealedWorld) -> Iterator[None]:
+    """Every spool is gone for a while."""
+    copy = f"{world.folder}-copy"
+    shutil.copytree(world.folder, copy)
+    world.lose_spools()
+    try:
+        yield
+    finally:
+        shutil.rmtree(world.folder)
+        shutil.move(copy, world.folder)
 
 
 def test_seals_and_spools_are_swept_once_the_sink_holds_the_slice(world: SealedWorld) -> None:

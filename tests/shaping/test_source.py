@@ -35,6 +35,7 @@ from penstock.ports import (
     Releasing,
     Remaining,
     Remark,
+    Resuming,
     Rewinding,
     StreamInfo,
     capability,
@@ -238,8 +239,11 @@ def test_a_slice_needs_the_salt_that_it_was_begun_with() -> None:
     for now, told in ((shaped(hash=["email"], salt=SALT + "!"), "another `salt`"), (shaped(), "there is none now")):
         with pytest.raises(StreamRefused, match=told) as refused:
             rows(now, slice_)
+        with pytest.raises(StreamRefused, match=told):
+            now.check_open_slice(slice_)
         assert "restore the salt that it was begun with" in refused.value.next_step
         assert SALT not in str(refused.value)
+    begun.check_open_slice(slice_)
     assert rows(begun, slice_).equals(rows(shaped(hash=["email", "id"], salt=SALT), slice_))
 
 
@@ -436,7 +440,7 @@ def test_a_look_that_finds_nothing_new_does_not_load_what_only_rows_need() -> No
 
 # ---------------------------------------------------------------- capabilities
 
-EVERY = (Discovering, Estimating, ExplainingSource, Gathering, Preparing, Releasing, Rewinding)
+EVERY = (Discovering, Estimating, ExplainingSource, Gathering, Preparing, Releasing, Resuming, Rewinding)
 
 
 class Narrow:
@@ -452,7 +456,7 @@ class Narrow:
 
 
 def test_a_wrapped_source_can_do_what_the_one_inside_can() -> None:
-    for inside, able in ((People(), set(EVERY) - {Gathering}), (Narrow(), set())):
+    for inside, able in ((People(), set(EVERY) - {Gathering, Resuming}), (Narrow(), set())):
         for wrapped in (ShapedSource(inside), ShapedSource(inside, {})):
             assert {each for each in EVERY if has_capability(wrapped, each)} == able
             assert {each for each in EVERY if capability(wrapped, each) is wrapped} == able
@@ -460,7 +464,7 @@ def test_a_wrapped_source_can_do_what_the_one_inside_can() -> None:
 
 def test_a_shape_has_something_to_explain_and_to_check_around_any_source() -> None:
     source = ShapedSource(Narrow(), {"people": Shape.model_validate({"where": "id > 1"})})
-    assert {each for each in EVERY if has_capability(source, each)} == {ExplainingSource, Preparing}
+    assert {each for each in EVERY if has_capability(source, each)} == {ExplainingSource, Preparing, Resuming}
     content = source.content("people")
     assert list(source.prepare("people", content, None)) == []
     assert explain_source(source, "people", content)

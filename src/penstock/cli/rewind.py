@@ -86,7 +86,6 @@ def _preview(source: Source, stream: str, state: StreamState, to: str) -> str:
     if last is None or last.mark is None:
         return f"{first}the stream is at its beginning: there is nothing to rewind"
     content = source.content(stream)
-    source.accept(stream, last, content)
     mark = find_mark(source, stream, content, last, to)
     if mark == last.mark:
         return f"{first}the mark is already there: {source.describe(mark)}"

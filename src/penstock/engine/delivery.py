@@ -13,15 +13,13 @@ from typing import NoReturn
 from penstock.core.marks import Position
 from penstock.core.messages import Log, Message, StateChanged, StepDone
 from penstock.core.outcome import Outcome
-from penstock.core.slices import Kind, Receipt, Seal, Slice, Verdict, faults_of, verdict
+from penstock.core.slices import Kind, Receipt, Seal, Slice, faults_of
 from penstock.engine import drifting, sealing
-from penstock.engine.disagreement import disagreement, open_slice_disagreement
 from penstock.engine.look import Look
 from penstock.errors import CommitUnclear, SliceRefused, StreamFailed, StreamStopped
 from penstock.ports import (
     Clock,
     Gathering,
-    GatheringRepairs,
     Held,
     Lease,
     Mover,
@@ -162,23 +160,15 @@ class Delivery:
     def find_in_sink(self, state: StreamState, slice_: Slice) -> Held | None:
         """The slice as the sink holds it; None: it holds the predecessor. Anything else stops the stream."""
         try:
-            held = self.sink.held(self.stream)
+            return self.look.find_in_sink(state.last, slice_)
         except StreamStopped as reason:
             self.stop(reason)
-            raise
-        position = held.position if held else None
-        answer = verdict(position, slice_)
-        if answer is Verdict.OTHER:
-            self.stop(disagreement(self.pipeline, self.stream, state.last, position, at_hand=slice_.number))
-        if answer is Verdict.NEXT and (opened := self.look.find_open_slice()) not in (None, slice_.id):
-            self.stop(open_slice_disagreement(self.pipeline, self.stream, opened or "", slice_))
-        return held if answer is Verdict.IN else None
 
     def move(self, state: StreamState, slice_: Slice, attempt: str) -> Sequence[Receipt]:
         if not slice_.kind.moves:
             return ()
-        has_spool = slice_.kind is not Kind.REPAIR or has_capability(self.source, GatheringRepairs)
-        if slice_.spool and has_spool and self.spools.find_gathered(self.stream, slice_.spool) is None:
+        is_gathered = sealing.is_gathered(slice_, self.source)
+        if is_gathered and self.spools.find_gathered(self.stream, slice_.spool) is None:
             self.stop(sealing.gathered_is_gone(slice_))
         if slice_.kind is Kind.REFRESH:
             # It is read in one snapshot, under a lock on its table: neither is held while Spark starts.

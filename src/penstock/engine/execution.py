@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from penstock.core.drift import EVOLVE
 from penstock.core.fetches import FetchCounts
@@ -28,7 +30,7 @@ from penstock.core.names import did_you_mean
 from penstock.engine import order
 from penstock.engine.gate import Gate, Turn
 from penstock.engine.lease import Heartbeat
-from penstock.engine.look import Look
+from penstock.engine.look import Look, keep_delivered
 from penstock.engine.reporter import Ending, RunReporter
 from penstock.engine.reporting import report_of
 from penstock.errors import (
@@ -52,6 +54,7 @@ from penstock.ports import (
     Spools,
     Store,
     StreamInfo,
+    WaitReporting,
 )
 
 #: what errors say of a mark, and what is not so where the run has delivered slices before
@@ -130,6 +133,8 @@ class Execution:
     def _report_errors(self, verb: str, work: Callable[[], Ending]) -> Eof:
         """Known errors become the run's last message, and its report what people find who ask later."""
         self._verb = verb
+        if isinstance(self.store, WaitReporting):
+            self.store.report_waits(partial(self._report_wait, threading.get_ident()))
         try:
             ending = work()
             self._save_report(ending)
@@ -147,6 +152,11 @@ class Execution:
             self.source.close()
             self.sink.close()
         return self._reporter.close(ending)
+
+    def _report_wait(self, thread: int, text: str) -> None:
+        """Say what the run waits for; the heartbeat's own waits are reported as its troubles."""
+        if threading.get_ident() == thread:
+            self._reporter.report(Log(level="info", text=text))
 
     def _save_report(self, ending: Ending, error: PenstockError | None = None) -> None:
         """Keep how it ended in the store. A store that cannot take it changes nothing about how it ended."""
@@ -185,7 +195,7 @@ class Execution:
                     )
                 )
                 raise
-        catalog = self.source.catalog()
+        catalog = [self._keep_delivered(info) for info in self.source.catalog()]
         known = [info.name for info in catalog]
         for name in only or ():
             if name not in known:
@@ -206,6 +216,9 @@ class Execution:
         self._ahead = self.sink.begin_run(streams)
         self._stream_names, self._only = [info.name for info in streams], tuple(sorted(only)) if only else None
         return streams
+
+    def _keep_delivered(self, info: StreamInfo) -> StreamInfo:
+        return info if info.skipped is None else keep_delivered(info, self.store.state(self.pipeline, info.name))
 
     @contextmanager
     def _hold_lease(self) -> Iterator[Lease]:

@@ -7,22 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.drift import EVOLVE, follow_drift
 from penstock.core.marks import Mark, Position
-from penstock.core.slices import Kind
+from penstock.core.slices import Kind, Slice, Verdict, verdict
+from penstock.engine import sealing
 from penstock.engine.comparing import require_capabilities
 from penstock.engine.disagreement import disagreement, open_slice_disagreement
 from penstock.errors import ConnectionFailed, PenstockError, StreamRefused
 from penstock.ports import (
     Budget,
     Held,
+    NoSpools,
     Planned,
+    Resuming,
+    Sealing,
     Sink,
     Source,
+    Spools,
     StreamInfo,
     StreamState,
     Withdrawing,
@@ -47,6 +52,8 @@ class Look:
     drift: str = EVOLVE
     #: columns that were dropped at the source, as the user says, although a new one looks like a rename
     dropped_columns: Collection[str] = ()
+    #: where the spool of an open slice lies
+    spools: Spools = field(default_factory=NoSpools)
     #: what the sink held; None: nothing, or it was not asked yet
     held: Held | None = None
     #: the content of the next slice; None: not validated yet
@@ -66,19 +73,50 @@ class Look:
     def look(self, state: StreamState, budget: Budget, problems: Problems | None = None) -> Planned | None:
         """Compare, validate, fix the ceiling and plan the next slice; None: there is nothing new.
 
-        The first error is raised, or every error is added to `problems` where a list is given. While a slice is open
-        or a reset is wanted, the stream is only validated: its next slice does not start at its mark.
+        The first error is raised, or every error is added to `problems` where a list is given. The next slice is the
+        one after an open slice, which must be possible to finish. While a reset is wanted, the stream is only
+        validated: its next slice starts at the beginning.
         """
         problems_before = len(problems or ())
         with self._collect(problems):
             if state.intent is None:
                 self.compare(state.last)
+            else:
+                self.check_open_slice(state, state.intent)
         with self._collect(problems):
             self.validate(state, problems)
-            if _starts_at_mark(state) and len(problems or ()) == problems_before:
+            if not state.reset_wanted and len(problems or ()) == problems_before:
                 # Planning finds further problems: a cursor of `infinity`, rows removed by retention.
-                return self.plan(state.last.mark if state.last else None, budget)
+                at = position_ahead(state)
+                return self.plan(at.mark if at else None, budget)
         return None
+
+    def check_open_slice(self, state: StreamState, slice_: Slice) -> None:
+        """Check that a run can finish the open slice: the sink holds it or the one before, and it can be read."""
+        if self.sink is None or self.find_in_sink(state.last, slice_) is not None or not slice_.kind.moves:
+            return
+        seals = capability(self.sink, Sealing)
+        if seals is not None and (seal := state.seal or sealing.find_beside(self.spools, slice_)) is not None:
+            if not seals.is_staged(slice_, seal.attempt, seal.receipts):
+                raise sealing.staged_is_gone(slice_, seals.describe_pieces(slice_, seal.receipts))
+            return
+        if sealing.is_gathered(slice_, self.source) and self.spools.find_gathered(self.stream, slice_.spool) is None:
+            raise sealing.gathered_is_gone(slice_)
+        if (resuming := capability(self.source, Resuming)) is not None:
+            resuming.check_open_slice(slice_)
+
+    def find_in_sink(self, last: Position | None, slice_: Slice) -> Held | None:
+        """Ask the sink for an open slice; None: it holds the one before. StreamStopped if it holds another one."""
+        if self.sink is None:
+            return None
+        held = self.sink.held(self.stream)
+        position = held.position if held else None
+        answer = verdict(position, slice_)
+        if answer is Verdict.OTHER:
+            raise disagreement(self.pipeline, self.stream, last, position, at_hand=slice_.number)
+        if answer is Verdict.NEXT and (opened := self.find_open_slice()) not in (None, slice_.id):
+            raise open_slice_disagreement(self.pipeline, self.stream, opened or "", slice_)
+        return held if answer is Verdict.IN else None
 
     def compare(self, last: Position | None) -> Held | None:
         """Ask the sink which slice it holds. StreamStopped if the store has another one, or has none of it open."""
@@ -101,9 +139,10 @@ class Look:
     def validate(self, state: StreamState, problems: Problems | None = None) -> Content:
         """Return the content of the next slice, once source and sink have agreed to it."""
         content = self.content if self.content is not None else self.source.content(self.stream)
-        if _starts_at_mark(state) and state.last and state.last.mark:
+        at = position_ahead(state)
+        if at and at.mark:
             with self._collect(problems):
-                self.source.accept(self.stream, state.last, content)
+                self.source.accept(self.stream, at, content)
         if self.content is None:
             content = follow_drift(
                 content_before(state), content, self.drift, whole=self.replaces_all, dropped=self.dropped_columns
@@ -145,6 +184,12 @@ class Look:
             problems += [each.at(pipeline=self.pipeline, stream=self.stream) for each in (error, *others)]
 
 
+def keep_delivered(info: StreamInfo, state: StreamState) -> StreamInfo:
+    """A stream that was delivered before is never skipped: what keeps it from being read now is its failure."""
+    has_delivered = state.last is not None or state.intent is not None
+    return replace(info, skipped=None) if info.skipped is not None and has_delivered else info
+
+
 def check_delete_search(info: StreamInfo, content: Content, source: Source, sink: Sink) -> None:
     """StreamRefused if rows that were deleted at the source cannot be found or deleted in the sink."""
     option = "`find_deletes: compare`"
@@ -168,5 +213,8 @@ def content_before(state: StreamState) -> Content | None:
     return Content.parse(before.content) if before else None
 
 
-def _starts_at_mark(state: StreamState) -> bool:
-    return not (state.intent or state.reset_wanted)
+def position_ahead(state: StreamState) -> Position | None:
+    """Where the next slice that is planned starts: after the open slice, or at the mark; None: at the beginning."""
+    if state.reset_wanted:
+        return None
+    return state.intent.position if state.intent else state.last

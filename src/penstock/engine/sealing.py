@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.core.documents import canonical, parse
-from penstock.core.slices import Seal, Slice, read_slice, slice_document
+from penstock.core.slices import Kind, Seal, Slice, read_slice, slice_document
 from penstock.errors import StreamStopped
-from penstock.ports import Spools
+from penstock.ports import GatheringRepairs, Source, Spools, has_capability
 
 _SAFE = "Nothing was changed: neither the mark nor the sink."
+
+
+def is_gathered(slice_: Slice, source: Source) -> bool:
+    """Whether a slice is read from a spool. Of most sources, the digest of a repair is that of its keys."""
+    return bool(slice_.spool) and (slice_.kind is not Kind.REPAIR or has_capability(source, GatheringRepairs))
 
 
 def find_beside(spools: Spools, slice_: Slice) -> Seal | None:

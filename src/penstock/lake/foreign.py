@@ -31,6 +31,17 @@ def stamp(
     return Numbering(lake, table, mover, probe, say).run()
 
 
+def foresee(lake: Lake, table: str) -> list[str]:
+    """Describe what `stamp` would report, or raise the error with which it would stop. Writes nothing."""
+    state = read_state(lake, table)
+    if state is None or not state.ours or state.orderly:
+        return []
+    from penstock.lake.numbering import Numbering
+    from penstock.ports import NoProbe, no_mover
+
+    return Numbering(lake, table, no_mover, NoProbe(), dry_run=True).run()
+
+
 def accept(lake: Lake, table: str, mover: Callable[[], Mover], probe: Probe, *, dry_run: bool = False) -> list[str]:
     """Do the same where the origin of some rows is unknown, at the operator's request.
 

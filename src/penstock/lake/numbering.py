@@ -203,7 +203,8 @@ class Numbering:
 
     def _untraceable(self, why: str) -> StreamStopped:
         """Recorded in the table too, so that its writers learn that no reader can go on."""
-        record_stop(self.lake, self.table, why)
+        if not self.dry_run:
+            record_stop(self.lake, self.table, why)
         return self._stopped(
             why,
             f"restore the table as it was before; or go on from what is there: `penstock upkeep FILE --table "

@@ -70,12 +70,13 @@ from penstock.ports.source import (
     Releasing,
     Remaining,
     Remark,
+    Resuming,
     Rewinding,
     Source,
     StreamInfo,
 )
 from penstock.ports.spools import NoSpools, Spool, Spools
-from penstock.ports.store import Change, Holder, Lease, Owner, RunRecord, Store, StreamState
+from penstock.ports.store import Change, Holder, Lease, Owner, RunRecord, Store, StreamState, WaitReporting
 
 __all__ = [
     "Archiving",
@@ -119,6 +120,7 @@ __all__ = [
     "Remaining",
     "Remark",
     "Report",
+    "Resuming",
     "Rewinding",
     "RunRecord",
     "Sealing",
@@ -132,6 +134,7 @@ __all__ = [
     "StreamInfo",
     "StreamState",
     "Sweeping",
+    "WaitReporting",
     "Withdrawing",
     "Wrapping",
     "Writer",

@@ -308,6 +308,15 @@ class Awaiting(Protocol):
 
 
 @runtime_checkable
+class Resuming(Protocol):
+    """A source that can tell, without reading, whether an open slice can still be read."""
+
+    def check_open_slice(self, slice_: Slice) -> None:
+        """Raise the error with which `reading` would refuse the slice now. Reads no rows and writes nothing."""
+        ...
+
+
+@runtime_checkable
 class Gathering(Protocol):
     """A source whose next mark is known only after reading: it reads ahead into a spool."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from penstock.core.marks import Position
 from penstock.core.outcome import Delivered, Outcome
@@ -267,3 +267,12 @@ class Store(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class WaitReporting(Protocol):
+    """A store that can say that it waits for another process."""
+
+    def report_waits(self, say: Callable[[str], None]) -> None:
+        """Call `say` when a write has waited for some seconds, in the thread that waits."""
+        ...

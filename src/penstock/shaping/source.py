@@ -43,8 +43,8 @@ class ShapedSource:
         self._checked_filters: set[str] = set()
 
     def has_capability(self, wanted: type[Any]) -> bool:
-        """Whether the source inside has a capability. A shape adds two: it has something to explain and to check."""
-        added = bool(self._shapes) and wanted in (ports.ExplainingSource, ports.Preparing)
+        """Whether the source inside has a capability. A shape adds three: it has something to explain and to check."""
+        added = bool(self._shapes) and wanted in (ports.ExplainingSource, ports.Preparing, ports.Resuming)
         return added or ports.has_capability(self.source, wanted)
 
     def _inside(self, wanted: type[Capability]) -> Capability:
@@ -223,7 +223,19 @@ class ShapedSource:
                 reader = FittedReader.of(reader, content)
             yield replace(reading, reader=reader)
 
+    def check_open_slice(self, slice_: Slice) -> None:
+        content = Content.parse(slice_.content)
+        own, resolved = self._own(content), ResolvedShape.of(content)
+        if (inside := ports.capability(self.source, ports.Resuming)) is not None:
+            inside.check_open_slice(slice_ if own is content else replace(slice_, content=own.text))
+        if resolved is not None:
+            self._find_salt(slice_, resolved)
+
     def _shaped_reader(self, reader: Reader, slice_: Slice, resolved: ResolvedShape) -> ShapedReader:
+        return ShapedReader(reader, slice_.stream, slice_.content, self._find_salt(slice_, resolved))
+
+    def _find_salt(self, slice_: Slice, resolved: ResolvedShape) -> bytes:
+        """The salt that the slice was begun with; StreamRefused if the file has another one now."""
         shape = self._shapes.get(slice_.stream)
         salt = shape.salt.get_secret_value() if shape is not None and shape.salt is not None else None
         if resolved.salt is not None and (salt is None or digest_salt(salt) != resolved.salt):
@@ -235,8 +247,7 @@ class ShapedSource:
                 "takes effect with the next slice",
                 stream=slice_.stream,
             )
-        secret = salt.encode() if salt is not None and resolved.salt is not None else b""
-        return ShapedReader(reader, slice_.stream, slice_.content, secret)
+        return salt.encode() if salt is not None and resolved.salt is not None else b""
 
 
 def _has_filter(content: Content) -> bool:

@@ -19,6 +19,8 @@ UNCHANGED = "It was not changed, and it is not taken for an empty one."
 NOTHING_LOST = "Nothing was lost: what was recorded before stays recorded."
 #: seconds to wait for another writer
 LOCK_WAIT_SECONDS = 30.0
+#: seconds after which a wait for another writer is reported
+WAIT_REPORT_SECONDS = 3.0
 
 
 class StoreLocation(ABC):

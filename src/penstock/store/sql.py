@@ -51,6 +51,10 @@ class SqlStore:
     def close(self) -> None:
         self._reads.dispose()
 
+    def report_waits(self, say: Callable[[str], None]) -> None:
+        text = f"waiting for the store {self._location.name}, which another process is writing to"
+        self._writes = self._reads.execution_options(writes=True, report_wait=lambda: say(text))
+
     # ------------------------------------------------------------ the lease
 
     def acquire(

@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import QueuePool
 
 from penstock.errors import StoreRefused
@@ -237,5 +238,25 @@ class SqliteFile(StoreLocation):
 
 def _begin(connection: Connection) -> None:
     # A transaction that reads first and writes later could fail half-way; one that only reads needs no BEGIN.
-    if connection.get_execution_options().get("writes"):
+    options = connection.get_execution_options()
+    if not options.get("writes"):
+        return
+    report, first = options.get("report_wait"), location.WAIT_REPORT_SECONDS
+    if report is None or first >= location.LOCK_WAIT_SECONDS:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
+        return
+    try:
+        _set_lock_wait(connection, first)
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    except OperationalError as error:
+        if getattr(error.orig, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY:
+            raise
+        report()
+        _set_lock_wait(connection, location.LOCK_WAIT_SECONDS - first)
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    finally:
+        _set_lock_wait(connection, location.LOCK_WAIT_SECONDS)
+
+
+def _set_lock_wait(connection: Connection, seconds: float) -> None:
+    connection.exec_driver_sql(f"PRAGMA busy_timeout = {round(seconds * 1000)}")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.lake.upkeep.upkeep_tables import Kept
 
-from penstock.lake import names, pruning
+from penstock.lake import names, pruning, tables
 from penstock.lake.head_times import read_times
 from penstock.lake.pruning import SnapshotLimits, find_prunable, keeps_files, read_tag_expiry
 from penstock.lake.table_state import TableState
@@ -42,6 +42,19 @@ def upkeep(lake: Kept, now: datetime | None = None) -> None:
 
 def data_files(lake: Kept) -> set[str]:
     return {path.name for path in lake.paths() if path.suffix == ".parquet"}
+
+
+def test_landings_merge_the_manifests_of_earlier_ones(few: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each landing would write a longer list of manifests than the one before."""
+    monkeypatch.setitem(tables.DEFAULTS, "commit.manifest.min-count-to-merge", "5")
+    lengths = []
+    for key in range(20):
+        assert few.land(key).exit_code == 0
+        snapshot = few.table.current_snapshot()
+        assert snapshot is not None
+        lengths.append(len(snapshot.manifests(few.table.io)))
+    assert max(lengths) <= 5, lengths
+    assert [row[1] for row in few.rows_in()] == list(range(20))
 
 
 def test_landings_keep_few_states_and_every_row(few: Kept) -> None:

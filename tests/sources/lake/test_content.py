@@ -39,6 +39,7 @@ from tests.sources.lake.lakes import LakeWorld, orders
 from penstock.errors import PenstockError, StreamRefused
 from penstock.lake import names
 from penstock.lake.projection import arrow_type
+from penstock.lake.table_state import TableState
 from penstock.links import arrow_types
 from penstock.sources.lake import StreamOptions
 from penstock.sources.lake.content import TableContent, read_columns
@@ -86,16 +87,34 @@ def test_a_column_that_is_not_there_is_named_with_the_near_one(lake: LakeWorld) 
     assert error.next_step == "it has: id, note"
 
 
+def test_all_that_is_wrong_is_listed_at_once(lake: LakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.make(orders(1, 1), "theirs")
+    late = {"id": 9, "name": "moment", "type": "timestamp_ns", "required": False}
+    monkeypatch.setattr(TableState, "columns", [*lake.state("theirs").columns, late])
+    error = refused(lake, stream="theirs", columns=["notes", "moment", names.SEQ], **{"from": 7})
+    assert isinstance(error, StreamRefused)
+    said = [each.what for each in (error, *error.others)]
+    wrong = (
+        "was not created by penstock",
+        "there is no column 'notes'",
+        f"the column {names.SEQ!r} never leaves the lake",
+        "from: 7 lies in the future",
+        "the column 'moment' has the type",
+    )
+    assert len(said) == len(wrong)
+    assert [each for each, text in zip(said, wrong, strict=True) if text not in each] == []
+
+
 def test_a_table_that_is_not_there_is_named_with_the_near_one(lake: LakeWorld) -> None:
     error = refused(lake, stream="order")
     assert error.what == "there is no table shop.order; did you mean 'orders'?"
-    assert error.next_step == "the namespace shop has: orders"
+    assert error.next_step == "name a table with `table` on the stream; the namespace shop has: orders"
 
 
 def test_an_empty_lake(tmp_path: Path) -> None:
     error = refused(LakeWorld(tmp_path))
     assert error.what == "there is no table shop.orders"
-    assert "has no tables: see `namespace` and `warehouse`" in error.next_step
+    assert "correct `namespace` or `warehouse`: the namespace shop has no tables" in error.next_step
     assert list(tmp_path.iterdir()) == [], "looking makes nothing"
 
 
@@ -274,4 +293,5 @@ def test_a_catalog_restored_from_an_older_copy_stops_the_reader(lake: LakeWorld)
     with pytest.raises(PenstockError) as caught:
         reader.run()
     assert "is behind this reader: its highest number is 5, and 9 was read" in caught.value.what
-    assert caught.value.next_step == "restore the catalog as it was"
+    assert caught.value.next_step.startswith("restore the catalog as it was; or go on from what the table holds: ")
+    assert "`penstock rewind FILE --to 5 --stream orders`" in caught.value.next_step

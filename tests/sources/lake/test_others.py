@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyiceberg.transforms import BucketTransform
 from tests.sources.lake.lakes import LakeWorld, Reader, orders
@@ -74,6 +75,20 @@ def test_a_table_with_copied_numbers_can_be_adopted(tmp_path: Path) -> None:
     lake.append(orders(11, 12))
     assert sorted(reader.ids()) == [11, 12]
     assert lake.numbers() == list(range(1, 13))
+
+
+@pytest.mark.parametrize("number", [0, -7])
+def test_a_table_with_numbers_that_are_never_handed_out_can_be_adopted(number: int, tmp_path: Path) -> None:
+    """Of all rows, or of some beside rows with numbers of their own."""
+    lake = LakeWorld(tmp_path)
+    low = orders(1, 5, _ingest_seq=pa.array([number] * 5, pa.int64()))
+    lake.make(low)
+    lake.append(low)
+    lake.append(orders(6, 8, _ingest_seq=pa.array([1, 2, number], pa.int64())))
+    reader = lake.reader(adopt=True)
+    assert sorted(reader.ids()) == list(range(1, 9))
+    assert lake.numbers() == list(range(1, 9))
+    assert dry(reader)
 
 
 def test_rows_that_arrive_without_a_number(ours: LakeWorld) -> None:

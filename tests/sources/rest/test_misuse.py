@@ -291,3 +291,29 @@ def test_a_path_with_a_query_is_refused(path: str) -> None:
     """Parameters of penstock's own would follow a second question mark, and the filter would not count."""
     with pytest.raises(ValueError, match="must not contain a query; write its parameters under `params`"):
         StreamOptions(path=path)
+
+
+def test_all_that_is_wrong_with_a_stream_is_listed_at_once(server: RestServer, tmp_path: Path) -> None:
+    options = {
+        "incremental": True,
+        "parent": "customers",
+        "fields": {"amount": "total.amount"},
+        "columns": {"json": "string", "_change": "string"},
+        "paging": {"by": "page"},
+    }
+    opened = source(server, tmp_path, {"charges": options})
+    with pytest.raises(StreamRefused) as refused:
+        opened.content("charges")
+    opened.close()
+    said = [each.what for each in (refused.value, *refused.value.others)]
+    wrong = (
+        "`incremental` needs a cursor that stays valid",
+        "`fields` names amount",
+        "column _change is one of penstock's own",
+        "column json is declared, and is also the column for the whole object",
+        "neither `path` nor `params` has {id}",
+        "a stream with a `parent` is read whole in every run, and has `incremental`",
+        "`parent` is 'customers', which is no stream of the pipeline",
+    )
+    assert len(said) == len(wrong), said
+    assert [each for each, text in zip(said, wrong, strict=True) if text not in each] == []

@@ -14,7 +14,7 @@ from penstock.cli.shared.inspection import (
     problem_document,
 )
 from penstock.core.exits import worst
-from penstock.errors import PenstockError, StreamRefused
+from penstock.errors import PenstockError, StreamRefused, StreamStopped
 from penstock.ports import explain_sink, explain_source
 
 
@@ -77,8 +77,8 @@ def _stream(at: PipelineInspection, seen: StreamInspection, status: Mapping[str,
                 ("sink", explain_sink(at.sink, info, content)),
             )
             remarks = [{"side": side, "kind": each.kind, "text": each.text} for side, found in sides for each in found]
-        except StreamRefused as refused:
-            # Some mistakes, such as an invalid filter, are found only here or when rows are read.
+        except (StreamRefused, StreamStopped) as refused:
+            # Some problems, such as an invalid filter, are found only here or when rows are read.
             seen.problems.append(refused.at(pipeline=at.pipeline, stream=info.name))
     state = next((each for each in status["streams"] if each["stream"] == info.name), None) if status else None
     return {

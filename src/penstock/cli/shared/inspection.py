@@ -23,10 +23,10 @@ from penstock.core.exits import worst
 from penstock.core.names import suggest
 from penstock.core.slices import Kind
 from penstock.engine import drifting
-from penstock.engine.look import Look, content_before
+from penstock.engine.look import Look, content_before, keep_delivered
 from penstock.errors import ConnectionFailed, InputError, PenstockError, StoreRefused, filled
 from penstock.links.processes import has_ended
-from penstock.ports import Budget, Sink, Source, Store, StreamInfo, StreamState
+from penstock.ports import Budget, Sink, Source, Spools, Store, StreamInfo, StreamState
 
 #: stands for the id of the next run: a full refresh is identified by its run
 DRY_RUN_ID = "the next run"
@@ -98,6 +98,7 @@ class PipelineInspection:
     source: Source
     sink: Sink
     store: Store | None
+    spools: Spools
     streams: list[StreamInspection] = field(default_factory=list)
     #: why the sink refuses all streams; they are inspected anyway
     refused: InputError | None = None
@@ -106,7 +107,7 @@ class PipelineInspection:
         """Connect both sides and inspect every stream. Raises ConnectionFailed or InputError for the whole pipeline."""
         self.sink.connect()
         self.source.connect()
-        infos = self.source.catalog()
+        infos = [keep_delivered(info, self._state(info.name)) for info in self.source.catalog()]
         known = [info.name for info in infos]
         for name in only or ():
             if name not in known:
@@ -121,11 +122,23 @@ class PipelineInspection:
             self.refused = error
         self.streams = [self._inspect_stream(info) for info in infos if not only or info.name in only]
 
+    def _state(self, stream: str) -> StreamState:
+        return self.store.state(self.pipeline, stream) if self.store else StreamState()
+
     def _inspect_stream(self, info: StreamInfo) -> StreamInspection:
-        state = self.store.state(self.pipeline, info.name) if self.store else StreamState()
+        state = self._state(info.name)
         keys = self.file.pipelines[self.pipeline].streams.get(info.name)
         drift, dropped = (keys.drift, keys.dropped) if keys else (EVOLVE, ())
-        look = Look(self.pipeline, info, self.source, self.sink, DRY_RUN_ID, drift=drift, dropped_columns=dropped)
+        look = Look(
+            self.pipeline,
+            info,
+            self.source,
+            self.sink,
+            DRY_RUN_ID,
+            drift=drift,
+            dropped_columns=dropped,
+            spools=self.spools,
+        )
         stream = StreamInspection(look, state)
         if info.skipped is None:
             look.look(state, PROBE_BUDGET, stream.problems)
@@ -160,7 +173,7 @@ def inspection_of(file: File, pipeline: str, access: StoreAccess) -> Iterator[Pi
     try:
         sink = wiring.build_sink(file, pipeline, context)
         try:
-            yield PipelineInspection(file, pipeline, source, sink, access.store)
+            yield PipelineInspection(file, pipeline, source, sink, access.store, context.spools)
         finally:
             sink.close()
     finally:

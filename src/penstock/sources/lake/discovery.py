@@ -65,8 +65,7 @@ def explain(content: TableContent, state: TableState) -> Sequence[Remark]:
         found.append(
             Remark("gap", "versions that came and went between two runs are not delivered: state, not history")
         )
-    else:
-        found.append(Remark("gap", "updates and deletes by other programs are reported, but not delivered"))
+    found.append(Remark("gap", "updates and deletes by other programs are reported, but not delivered"))
     if content.where:
         found.append(Remark("gap", f"rows for which this is not true are left out: {content.where}"))
         if state.mode != "merge":

@@ -21,9 +21,10 @@ from penstock.lake.metadata import list_tables, read_state
 from penstock.lake.table_state import TableState
 from penstock.ports import Budget, Context, DiscoveredStream, Planned, Reading, Remaining, Remark, StreamInfo
 from penstock.sources.lake import lost_rows
-from penstock.sources.lake.content import TableContent, compare_with_table, read_columns
+from penstock.sources.lake.content import AsNow, TableContent, compare_with_table
 from penstock.sources.lake.marks import make_mark, read_began, read_number, read_snapshot, read_table
 from penstock.sources.lake.options import Options, StreamOptions
+from penstock.sources.lake.validate import validate
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -74,73 +75,47 @@ class LakeSource:
         ]
 
     def explain(self, stream: str, content: Content) -> Sequence[Remark]:
+        from penstock.lake.foreign import foresee
         from penstock.sources.lake.discovery import explain
 
-        return explain(TableContent.read(content), self._state(stream))
+        changes = foresee(self.lake, self.table(stream))
+        remarks = explain(TableContent.read(content), self._state(stream))
+        return [*remarks, *(Remark("gap", line) for line in changes)]
 
     def content(self, stream: str) -> Content:
-        state = self._state(stream)
-        options = self.stream_options(stream)
-        if not state.ours and not options.adopt:
-            raise self._refused(
-                stream,
-                f"the table {self._name(stream)} was not created by penstock, so its rows have no order yet",
-                "set `adopt: true` on the stream: the table gets the column _ingest_seq, and its files are rewritten "
-                "once with a number in every row",
-            )
-        fields = {f["name"]: f for f in state.columns}
-        chosen = options.columns or [name for name in fields if name not in names.INTERNAL]
-        for name in chosen:
-            if name in names.INTERNAL:
-                raise self._refused(stream, f"the column {name!r} never leaves the lake", "leave it out of `columns`")
-            if name not in fields:
-                hint = did_you_mean(name, fields)
-                have = ", ".join(n for n in fields if n not in names.INTERNAL)
-                raise self._refused(stream, f"there is no column {name!r} in the table{hint}", f"it has: {have}")
-        without = [name for name in state.key if name not in chosen]
-        if without:
-            raise self._refused(
-                stream,
-                f"`columns` leaves out {without[0]!r}, a part of the table's key, so deletes could not name their row",
-                f"add {without[0]!r} to `columns`",
-            )
-        start = str(options.from_)
-        if start.isdigit() and int(start) > state.head:
-            raise self._refused(
-                stream,
-                f"from: {start} lies in the future: the highest number of {self._name(stream)} is {state.head}",
-                f"use `now`, `beginning`, or a number up to {state.head}",
-            )
-        return TableContent(
-            table=self._name(stream),
-            columns=read_columns([fields[name] for name in chosen]),
-            where=options.where,
-            changes=names.DELETED in fields,
-            key=state.key,
-            uuid=state.uuid,
-            start=start,
-        ).content()
+        try:
+            return validate(self.stream_options(stream), self._state(stream), self._name(stream)).content()
+        except StreamRefused as refused:
+            raise refused.at(pipeline=self.pipeline, stream=stream) from None
 
     def accept(self, stream: str, last: Position, content: Content) -> None:
         if last.mark is None:
             return
         self._must_fit(stream, self._state(stream), read_table(last.mark), read_number(last.mark))
 
-    def _must_fit(self, stream: str, state: TableState, uuid: str, seq: int) -> None:
-        """A mark must be one of this very table, and not above its head."""
+    def _must_fit(self, stream: str, state: TableState, uuid: str, seq: int, *, is_open: bool = False) -> None:
+        """A mark, or that of an open slice (`is_open`), must be one of this very table, and not above its head."""
         name = self._name(stream)
+        recover = f"`penstock state recover FILE --stream {stream}`"
         if uuid != state.uuid:
+            drop = f"drop the open slice with {recover}, then " if is_open else ""
             raise self._refused(
                 stream,
                 f"the table {name} is not the one that was read before: it was dropped and created again, or replaced",
-                f"restore the old table; or, to read the new one from its beginning, `penstock state reset FILE "
+                f"restore the old table; or, to read the new one from its beginning, {drop}`penstock state reset FILE "
                 f"--stream {stream}`",
             )
         if state.head < seq:
+            otherwise = (
+                f"drop the open slice with {recover}, and the next one is planned again"
+                if is_open
+                else f"go on from what the table holds: `penstock rewind FILE --to {state.head} --stream {stream}`. "
+                "Rows that the table gets again are then delivered again"
+            )
             raise StreamStopped(
                 f"the table {name} is behind this reader: its highest number is {state.head}, and {seq} was read. "
                 "Its catalog was restored from an older copy",
-                next_step="restore the catalog as it was",
+                next_step=f"restore the catalog as it was; or {otherwise}",
                 safe="Nothing was changed.",
                 pipeline=self.pipeline,
                 stream=stream,
@@ -236,6 +211,8 @@ class LakeSource:
         assert isinstance(uuid, str)
         assert at is None or isinstance(at, Mapping)
         read = TableContent.read(content)
+        if budget.look and ceiling["unsettled"]:
+            self._must_be_numbered(stream)
         if after is None and read.start == "now":
             # Made durable as a slice without rows: what comes from now on is not skipped by a run that comes later.
             return Planned(make_mark(uuid, head, at, began=head), kind=Kind.REWIND, rows=0)
@@ -277,19 +254,36 @@ class LakeSource:
             found = find_files(table, table.metadata.current_snapshot_id, seq, head)
         return Remaining(sum(scan_file.rows_within(seq, head) for scan_file in found))
 
+    def _must_be_numbered(self, stream: str) -> None:
+        """Rows of others must not stop every reader. Only a table in doubt is examined: a look must be cheap."""
+        from penstock.lake.foreign import foresee
+
+        state = self._state(stream)
+        if state.ours and state.stopped:
+            foresee(self.lake, self.table(stream))
+
+    def check_open_slice(self, slice_: Slice) -> None:
+        self._must_be_numbered(slice_.stream)
+        self._check_slice(slice_, self._state(slice_.stream))
+
+    def _check_slice(self, slice_: Slice, state: TableState) -> AsNow | None:
+        """Compare an open slice with its table as it is now; StreamRefused or StreamStopped if it cannot be read."""
+        content = TableContent.parse(slice_.content)
+        assert slice_.upto is not None
+        self._must_fit(slice_.stream, state, content.uuid, read_number(slice_.upto), is_open=True)
+        self._must_be_whole(slice_, state, _start_of(slice_, content))
+        return compare_with_table(content, state.columns, slice_.stream)
+
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:
         from penstock.lake.planning import NAME_MAPPING, cut_parts, find_files, open_data_files
         from penstock.lake.reading import LakeReader
 
         content = TableContent.parse(slice_.content)
-        assert slice_.upto is not None
-        after = read_number(slice_.after) if slice_.after else _start_number(content)
-        upto = read_number(slice_.upto)
         table, state = self._in_order(slice_.stream)
-        self._must_fit(slice_.stream, state, content.uuid, upto)
-        self._must_be_whole(slice_, state, after)
-        now = compare_with_table(content, state.columns, slice_.stream)
+        now = self._check_slice(slice_, state)
+        assert slice_.upto is not None
+        after, upto = _start_of(slice_, content), read_number(slice_.upto)
         found = find_files(table, table.metadata.current_snapshot_id, after, upto)
         plan = json.loads(slice_.plan)
         with open_data_files(table) as files:
@@ -373,15 +367,19 @@ class LakeSource:
     def _missing(self, stream: str) -> StreamRefused:
         known = list_tables(self.lake)
         hint = did_you_mean(self.table(stream), known)
-        have = (
-            f"the namespace {self.lake.namespace} has: {', '.join(known)}"
+        step = (
+            f"name a table with `table` on the stream; the namespace {self.lake.namespace} has: {', '.join(known)}"
             if known
-            else (f"the namespace {self.lake.namespace} has no tables: see `namespace` and `warehouse`")
+            else f"correct `namespace` or `warehouse`: the namespace {self.lake.namespace} has no tables"
         )
-        return self._refused(stream, f"there is no table {self._name(stream)}{hint}", have)
+        return self._refused(stream, f"there is no table {self._name(stream)}{hint}", step)
 
     def _refused(self, stream: str, what: str, step: str) -> StreamRefused:
         return StreamRefused(what, next_step=step, pipeline=self.pipeline, stream=stream)
+
+
+def _start_of(slice_: Slice, content: TableContent) -> int:
+    return read_number(slice_.after) if slice_.after else _start_number(content)
 
 
 def _start_number(content: TableContent, *, default: int = 0) -> int:

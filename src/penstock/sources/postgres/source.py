@@ -35,12 +35,12 @@ from penstock.sources.postgres.content import TableContent
 from penstock.sources.postgres.horizon import horizons
 from penstock.sources.postgres.load import loading
 from penstock.sources.postgres.marks import KeysetMark, LoadMark, RefreshMark, TableIdentity
-from penstock.sources.postgres.open_slice import adapt_slice, check_same_table, open_slice_error
+from penstock.sources.postgres.open_slice import CurrentSlice, adapt_slice, check_same_table, open_slice_error
 from penstock.sources.postgres.options import Options, StreamOptions
 from penstock.sources.postgres.reader import PostgresReader
 from penstock.sources.postgres.servers import Servers, mark_on_server
 from penstock.sources.postgres.stream import TableStream
-from penstock.sources.postgres.validate import key_names, table_name, validate
+from penstock.sources.postgres.validate import TableChecks, key_names, table_name, validate
 
 
 class PostgresSource:
@@ -311,9 +311,25 @@ class PostgresSource:
 
     # ------------------------------------------------------------ reading
 
+    def check_open_slice(self, slice_: Slice) -> None:
+        current = self._adapt(slice_)
+        content = TableContent.parse(current.slice.content)
+        if content.mode == "keyset" and slice_.kind is not Kind.REPAIR:
+            loading.make_parts(self._stream(slice_.stream, content), current.slice)
+
+    def _adapt(self, slice_: Slice) -> CurrentSlice:
+        """The slice in terms of its table as it is now; StreamRefused if it cannot be read any more."""
+        current = adapt_slice(slice_, self._describe_for(slice_))
+        content = TableContent.parse(current.slice.content)
+        checks = TableChecks(slice_.stream, self._options_of(slice_.stream), current.table, self._session)
+        checks.check_schema_privilege()
+        names = (*(column.name for column in content.columns), *content.key_names)
+        checks.require_select(checks.find_columns(names))
+        return current
+
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:
-        current = adapt_slice(slice_, self._describe_for(slice_))
+        current = self._adapt(slice_)
         if slice_.kind is Kind.REPAIR:
             changes = Content.parse(slice_.content).changes
             parts = comparing.make_parts(slice_, parse(slice_.plan), changes=changes)

@@ -183,7 +183,9 @@ class TableChecks:
             )
 
     def check_column_privileges(self) -> None:
-        wanted = (*self.columns, *self.find_columns(self.key))
+        self.require_select((*self.columns, *self.find_columns(self.key)))
+
+    def require_select(self, wanted: Iterable[Column]) -> None:
         hidden = list(dict.fromkeys(column.name for column in wanted if not column.may_select))
         if not hidden:
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from penstock.core.content import Column, Content
 from penstock.core.names import did_you_mean
 from penstock.core.types import Plain, parse_type
-from penstock.errors import StreamRefused
+from penstock.errors import StreamRefused, refuse_all
 from penstock.sources.rest.options import PARENT_ID, RESERVED, Options, StreamOptions, read_time
 from penstock.sources.rest.times import Unit
 
@@ -114,40 +114,22 @@ class ListContent:
 
 
 def content_of(stream: str, options: StreamOptions, source: Options) -> ListContent:
-    """What the options say; StreamRefused if they contradict each other."""
-    if options.incremental and options.time is not None:
-        raise _refuse(stream, "`incremental` and `time` are two ways to read only new objects", "keep one of them")
-    if options.incremental and options.paging.by in ("page", "offset", "none"):
-        how = "there is one page only" if options.paging.by == "none" else f"{options.paging.by} counts from the start"
-        what = f"`incremental` needs a cursor that stays valid; {how}"
-        raise _refuse(stream, what, "use `last_id`, `token`, `link` or `next_url` under `paging`, if the API has one")
-    if options.time_range is not None and options.time is None:
-        what = "`time_range` needs `time`: without it, the whole list is read"
-        raise _refuse(stream, what, "set `time`, if the API filters by it; or remove `time_range`")
-    if options.changes is not None and options.time is None:
-        what = "`changes` needs `time`: a list without it is read whole in every run, or only where it grows"
-        raise _refuse(stream, what, "set `time`, or leave `changes` out")
-    if options.time is not None and options.time.granularity is not None:
-        _check_granularity(stream, options, source, options.time.granularity)
-    for name in options.fields:
-        if name not in options.columns:
-            raise _refuse(stream, f"`fields` names {name}, which is no column", "declare it under `columns`")
+    """What the options say; StreamRefused with every problem if they contradict each other."""
     paths = {name: options.fields.get(name, name) for name in options.columns}
     types = dict(options.columns)
     id_column = _column_of(options.id, paths) or _add(options.id, "string", paths, types)
     if options.time is not None and _column_of(options.time.field, paths) is None:
         _add(options.time.field, "timestamptz", paths, types)
-    for name in (*paths, *([options.json_column] if options.json_column else [])):
-        if name in RESERVED or (options.changes is not None and name == VERSION):
-            raise _refuse(stream, f"column {name} is one of penstock's own", "give it another name under `columns`")
-    if options.json_column in paths:
-        what = f"column {options.json_column} is declared, and is also the column for the whole object"
-        raise _refuse(stream, what, "set `json_column` to another name, or to null")
+    refuse_all(
+        StreamRefused(what, next_step=step, stream=stream)
+        for what, step in (
+            *_find_contradictions(options),
+            *_find_coarse_bounds(options, source),
+            *_find_shared_names(options, paths),
+        )
+    )
     columns = [Column(name, parse_type(types[name])) for name in paths]
     if options.parent:
-        if options.parent_column in (*paths, options.json_column, *RESERVED):
-            what = f"column {options.parent_column}, for the id of the parent, is also another column"
-            raise _refuse(stream, what, "set `parent_column` to another name")
         columns.insert(0, Column(options.parent_column, Plain.STRING))
     if options.changes is not None:
         columns.append(Column(VERSION, Plain.TIMESTAMPTZ))
@@ -173,39 +155,77 @@ def content_of(stream: str, options: StreamOptions, source: Options) -> ListCont
     )
 
 
-def _check_granularity(stream: str, options: StreamOptions, source: Options, granularity: int) -> None:
-    """StreamRefused if the list cannot be read by so coarse a filter."""
+#: what is wrong, and the next step
+_Problem = tuple[str, str]
+
+
+def _find_contradictions(options: StreamOptions) -> Iterator[_Problem]:
+    if options.incremental and options.time is not None:
+        yield "`incremental` and `time` are two ways to read only new objects", "keep one of them"
+    if options.incremental and options.paging.by in ("page", "offset", "none"):
+        how = "there is one page only" if options.paging.by == "none" else f"{options.paging.by} counts from the start"
+        what = f"`incremental` needs a cursor that stays valid; {how}"
+        yield what, "use `last_id`, `token`, `link` or `next_url` under `paging`, if the API has one"
+    if options.time_range is not None and options.time is None:
+        what = "`time_range` needs `time`: without it, the whole list is read"
+        yield what, "set `time`, if the API filters by it; or remove `time_range`"
+    if options.changes is not None and options.time is None:
+        what = "`changes` needs `time`: a list without it is read whole in every run, or only where it grows"
+        yield what, "set `time`, or leave `changes` out"
+    for name in options.fields:
+        if name not in options.columns:
+            yield f"`fields` names {name}, which is no column", "declare it under `columns`"
+
+
+def _find_coarse_bounds(options: StreamOptions, source: Options) -> Iterator[_Problem]:
+    """Bounds that so coarse a filter cannot keep."""
+    granularity = options.time.granularity if options.time else None
     window = options.time_range or source.time_range
-    for name, bound in (("from", window.from_), ("to", window.to)) if window else ():
-        if bound is not None and read_time(bound).timestamp() % granularity:
+    for name, bound in (("from", window.from_), ("to", window.to)) if window and granularity else ():
+        if bound is not None and read_time(bound).timestamp() % (granularity or 1):
             what = f"`{name}` of `time_range`, {bound}, is no multiple of the filter's granularity, {granularity} s"
-            raise _refuse(stream, what, "set it to the beginning of a minute, hour or day (UTC) of that granularity")
+            yield what, "set it to the beginning of a minute, hour or day (UTC) of that granularity"
+
+
+def _find_shared_names(options: StreamOptions, paths: Mapping[str, str]) -> Iterator[_Problem]:
+    for name in (*paths, *([options.json_column] if options.json_column else [])):
+        if name in RESERVED or (options.changes is not None and name == VERSION):
+            yield f"column {name} is one of penstock's own", "give it another name under `columns`"
+    if options.json_column in paths:
+        what = f"column {options.json_column} is declared, and is also the column for the whole object"
+        yield what, "set `json_column` to another name, or to null"
+    if options.parent and options.parent_column in (*paths, options.json_column, *RESERVED):
+        what = f"column {options.parent_column}, for the id of the parent, is also another column"
+        yield what, "set `parent_column` to another name"
 
 
 def check_parent(stream: str, streams: Mapping[str, StreamOptions]) -> None:
     """StreamRefused if a stream's parent is no list that can be its parent, or the stream cannot have one."""
+    problems = _find_parent_problems(stream, streams)
+    refuse_all(StreamRefused(what, next_step=step, stream=stream) for what, step in problems)
+
+
+def _find_parent_problems(stream: str, streams: Mapping[str, StreamOptions]) -> Iterator[_Problem]:
     options = streams[stream]
     parent = options.parent
     if parent is None:
         if PARENT_ID in (options.path or ""):
-            what = "`path` has {id}, and no stream is named whose ids to put in"
-            raise _refuse(stream, what, "name it with `parent`")
+            yield "`path` has {id}, and no stream is named whose ids to put in", "name it with `parent`"
         return
     if not any(PARENT_ID in value for value in (options.path or "", *options.params.values())):
         what = f"`parent` is {parent}, and neither `path` nor `params` has {{id}}, which its ids are put in for"
-        raise _refuse(stream, what, f"write the path as `{parent}/{{id}}/{stream}`, as the API has it")
+        yield what, f"write the path as `{parent}/{{id}}/{stream}`, as the API has it"
     if options.time is not None or options.incremental:
         how = "time" if options.time is not None else "incremental"
-        what = f"a stream with a `parent` is read whole in every run, and has `{how}`"
-        raise _refuse(stream, what, f"remove `{how}`")
+        yield f"a stream with a `parent` is read whole in every run, and has `{how}`", f"remove `{how}`"
     if parent == stream:
-        raise _refuse(stream, "`parent` is the stream itself", "name the stream that lists the parents")
-    if parent not in streams:
+        yield "`parent` is the stream itself", "name the stream that lists the parents"
+    elif parent not in streams:
         what = f"`parent` is {parent!r}, which is no stream of the pipeline{did_you_mean(parent, streams)}"
-        raise _refuse(stream, what, "name a stream of the pipeline")
-    if streams[parent].parent is not None:
+        yield what, "name a stream of the pipeline"
+    elif streams[parent].parent is not None:
         what = f"the parent {parent} has a parent itself; only one level is read"
-        raise _refuse(stream, what, f"name a stream without `parent`, or remove {stream}")
+        yield what, f"name a stream without `parent`, or remove {stream}"
 
 
 def _change_fields(options: StreamOptions) -> ChangeFields | None:
@@ -230,7 +250,3 @@ def _add(path: str, type_: str, paths: dict[str, str], types: dict[str, str]) ->
     paths.update({name: path} | known)
     types[name] = type_
     return name
-
-
-def _refuse(stream: str, what: str, next_step: str) -> StreamRefused:
-    return StreamRefused(what, next_step=next_step, stream=stream)

@@ -17,7 +17,14 @@ from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Part, Slice
 from penstock.core.subdivision import Position as TimePosition
 from penstock.core.subdivision import Span, merge_ranges, reconcile, start
-from penstock.errors import ConnectionFailed, InputError, StreamFailed, StreamRefused
+from penstock.errors import (
+    ConnectionFailed,
+    InputError,
+    StreamFailed,
+    StreamRefused,
+    problems_of,
+    refuse_all,
+)
 from penstock.links.http.account import Account
 from penstock.links.http.failures import ResourceRefused
 from penstock.links.http.loop import LoopThread
@@ -140,8 +147,13 @@ class RestSource:
             raise StreamRefused(
                 "the pipeline file does not have this stream", next_step="list it under `streams`", stream=stream
             )
-        content = content_of(stream, self._streams[stream], self._options)
-        check_parent(stream, self._streams)
+        options = self._streams[stream]
+        refuse_all(
+            problems_of(
+                [partial(content_of, stream, options, self._options), partial(check_parent, stream, self._streams)]
+            )
+        )
+        content = content_of(stream, options, self._options)
         look = self._look(stream)
         if look.failure is not None:
             raise look.failure

@@ -30,6 +30,7 @@ from penstock.ports import (
     Gathering,
     Preparing,
     Releasing,
+    Resuming,
     Rewinding,
     Source,
     Spools,
@@ -412,6 +413,16 @@ class SourceContract:
         assert planned is not None
         estimate(source, origin.stream, content, None, ceiling)
         estimate(source, origin.stream, content, planned.upto, ceiling)
+        assert origin.traces() == before
+
+    def test_an_open_slice_that_can_be_read_is_checked_without_a_trace(self, source: Source, origin: Origin) -> None:
+        resuming = capability(source, Resuming)
+        origin.arrive(30)
+        slices = [moved.slice for moved in drain(source, origin)]
+        before = origin.traces()
+        if resuming is not None:
+            for slice_ in slices:
+                resuming.check_open_slice(slice_)
         assert origin.traces() == before
 
     def test_secrets_are_not_in_what_is_printed(self, source: Source, origin: Origin) -> None:
