@@ -1,4 +1,4 @@
-"""`penstock.read` on lists of an API: their pages are fetched by the call, into files that live as long as the frame."""
+"""`penstock.read` on lists of an API: the call fetches their pages into files that live as long as the frame."""
 
 from __future__ import annotations
 
