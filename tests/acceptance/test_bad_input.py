@@ -108,7 +108,7 @@ EXPECTED = {
         "error: the store FOLDER/.penstock/store.db is not a SQLite database: it is another kind of file, or it was "
         f"overwritten\n{STORE}\n"
         "Next: name another file for the store; if this one was it, move it aside, with store.db-wal and store.db-shm "
-        "if they are there; then restore a copy of it, or run `penstock state recover shop.yaml`, which rebuilds it "
+        "if they exist; then restore a copy of it, or run `penstock state recover shop.yaml`, which rebuilds it "
         "from what the sink holds",
     ),
     "store of a newer version": (

@@ -29,7 +29,7 @@ class Summary:
 
 
 Summarize = Callable[[Range], Summary]
-#: keys that cut a range into about so many pieces, in order
+#: keys that cut a range into about this number of pieces, in order
 FindCuts = Callable[[Range, int], Sequence[Key]]
 
 

@@ -65,8 +65,8 @@ def _next(state: StreamState, changes: Sequence[Change], reason: str, position: 
 def refuse_refresh(stream: str) -> StreamRefused:
     """A stream whose mark is no place."""
     return StreamRefused(
-        "it is read whole in every run, so its mark is no place that it could go back to",
-        next_step="nothing has to be undone: the next run takes the place of the last one",
+        "the stream is read in full in every run, so its mark cannot be moved back",
+        next_step="nothing needs to be undone: the next run replaces all rows",
         stream=stream,
     )
 

@@ -26,7 +26,8 @@ SAME_DENSITY = 3.0
 TRUST = 2.0
 #: pages that the density expected of a part weighs against what is read in it
 PRIOR_PAGES = 0.3
-#: one in so many parts of a first split goes to ever smaller pieces of the far end, each at most 1/8 of the one before
+#: one in this number of parts of a first split goes to smaller and smaller pieces of the far end, each at most 1/8 of
+#: the one before
 PARTS_FOR_A_RUNG, RUNG_RATIO = 6, 8.0
 
 

@@ -274,7 +274,7 @@ class StreamCheck:
             )
         elif not accepts_values(column):
             yield _refused(
-                f"column {name} of {self.table} is {column.type}, whose values Postgres accepts from nobody",
+                f"column {name} of {self.table} is {column.type}, and Postgres does not accept values for this type",
                 f"make it text, or {leave_out}",
             )
         elif not fits(sent_as, column) and name not in dict(self.wider):

@@ -92,7 +92,9 @@ class LakeSource:
         chosen = options.columns or [name for name in fields if name not in names.INTERNAL]
         for name in chosen:
             if name in names.INTERNAL:
-                raise self._refused(stream, f"the column {name!r} never leaves the lake", "leave it out of `columns`")
+                raise self._refused(
+                    stream, f"the column {name!r} is internal and cannot be read", "remove it from `columns`"
+                )
             if name not in fields:
                 hint = did_you_mean(name, fields)
                 have = ", ".join(n for n in fields if n not in names.INTERNAL)
@@ -108,7 +110,7 @@ class LakeSource:
         if start.isdigit() and int(start) > state.head:
             raise self._refused(
                 stream,
-                f"from: {start} lies in the future: the highest number of {self._name(stream)} is {state.head}",
+                f"from: {start} is in the future: the highest number of {self._name(stream)} is {state.head}",
                 f"use `now`, `beginning`, or a number up to {state.head}",
             )
         return TableContent(

@@ -88,7 +88,7 @@ def accept(stream: str, last: Held, content: Content) -> None:
 
 
 def describe(mark: Mark | None) -> str:
-    """A mark in words."""
+    """A mark, human-readable."""
     if mark is None:
         return "the beginning"
     document = mark.document
@@ -107,7 +107,7 @@ def describe(mark: Mark | None) -> str:
 
 
 def describe_abandoned(position: Position, unit: str) -> list[str]:
-    """Warnings about ranges that several runs in a row have waited for in vain."""
+    """Warnings about ranges for which several runs in a row got no answer."""
     at = Unit(unit)
     return [
         f"the range from {_show(each.gte, at, 'the beginning')} to {_show(each.lt, at, 'now')} was unanswered at "

@@ -20,7 +20,7 @@ RESERVED = ("_change", "_ingest_seq", "_tombstone")
 def _column_type(value: str) -> str:
     type_ = parse_type(value)
     if is_nested(type_) or type_ in (Plain.NULL, Plain.BINARY, Plain.UUID) or str(type_).startswith("fixed"):
-        raise ValueError(f"{value} is no type of a column here; use json for objects and lists")
+        raise ValueError(f"{value} is not supported as a column type; use json for objects and lists")
     return value
 
 

@@ -49,6 +49,8 @@ class ListProposal:
     async def discover(self) -> DiscoveredStream:
         """The proposal; a list that cannot be read, or whose records are not found, is refused with the reason."""
         bare = DiscoveredStream(self.stream, "list", (("json", "json"),), read_by=self.stream)
+        renamed = {"list": self.stream} if self.is_preset else {"path": self.options.path or self.stream}
+        bare = replace(bare, options_if_renamed=renamed)
         try:
             await self._find_parent()
             found = self.options if self.is_preset else await self._find_options()

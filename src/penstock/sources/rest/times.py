@@ -25,18 +25,18 @@ class Unit:
         return 1000 if self.name == "milliseconds" else 1
 
     def read(self, value: object) -> int:
-        """A time from the value in a record; ValueError if it is none."""
+        """A time from the value in a record; ValueError if it is not one."""
         if isinstance(value, bool) or value is None:
-            raise ValueError(f"{value!r} is no time")
+            raise ValueError(f"{value!r} is not a time")
         if self.name == "iso":
             if not isinstance(value, str):
-                raise ValueError(f"{value!r} is no RFC 3339 time")
+                raise ValueError(f"{value!r} is not an RFC 3339 timestamp")
             found = datetime.fromisoformat(value)
             return math.floor((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
         if isinstance(value, str):
             value = float(value) if "." in value else int(value)
         if not isinstance(value, int | float) or not math.isfinite(value):
-            raise ValueError(f"{value!r} is no number")
+            raise ValueError(f"{value!r} is not a number")
         return math.floor(value)
 
     def spell(self, time: int) -> str:
