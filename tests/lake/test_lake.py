@@ -257,7 +257,7 @@ def test_two_lakes_of_one_name_are_refused() -> None:
     spark_provider = SparkSessionProvider()
     spark_provider.require(place().spark_settings())
     with pytest.raises(
-        InputError, match=r"spark\.sql\.catalog\.lake\.(uri|warehouse) is wanted with two different"
+        InputError, match=r"different values of Spark's setting spark\.sql\.catalog\.lake\.(uri|warehouse)"
     ) as refused:
         spark_provider.require(place(warehouse="other").spark_settings())
     assert "/data/other" not in str(refused.value)

@@ -14,7 +14,7 @@ from penstock.core.ranges import Key, Range, cut
 #: a differing range with at most this many rows on either side is compared row by row
 LEAF_ROWS = 1000
 #: pieces that a differing range is cut into
-FANOUT = 16
+PIECES_PER_RANGE = 16
 
 WHOLE = Range(None, None)
 
@@ -52,7 +52,7 @@ class Compared:
 
 
 def narrow(
-    source: Side, sink: Side, whole: Range = WHOLE, *, leaf_rows: int = LEAF_ROWS, fanout: int = FANOUT
+    source: Side, sink: Side, whole: Range = WHOLE, *, leaf_rows: int = LEAF_ROWS, fanout: int = PIECES_PER_RANGE
 ) -> Iterator[Compared]:
     """Yield ranges that cover the whole: equal ones, and differing ones that are small or cannot be cut.
 

@@ -17,7 +17,7 @@ from penstock.errors import StreamRefused
 from penstock.ports import Change, Store, StreamState
 
 #: changes that are looked at beyond the version in question, to find out which of two marks lies before the other
-SIGHT = 500
+EARLIER_CHANGES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def default_version(state: StreamState) -> int | None:
 
 def changes_to(store: Store, pipeline: str, stream: str, version: int, state: StreamState) -> Sequence[Change]:
     """The newest changes, enough to judge a version by."""
-    return store.history(pipeline, stream, most=max(1, state.version - version + 1) + SIGHT)
+    return store.history(pipeline, stream, most=max(1, state.version - version + 1) + EARLIER_CHANGES)
 
 
 def foresee(changes: Sequence[Change], state: StreamState) -> Sequence[Change]:

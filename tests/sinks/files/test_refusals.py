@@ -29,7 +29,7 @@ SAFE = "Nothing was lost: the mark has not moved."
 MANIFESTS = f"out/_penstock/contract/{STREAM}/manifests"
 RECOVER = (
     "Nothing was changed: the mark stays, and no file was removed.\n"
-    "Next: restore the folder, or run `penstock state recover FILE --stream orders`: it withdraws the "
+    "Next: restore the folder, or run `penstock state recover FILE --stream orders`: it withdraws "
     "the incomplete slices, and the next run delivers them again"
 )
 

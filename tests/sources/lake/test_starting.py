@@ -237,7 +237,7 @@ def test_forward_is_not_back(reader: Reader) -> None:
     for to in ("7", datetime.now(UTC).isoformat()):
         with pytest.raises(StreamRefused) as caught:
             rewound(reader, to)
-        assert "has not been read yet: this reader is at number 5" in caught.value.what
+        assert "have not been read yet: this reader is at number 5" in caught.value.what
     assert reader.ids() == [6, 7, 8, 9]
 
 

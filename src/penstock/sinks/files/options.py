@@ -59,4 +59,5 @@ class StreamOptions(BaseModel):
         if isinstance(value, Mapping) and "column" in value:
             transform = {"date": "day"}.get(str(value.get("by")), str(value.get("by", "month")))
             raise ValueError(f"must be a list: write `partition_by: [{transform}({value['column']})]`")
-        return value
+        # Strict validation takes a list for a tuple from a file, but not from a validator.
+        return tuple(value) if isinstance(value, list) else value

@@ -12,7 +12,6 @@ from penstock.core.names import did_you_mean
 from penstock.core.types import Plain, parse_type
 from penstock.errors import StreamRefused
 from penstock.sources.rest.options import PARENT_ID, RESERVED, Options, StreamOptions
-from penstock.sources.rest.times import Unit
 
 #: the column that says which of two versions of an object is newer
 VERSION = "_changed_at"
@@ -200,10 +199,6 @@ def check_parent(stream: str, streams: Mapping[str, StreamOptions]) -> None:
 def _change_fields(options: StreamOptions) -> ChangeFields | None:
     changes, time = options.changes, options.time
     return ChangeFields(changes.updated, changes.deleted, time.field) if changes and time else None
-
-
-def unit_of(content: ListContent) -> Unit:
-    return Unit(content.unit)
 
 
 def _column_of(path: str, paths: dict[str, str]) -> str | None:

@@ -56,6 +56,15 @@ def whole_mark(run: str) -> Mark:
     return Mark.of({"run": run})
 
 
+def refuse_mark(stream: str, error: Exception) -> StreamRefused:
+    """The refusal of a stored mark that another source has made."""
+    return StreamRefused(
+        f"the stored mark is not one of this stream: {error}",
+        next_step=f"`penstock state reset FILE --stream {stream}` reads it again from the beginning",
+        stream=stream,
+    )
+
+
 def accept(stream: str, last: Held, content: Content) -> None:
     """StreamRefused if a stored position does not fit what would be read now."""
     if last.mark is None:
@@ -74,9 +83,7 @@ def accept(stream: str, last: Held, content: Content) -> None:
         elif not isinstance(document["run"], str):
             raise ValueError("it names no run")
     except (KeyError, ValueError, TypeError) as error:
-        raise StreamRefused(
-            f"the stored mark is not one of this stream: {error}", next_step=reset, stream=stream
-        ) from None
+        raise refuse_mark(stream, error) from None
     for name in ("api", "path", "params", "id", "mode", "time", "unit", "order", "parent", "parent_column"):
         was, is_ = getattr(before, name), getattr(now, name)
         if was != is_:

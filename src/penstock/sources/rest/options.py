@@ -132,15 +132,33 @@ class Paging(BaseModel):
         return self.field or {"token": "next_page_token", "next_url": "next"}.get(self.by, "")
 
 
+#: keys that the sources of one provider's lists have too
+ConcurrentStreams = Annotated[
+    int, Field(ge=1, le=1000, description="streams that are fetched at the same time, each up to 32 MiB ahead")
+]
+FieldPaths = Annotated[
+    dict[str, str],
+    Field(
+        description="columns whose field has another name or lies deeper, with its path; default: none",
+        examples=[{"city": "address.city"}],
+    ),
+]
+JsonColumn = Annotated[
+    str | None, Field(min_length=1, description="column with the whole object as JSON; null: no such column")
+]
+StreamTimeRange = Annotated[
+    TimeRange | None,
+    Field(description="like `time_range` of the source, for this stream only; default: the source's"),
+]
+
+
 class Options(AccountOptions):
     """An API that lists objects."""
 
     time_range: TimeRange | None = Field(
         default=None, description="the objects to read, by their time, for all streams with `time`; default: all"
     )
-    max_concurrent_streams: int = Field(
-        default=5, ge=1, le=1000, description="streams that are fetched at the same time, each up to 32 MiB ahead"
-    )
+    max_concurrent_streams: ConcurrentStreams = 5
     slice_seconds: float = Field(
         default=60.0,
         gt=0,
@@ -202,17 +220,9 @@ class StreamOptions(BaseModel):
         "timestamptz; default: the id, the time, and `json_column`",
         examples=[{"amount": "int64", "city": "string"}],
     )
-    fields: dict[str, str] = Field(
-        default_factory=dict,
-        description="columns whose field has another name or lies deeper, with its path; default: none",
-        examples=[{"city": "address.city"}],
-    )
-    json_column: str | None = Field(
-        default="json", min_length=1, description="column with the whole object as JSON; null: no such column"
-    )
-    time_range: TimeRange | None = Field(
-        default=None, description="like `time_range` of the source, for this stream only; default: the source's"
-    )
+    fields: FieldPaths = Field(default_factory=dict)
+    json_column: JsonColumn = "json"
+    time_range: StreamTimeRange = None
     accept_drop: bool = Field(
         default=False,
         description="accept a full refresh with less than half the rows of the previous one",

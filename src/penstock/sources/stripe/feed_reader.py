@@ -12,7 +12,7 @@ from penstock.sources.stripe.feed import KEPT_SECONDS, MARGIN_SECONDS, Event, Sn
 
 #: events that are held at a time
 MOST_EVENTS = 20_000
-PAGE = 100
+EVENTS_PER_PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class FeedReader:
         most = None if gte is not None and lt == gte + 1 else self._most
         cursor = None
         while True:
-            page = await self._api.fetch(Asked(gte, lt, cursor, PAGE))
+            page = await self._api.fetch(Asked(gte, lt, cursor, EVENTS_PER_PAGE))
             if not reading.is_begun:
                 reading.begin(self._second_of(page))
                 since = reading.read_at if since is None else since

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: seconds that nothing here takes unless it hangs
-PATIENCE = 60.0
+PATIENCE_SECONDS = 60.0
 
 
 def parts(*sizes: int) -> list[Part]:
@@ -113,7 +113,7 @@ class Odd(Exception):
 
 
 def until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not reached():
         if time.monotonic() > deadline:
             raise TimeoutError
@@ -220,7 +220,7 @@ class MoverContract:
         canceller.start()
         with pytest.raises(StreamFailed) as cancelled:
             another.move(Waiting(str(folder)), Notes(str(folder)), parts(1, 1, 1))
-        canceller.join(PATIENCE)
+        canceller.join(PATIENCE_SECONDS)
         (folder / "go").touch()
         assert "cancelled" in cancelled.value.what
         assert cancelled.value.next_step
