@@ -81,7 +81,7 @@ CASES = [
     ),
     Case(
         "5 type, of the whole column",
-        "column note is float64 and would not be exact in public.orders, where it is integer",
+        "column note is float64 at the source and integer in public.orders, which cannot hold every value",
         "cast it with `shape` on the stream, or change the column's type",
         table="CREATE TABLE orders (id bigint PRIMARY KEY, note integer)",
         given=pa.table({"id": [1], "note": [1.5]}),

@@ -280,7 +280,8 @@ class StreamCheck:
             )
         elif not fits(sent_as, column) and name not in dict(self.wider):
             yield _refused(
-                f"column {name} is {described} and would not be exact in {self.table}, where it is {column.type}",
+                f"column {name} is {described} at the source and {column.type} in {self.table}, which cannot "
+                "hold every value",
                 "cast it with `shape` on the stream, or change the column's type",
             )
         elif name == self.config.newer_than and column.free in _TEXTS and not _is_string(described):

@@ -430,6 +430,11 @@ class SourceContract:
             assert set(other.content(offered.name).names) <= {name for name, _ in offered.columns}
             assert [info.skipped for info in other.catalog() if info.name == offered.name] == [None]
             other.close()
+            if offered.options_if_renamed:
+                renamed = origin.open_with("renamed", {**offered.options_if_renamed, **offered.options})
+                renamed.connect()
+                assert set(renamed.content("renamed").names) <= {name for name, _ in offered.columns}
+                renamed.close()
 
     def test_what_is_left_is_all_at_first_and_nothing_at_the_end(self, source: Source, origin: Origin) -> None:
         origin.arrive(1000)
