@@ -182,8 +182,8 @@ def test_full_disk(database: str, tmp_path: Path) -> None:
     assert (found["code"], said_) == (
         1,
         f"error: shop/orders: no space left for {tmp_path / 'out'}\n"
-        "Nothing was lost: the mark is at slice N, up to which everything was delivered, and what was half written is "
-        "not visible.\n"
+        "Nothing was lost: the mark is at slice N, up to which everything was delivered, and incomplete files are not "
+        "visible.\n"
         "Next: free some space and run again; the slice is moved again from its start",
     )
     assert found["left"] == []

@@ -63,7 +63,7 @@ def _next(state: StreamState, changes: Sequence[Change], reason: str, position: 
 
 
 def refuse_refresh(stream: str) -> StreamRefused:
-    """A stream whose mark is no place."""
+    """The refusal to undo a stream whose mark names no place to go back to."""
     return StreamRefused(
         "the stream is read in full in every run, so its mark cannot be moved back",
         next_step="nothing needs to be undone: the next run replaces all rows",
