@@ -18,7 +18,7 @@ def past_its_lease() -> None:
 def check_replaced(woken: Outcome) -> None:
     """One that was away says so, and that nothing came of it."""
     assert woken.code == 4
-    assert "was away for longer than its lease (frozen or cut off) and was replaced" in woken.err
+    assert "sent no heartbeat for longer than its lease (frozen or cut off) and was replaced" in woken.err
     assert "Nothing was lost and nothing delivered twice." in woken.err
 
 

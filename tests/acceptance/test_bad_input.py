@@ -108,7 +108,7 @@ EXPECTED = {
         "error: the store FOLDER/.penstock/store.db is not a SQLite database: it is another kind of file, or it was "
         f"overwritten\n{STORE}\n"
         "Next: name another file for the store; if this one was it, move it aside, with store.db-wal and store.db-shm "
-        "if they are there; then restore a copy of it, or run `penstock state recover shop.yaml`, which rebuilds it "
+        "if they exist; then restore a copy of it, or run `penstock state recover shop.yaml`, which rebuilds it "
         "from what the sink holds",
     ),
     "store of a newer version": (
@@ -182,8 +182,8 @@ def test_full_disk(database: str, tmp_path: Path) -> None:
     assert (found["code"], said_) == (
         1,
         f"error: shop/orders: no space left for {tmp_path / 'out'}\n"
-        "Nothing was lost: the mark is at slice N, up to which everything was delivered, and what was half written is "
-        "not visible.\n"
+        "Nothing was lost: the mark is at slice N, up to which everything was delivered, and incomplete files are not "
+        "visible.\n"
         "Next: free some space and run again; the slice is moved again from its start",
     )
     assert found["left"] == []

@@ -97,7 +97,7 @@ def test_newest_file_deleted(shop: Shop) -> None:
     newest = max((shop.folder / "out/orders").glob("*.parquet"))
     newest.unlink()
     text = _stopped(shop.command.run("run", "shop.yaml"))
-    assert "the output folder cannot be made whole" in text
+    assert "the output folder is incomplete and cannot be repaired" in text
     assert newest.name in text
     _recovered(shop)
 

@@ -28,7 +28,7 @@ def test_frozen_inside_its_transaction(point: str, killed: bool, database: str, 
         past_its_lease()
         second = shop.command.run("run", "shop.yaml")
         assert second.code == 1, second.err
-        assert "slice 2 was not committed by this attempt: another attempt is at it and has not ended" in second.err
+        assert "slice 2 was not committed by this attempt: another attempt is still committing it" in second.err
         assert re.search(
             r"process \d+ of the server \(user \w+, idle in transaction for \d+ s\)", " ".join(second.err.split())
         )

@@ -144,7 +144,11 @@ def test_a_folder_that_was_removed(shop: Shop, mode: str, gone: str) -> None:
     shop.write(mode)
     shop.goes()
     shutil.rmtree(gone)
-    recover(shop.refused("the output folder cannot be made whole" if "/" in gone else "holds nothing", code=1))
+    recover(
+        shop.refused(
+            "the output folder is incomplete and cannot be repaired" if "/" in gone else "holds nothing", code=1
+        )
+    )
     shop.goes()
     assert ids() == OURS
 
@@ -168,7 +172,7 @@ def test_a_folder_that_was_renamed(shop: Shop, mode: str) -> None:
     shop.write(mode)
     shop.goes()
     DATA.rename("out/sold")
-    shop.refused("the output folder cannot be made whole", "restore the folder", code=1)
+    shop.refused("the output folder is incomplete and cannot be repaired", "restore the folder", code=1)
     Path("out/sold").rename(DATA)
     shop.arrive(6, 7)
     shop.goes()

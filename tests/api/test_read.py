@@ -215,6 +215,14 @@ def test_an_empty_table_has_its_columns(spark: SparkSession, shop: str) -> None:
     assert with_changes.columns[-1] == "_change"
 
 
+def test_columns_whose_type_spark_does_not_have_are_strings(spark: SparkSession, shop: str) -> None:
+    with psycopg.connect(shop, autocommit=True) as db:
+        db.execute("create table papers (id uuid primary key, content jsonb)")
+        db.execute("""insert into papers values ('00000000-0000-0000-0000-00000000002a', '{"pages": 7}')""")
+    frame = penstock.read(spark, "shop.yaml", "papers", overrides={"streams.papers": {}})
+    assert rows(frame) == [("00000000-0000-0000-0000-00000000002a", '{"pages": 7}')]
+
+
 def test_bad_input(spark: SparkSession, shop: str) -> None:
     with pytest.raises(StreamRefused, match="there is no stream 'ordes'; did you mean 'orders'") as refused:
         penstock.read(spark, "shop.yaml", "ordes")
@@ -256,6 +264,13 @@ def test_a_lake_table_without_its_internal_columns_and_nothing_is_written(spark:
     assert rows(frame) == [(n, f"note {n}") for n in range(1, 71)]
     lake_files = {path: at for path, at in listing(lake.folder).items() if not path.endswith(("-wal", "-shm"))}
     assert lake_files == before
+
+
+def test_an_id_of_a_lake_table_is_a_string(spark: SparkSession, lake: LakeWorld) -> None:
+    ids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(15) + b"\x2a", None], pa.binary(16)))
+    lake.land(pa.table({"id": pa.array([1, 2], pa.int64()), "paper": ids}), table="papers")
+    frame = penstock.read(spark, "lake.yaml", "papers", overrides={"streams.papers": {}})
+    assert [row.paper for row in frame.orderBy("id").collect()] == ["00000000-0000-0000-0000-00000000002a", None]
 
 
 def test_a_lake_table_with_a_filter_and_some_columns(spark: SparkSession, lake: LakeWorld) -> None:

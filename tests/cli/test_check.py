@@ -136,9 +136,9 @@ def test_it_goes_on_after_a_stream_that_is_refused(shop: Shop) -> None:
 ALL_AT_ONCE = {
     "files": (
         "{type: files, directory: out, format: csv}",
-        "partition_by: {column: amount, by: date}",
+        "partition_by: [day(amount)]",
         (
-            "partition_by needs a date or timestamp column; 'amount' is",
+            "partition 'day(amount)': column 'amount' is",
             "column 'photo' is binary, which csv cannot hold exactly",
             "column 'tags' is list<string>, which csv cannot hold exactly",
             "holds a full refresh (`current`), and slices beside it would show readers both",

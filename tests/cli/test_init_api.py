@@ -191,7 +191,7 @@ def test_stripe_has_all_lists_that_the_key_may_read(tmp_path: Path) -> None:
         (["--source", "stripe"], "the environment variable STRIPE_API_KEY is not set"),
         (["--source", "stripe", "--path", "charges"], "--path cannot be used with --source stripe"),
         (["--source", "stripe", "--auth", "basic=X"], "Stripe takes one key"),
-        (["--source", "files"], "init proposes no files for source type 'files'"),
+        (["--source", "postgrs"], "there is no source type 'postgrs'; did you mean 'postgres'?"),
         (["postgresql://localhost/x", "--auth", "bearer=API_TOKEN"], "--auth is for an API"),
         (["http://localhost:1/v1", "--path", "a", "--auth", "token=API_TOKEN"], "is none of bearer=NAME"),
         (["http://localhost:1/v1", "--path", "a", "--auth", "header=API_TOKEN"], "is none of bearer=NAME"),

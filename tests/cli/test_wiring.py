@@ -105,7 +105,7 @@ def test_what_a_sink_began_is_given_up_with_the_run(assembled: Assembled, use: C
     assert isinstance(sink.spark, SparkSessionProvider)
     use(sink)
     engine.stop(15)
-    with pytest.raises(StreamFailed, match="given up"):
+    with pytest.raises(StreamFailed, match="cancelled"):
         sink.spark.wait(lambda: None)
 
 

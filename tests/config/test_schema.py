@@ -84,7 +84,7 @@ def test_sizes_times_lists_and_variables_are_valid(sink: str, stream: str) -> No
         ("files, directory: out, target_file_size: 64M", "", "'64M' is not valid under any of the given schemas"),
         ("files, directory: out", "mode: merge", "('mode' was unexpected)"),
         ("files, directory: out", "unique: 'yes'", "'yes' is not valid under any of the given schemas"),
-        ("files, directory: out", "partition_by: {column: a}", "is not valid under any of the given schemas"),
+        ("files, directory: out", "partition_by: {column: a}", "is not of type 'array'"),
         ("lake", "partition_by: {column: a, by: day}", "is not of type 'array'"),
         ("lake, catalog: {type: hadoop}", "", "'hadoop' is not valid under any of the given schemas"),
         ("lake, upkeep: {orphans: {older_than: a week}}", "", "'a week' is not valid under any of the given schemas"),

@@ -11,8 +11,8 @@ from tests.core.strategies import given
 
 from penstock.core.content import Column, Content
 from penstock.core.drift import (
-    ASIDE,
     POLICIES,
+    QUARANTINE_COLUMN,
     ChangeKind,
     absent,
     changes,
@@ -228,7 +228,7 @@ def test_every_column_of_the_source_arrives_or_is_put_aside(before: Content, now
         now_is = landed[each.name]
         assert now_is == each.type or widens(each.type, now_is), "what the sink has stays, or becomes wider"
     assert list(landed)[: len(before.columns)] == [each.name for each in before.columns]
-    assert (ASIDE in landed) == bool(after.quarantined)
+    assert (QUARANTINE_COLUMN in landed) == bool(after.quarantined)
 
 
 @given(contents, st.lists(st.tuples(contents, policies), max_size=5))
@@ -290,11 +290,11 @@ def test_what_does_not_fit_is_put_aside() -> None:
     now = content(column("a", "string"), column("b", "int64"), column("c", "int32"), column("e"))
     after = follow_drift(before, now, "quarantine")
     assert after.quarantined == ("a", "b", "e")
-    assert after.columns == (*before.columns, Column(ASIDE, Plain.STRING))
+    assert after.columns == (*before.columns, Column(QUARANTINE_COLUMN, Plain.STRING))
     assert absent(after) == ("d",)
     fitting = follow_drift(after, before, "quarantine")
     assert fitting.quarantined == ()
-    assert absent(fitting) == (ASIDE,)
+    assert absent(fitting) == (QUARANTINE_COLUMN,)
     assert [change.column for change in list_changes(after, fitting)] == ["a", "b", "c", "e", "d"]
 
 
@@ -302,7 +302,7 @@ def test_a_column_that_was_put_aside_can_be_taken_in_later() -> None:
     before, now = content(column("a")), content(column("a"), column("b"))
     aside = follow_drift(before, now, "quarantine")
     taken = follow_drift(aside, now, "evolve")
-    assert [each.name for each in taken.columns] == ["a", ASIDE, "b"]
+    assert [each.name for each in taken.columns] == ["a", QUARANTINE_COLUMN, "b"]
     assert taken.quarantined == ()
     assert list(map(str, list_changes(aside, taken))) == ["column b is new (int32)"]
     assert list_changes(taken, follow_drift(taken, now, "evolve")) == ()
@@ -310,10 +310,10 @@ def test_a_column_that_was_put_aside_can_be_taken_in_later() -> None:
 
 def test_a_column_named_like_ours_is_told_apart() -> None:
     before = content(column("a"))
-    with pytest.raises(StreamRefused, match=ASIDE) as refused:
-        follow_drift(before, content(column("a"), column(ASIDE, "string")), "quarantine")
+    with pytest.raises(StreamRefused, match=QUARANTINE_COLUMN) as refused:
+        follow_drift(before, content(column("a"), column(QUARANTINE_COLUMN, "string")), "quarantine")
     assert "shape: {rename" in refused.value.next_step
-    after = follow_drift(before, content(column("a"), column(ASIDE, "string")), "evolve")
+    after = follow_drift(before, content(column("a"), column(QUARANTINE_COLUMN, "string")), "evolve")
     assert after.drift is None
 
 

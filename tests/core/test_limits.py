@@ -11,7 +11,7 @@ from penstock.core.limits import Limits
 @given(st.integers(0, 2**60), st.floats(0, 1e9))
 def test_without_limits_nothing_is_reached(moved: int, elapsed: float) -> None:
     assert Limits().rows_left(moved) is None
-    assert Limits().reached(moved=moved, elapsed=elapsed) is None
+    assert Limits().describe_reached(moved=moved, elapsed=elapsed) is None
 
 
 @given(st.integers(0, 1000), st.integers(0, 2000))
@@ -19,12 +19,12 @@ def test_rows_are_reached_exactly_when_none_are_left(most: int, moved: int) -> N
     limits = Limits(max_rows=most)
     left = limits.rows_left(moved)
     assert left == max(0, most - moved)
-    assert (limits.reached(moved=moved, elapsed=0.0) is not None) == (left == 0)
+    assert (limits.describe_reached(moved=moved, elapsed=0.0) is not None) == (left == 0)
 
 
 @given(st.floats(0, 1000), st.floats(0, 2000))
 def test_time_is_reached_at_its_end(seconds: float, elapsed: float) -> None:
-    reached = Limits(time_limit=seconds).reached(moved=0, elapsed=elapsed)
+    reached = Limits(time_limit=seconds).describe_reached(moved=0, elapsed=elapsed)
     assert (reached is not None) == (elapsed >= seconds)
     left = Limits(time_limit=seconds).seconds_left(elapsed)
     assert left == max(0.0, seconds - elapsed)
@@ -33,6 +33,6 @@ def test_time_is_reached_at_its_end(seconds: float, elapsed: float) -> None:
 
 def test_the_limit_is_named() -> None:
     both = Limits(max_rows=10, time_limit=90)
-    assert both.reached(moved=10, elapsed=0) == "max_rows 10"
-    assert both.reached(moved=9, elapsed=90) == "time_limit 90 s"
-    assert both.reached(moved=9, elapsed=89.9) is None
+    assert both.describe_reached(moved=10, elapsed=0) == "max_rows 10"
+    assert both.describe_reached(moved=9, elapsed=90) == "time_limit 90 s"
+    assert both.describe_reached(moved=9, elapsed=89.9) is None

@@ -11,7 +11,7 @@ import pytest
 from tests.docs.pages import TOP, blocks, section
 from tests.docs.test_pages import load
 
-from penstock.core.drift import ASIDE, POLICIES, ChangeKind
+from penstock.core.drift import POLICIES, QUARANTINE_COLUMN, ChangeKind
 from penstock.core.types import Plain
 from penstock.core.widening import widens
 
@@ -58,7 +58,7 @@ def test_every_policy_and_change_is_in_the_table() -> None:
     }
     for way in ChangeKind:
         assert any(words[way] in change for change in changes), way
-    assert f"`{ASIDE}`" in PAGE.read_text()
+    assert f"`{QUARANTINE_COLUMN}`" in PAGE.read_text()
 
 
 def test_the_examples_of_wider_are_wider() -> None:

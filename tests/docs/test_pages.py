@@ -21,6 +21,15 @@ _FUNCTION = re.compile(r"^def (test_\w+)\(", re.MULTILINE)
 SNIPPETS = [block for page in PAGES if page.name != "connectors.md" for block in blocks(page, "yaml")]
 
 
+# ---------------------------------------------------------------- glossary
+
+
+def test_the_glossary_is_short() -> None:
+    """A word that needs an entry is a word that a reader has to learn: use the field's own terms instead."""
+    entries = re.findall(r"^\| \*\*", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+    assert 0 < len(entries) < 30
+
+
 # ---------------------------------------------------------------- links
 
 

@@ -33,7 +33,6 @@ from penstock.shaping.options import Shape
 from penstock.sinks import files
 from penstock.sinks import lake as lake_sink
 from penstock.sinks import postgres as postgres_sink
-from penstock.sinks.files.options import PartitionBy
 from penstock.sources import lake as lake_source
 from penstock.sources import postgres, rest, stripe
 from penstock.sources.postgres.options import Horizon
@@ -65,7 +64,6 @@ MODELS: dict[str, type[BaseModel]] = {
     "changes": Changes,
     "Sink files": files.Options,
     "Streams of files": files.StreamOptions,
-    "partition_by": PartitionBy,
     "Source lake": lake_source.Options,
     "Streams from lake": lake_source.StreamOptions,
     "Sink postgres": postgres_sink.Options,

@@ -52,7 +52,7 @@ def places(world: GatheredWorld) -> list[int]:
 
 def a_run(world: GatheredWorld) -> None:
     arrive(world, 7)
-    world.settle(None)
+    world.finish_without_faults(None)
     assert places(world) == [1, 2, 3, 4, 5, 6, 7]
     assert os.listdir(os.path.join(world.folder, "spools", PIPELINE, STREAM)) == [], "spools are swept"
 
@@ -85,7 +85,7 @@ def two_gather_at_the_same_time(world: GatheredWorld) -> None:
     world.crash(other)
     frozen.run()
     world.processes = []
-    world.settle(None)
+    world.finish_without_faults(None)
     assert not world.stopped
     assert places(world) == [1, 2]
 
@@ -109,14 +109,14 @@ def rows_expire_at_the_source(world: GatheredWorld) -> None:
     arrive(world, 2)
     world.crash(go_to(world, "gate.intended"))
     del world.rows.places[1]
-    world.settle(None)
+    world.finish_without_faults(None)
     assert places(world) == [1, 2]
 
 
 def a_run_dies_before_its_commit(world: GatheredWorld) -> None:
     arrive(world, 2)
     world.crash(go_to(world, "gate.moved"))
-    world.settle(None)
+    world.finish_without_faults(None)
     assert not world.stopped
     assert places(world) == [1, 2]
 

@@ -113,7 +113,7 @@ class LakeMachine(GateMachine):
             return
         self.world.rolls_back(back)
         self.happens(meanwhile)
-        self.world.settle(None)
+        self.world.finish_without_faults(None)
         if self.world.stopped:
             self.operator_recovers(then_run=True)
 

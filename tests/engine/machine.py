@@ -223,16 +223,16 @@ class GateMachine(RuleBasedStateMachine):
     def operator_recovers(self, then_run: bool) -> None:
         self.world.recover()
         if then_run:
-            self.world.settle(None)
+            self.world.finish_without_faults(None)
             if self.world.stopped:
                 raise Wrong(f"no way out: after recover a run alone stops again: {self.world.stopped}")
 
     @rule(which=st.integers(-1, 1), sure=st.integers(0, 4))
-    def settle(self, which: int, sure: int) -> None:
+    def finish_without_faults(self, which: int, sure: int) -> None:
         if sure:
             return  # it ends much, so it comes seldom
         alone = self.chosen(which) if which >= 0 and self.world.processes else None
-        self.world.settle(alone)
+        self.world.finish_without_faults(alone)
 
     def freezes(self, point: str, *, vacate: bool, meanwhile: Callable[[], None]) -> None:
         """One is frozen with its slice at hand; rows leave it; another does the slice; the first one wakes."""
@@ -278,7 +278,7 @@ class GateMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             if not self.world.stopped:
-                self.world.settle(None)
+                self.world.finish_without_faults(None)
         finally:
             self.world.end()
             self.sync.stop()

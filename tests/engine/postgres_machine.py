@@ -47,7 +47,7 @@ class PostgresMachine(GateMachine):
         if sure and self.world.there and self.fault():
             self.world.drops()
             if recovered:
-                self.world.settle(None)
+                self.world.finish_without_faults(None)
                 self.operator_recovers(then_run=True)
 
     @precondition(lambda self: len(self.world.processes) < 2 and not self.world.stopped)

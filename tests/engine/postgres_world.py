@@ -139,7 +139,7 @@ class PostgresWorld(World):
         """One inside its transaction is waited for in vain; rows that were emptied are missed."""
         if "another attempt is at it" in reason:
             return any(process.point in INSIDE for process in self.processes)
-        if " rows, and 0 are there" in reason:
+        if " rows, but the staging table has 0" in reason:
             return token in self.emptied
         return super().excused(token, reason)
 

@@ -179,7 +179,7 @@ class SealedSink:
         pieces = pieces or [("", [])]
         for index, (name, places) in enumerate(pieces):
             if self.context.is_cancelled():
-                raise StreamFailed("the delivery was given up on request", next_step="run again", stream=slice_.stream)
+                raise StreamFailed("the delivery was cancelled on request", next_step="run again", stream=slice_.stream)
             if not self.receiver.take(slice_, index, len(pieces), name, places):
                 self._refuse(slice_)
             self.context.report(slice_.stream, "delivering pieces", done=index + 1, total=len(pieces))

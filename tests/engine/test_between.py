@@ -58,7 +58,7 @@ def test_a_signal_ends_the_run_and_the_next_finishes_the_same_slice(one: Pipelin
     assert (eof.status, eof.exit_code, eof.has_more) == ("interrupted", SIGNALS[number], True)
     assert eof.reason == f"stopped by signal {number}"
     assert eof.next_step == "run the same command again to resume"
-    assert one.statuses("a") == ["start"], "a move that was given up on request is no failure of the stream"
+    assert one.statuses("a") == ["start"], "a move that was cancelled on request is no failure of the stream"
     assert one.delivered() == [1, 2]
     assert one.store.holder(PIPELINE) is None
     assert one.store.runs(PIPELINE)[0].status == "interrupted"
@@ -165,11 +165,12 @@ def test_a_run_that_was_replaced_says_so_and_changes_nothing(one: Pipeline, poin
     eof = one.run(At(point, replaced))
     assert (eof.status, eof.exit_code, eof.has_more) == ("lost", 4, True)
     assert eof.reason == (
-        "this run was away for longer than its lease (frozen or cut off) and was replaced by process 77 on there; "
-        "the other run went on from the open slice, and nothing that this one had staged was made visible twice"
+        "this run sent no heartbeat for longer than its lease (frozen or cut off) and was replaced by process 77 on "
+        "there; "
+        "the other run continued from the open slice, and rows that this run had staged were not delivered twice"
     )
     assert eof.safe == "Nothing was lost and nothing delivered twice."
-    assert eof.next_step == "nothing; `penstock status FILE` shows how far the pipeline is"
+    assert eof.next_step == "none needed; `penstock status FILE` shows the progress of the other run"
     assert one.state().last is None
     assert one.state().stopped is None
     assert one.store.runs(PIPELINE)[0].status == "running", "a run that was replaced writes nothing"
@@ -184,7 +185,7 @@ def test_the_heartbeat_hears_of_a_take_over_during_a_long_move(one: Pipeline) ->
         def move(self, reader: Any, writer: Any, parts: Any) -> Any:
             one.store.acquire(PIPELINE, Owner("o", "there", 7), now=one.clock.now(), ttl=60, gone=lambda _: True)
             assert cancelled.wait(60)
-            raise StreamFailed("the move was given up on request", next_step="run again")
+            raise StreamFailed("the move was cancelled on request", next_step="run again")
 
         def cancel(self) -> None:
             cancelled.set()
@@ -231,7 +232,7 @@ def test_a_heartbeat_that_keeps_failing_ends_the_run_before_its_lease_is_over(on
             one.store.heartbeat = beat  # type: ignore[method-assign]  # a store that no longer answers
             assert cancelled.wait(60)
             released.set()
-            raise StreamFailed("the move was given up on request", next_step="run again")
+            raise StreamFailed("the move was cancelled on request", next_step="run again")
 
         def cancel(self) -> None:
             cancelled.set()

@@ -96,7 +96,7 @@ def test_crash(world: World, point: str, nth: int, change: str) -> None:
         world.processes = []
         world.rows.arrive(6)
     world.check()
-    world.settle(None)
+    world.finish_without_faults(None)
     assert not world.stopped
 
 
@@ -166,7 +166,7 @@ def test_crash_in_a_rewind(world: World, verb: str, to: int, point: str, open_sl
     # The open slice, which is finished first, passes through most points too.
     killed(world, process, point, 2 if open_slice and point not in ALONE else 1)
     happens(world, change)
-    world.settle(None)
+    world.finish_without_faults(None)
     assert not world.stopped
     wanted = [] if point in BEFORE else [2]
     wanted += {"rewind": [1], "reset": [0], "undo": [4]}.get(change, [])
@@ -197,7 +197,7 @@ def test_what_an_undo_of_a_reset_passes_through(world: World) -> None:
 def test_crash_in_an_undo_of_a_reset(world: World, point: str, change: str) -> None:
     killed(world, going_ahead(world), point, 1)
     happens(world, change)
-    world.settle(None)
+    world.finish_without_faults(None)
     assert not world.stopped
     times = Counter(place for _, place in world.delivered())
     assert set(times) >= {1, 2, 3, 4, 5}

@@ -372,10 +372,10 @@ def test_a_refresh_that_drops_by_more_than_half_asks_first(one: Pipeline, keep: 
     assert current(one) == ([1, 2, 3, 4, 5][:keep] if taken else [1, 2, 3, 4, 5])
     if not taken:
         error = one.error("a")
-        assert error.reason == f"the full refresh read {keep} rows where the one before had 5"
-        assert error.safe == "Nothing was replaced: readers see the refresh before."
+        assert error.reason == f"the full refresh read {keep} rows, far fewer than the previous one (5)"
+        assert error.safe == "Nothing was replaced: readers still see the previous refresh."
         assert error.next_step == (
-            "see that the source is whole; if the drop is meant, set `accept_drop: true` on the stream"
+            "check that the source is complete; if the drop is intended, set `accept_drop: true` on the stream"
         )
         assert one.run().exit_code == 1, "asking again changes nothing"
         one.source = Refreshing(one.rows, accept_drop=True)

@@ -158,7 +158,7 @@ def test_crash_or_freeze(world: SealedWorld, point: str, nth: int, change: str) 
             process.run() if frozen else None
         world.processes = []
     world.check()
-    world.settle(None)
+    world.finish_without_faults(None)
     assert not world.stopped
 
 
@@ -168,7 +168,7 @@ def test_an_answer_that_is_lost(world: SealedWorld) -> None:
     process.lose_answer()
     process.run()
     world.processes = []
-    world.settle(None)
+    world.finish_without_faults(None)
     assert places(world) == [1, 2, 3, 4]
 
 
@@ -191,7 +191,7 @@ def test_a_replay_reads_the_spool_and_never_the_source(gathered: SealedWorld) ->
     arrive(gathered, 2)
     kill_at(gathered, "gate.intended")
     gathered.rows.update(1)
-    gathered.settle(None)
+    gathered.finish_without_faults(None)
     assert places(gathered) == [1, 2, 3]
 
 
@@ -216,7 +216,7 @@ def test_a_gathered_spool_that_is_gone_stops_the_stream_and_recover_drops_the_sl
     assert gathered.store.state(PIPELINE, STREAM).intent is not None
     gathered.recover()
     assert gathered.store.state(PIPELINE, STREAM).intent is None
-    gathered.settle(None)
+    gathered.finish_without_faults(None)
     assert places(gathered) == [1, 2]
 
 
@@ -246,7 +246,7 @@ def test_the_receiver_withdraws_a_sealed_slice_whose_spool_is_gone(world: Sealed
     assert bool(world.stopped) == (not done)
     world.recover()
     assert world.receiver.opened(STREAM) is None
-    world.settle(None)
+    world.finish_without_faults(None)
     assert not world.stopped
     assert places(world) == [1, 2, 3, 4]
 
@@ -265,7 +265,7 @@ def test_a_sealed_spool_is_used_where_the_store_has_lost_its_seal(world: SealedW
     world.recover()
     state = world.store.state(PIPELINE, STREAM)
     assert state.seal is not None
-    world.settle(None)
+    world.finish_without_faults(None)
     assert not world.stopped
     assert places(world)[:6] == [1, 2, 3, 4, 5, 6]
 
@@ -326,7 +326,7 @@ def test_seals_and_spools_are_swept_once_the_sink_holds_the_slice(world: SealedW
     arrive(world, 5)
     kill_at(world, "sealed.piece_sent")
     assert any(os.walk(os.path.join(world.folder, "spools")))
-    world.settle(None)
+    world.finish_without_faults(None)
     left = [name for _, folders, names in os.walk(os.path.join(world.folder, "spools")) for name in [*folders, *names]]
     assert left == [PIPELINE, STREAM]
 
@@ -342,7 +342,7 @@ def test_a_commit_that_takes_long_is_cancelled_and_finished_later(world: SealedW
     assert world.receiver.opened(STREAM) is not None
     work = [each for each in messages if isinstance(each, WorkProgress)]
     assert [(each.doing, each.done, each.total) for each in work] == [("delivering pieces", 1, 2)]
-    world.settle(None)
+    world.finish_without_faults(None)
     assert places(world) == [1, 2]
     assert "seal" in {each.step for each in messages if isinstance(each, StepDone)}
 

@@ -217,8 +217,8 @@ def test_a_stream_that_is_read_whole_in_every_run(one: Pipeline) -> None:
 
     one.source = Whole(one.rows)
     assert refused(one, None) == (
-        "it is read whole in every run, so its mark is no place that it could go back to",
-        "nothing has to be undone: the next run takes the place of the last one",
+        "the stream is read in full in every run, so its mark cannot be moved back",
+        "nothing needs to be undone: the next run replaces all rows",
     )
 
 

@@ -209,7 +209,7 @@ class World(ABC):
         wanted = [place for place in range(1, last.mark.document["place"] + 1) if place in self.rows.places]
         return [place for place in wanted if not self.covered(seen, place, returns)]
 
-    def settle(self, process: Process | None) -> None:
+    def finish_without_faults(self, process: Process | None) -> None:
         """No further faults: one process, or none, finishes alone; then one whole run. Then all must be there."""
         for other in [p for p in self.processes if p is not process]:
             self.crash(other)

@@ -60,7 +60,7 @@ class LoopMover:
         receipts = []
         for part in parts:
             if self.cancelled:
-                raise StreamFailed("the move was given up on request", next_step="run again")
+                raise StreamFailed("the move was cancelled on request", next_step="run again")
             try:
                 receipts.append(carry(reader, writer, part))
             except PenstockError:

@@ -14,7 +14,7 @@ import pytest
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from tests.harness.doubles import LoopMover
 from tests.lake.compaction import compact
-from tests.lake.upkeep.upkeep_tables import Changes, Kept
+from tests.lake.upkeep.upkeep_tables import Changes, UpkeepTable
 
 from penstock.core.messages import Log, StreamStatus
 from penstock.core.slices import Kind
@@ -27,7 +27,7 @@ from penstock.lake.upkeep.run import run_upkeep
 from penstock.ports import NoProbe, StreamInfo, explain_sink
 
 
-def write(lake: Kept, *keys: int, numbers: int | None = None) -> None:
+def write(lake: UpkeepTable, *keys: int, numbers: int | None = None) -> None:
     """Rows of another program; with numbers that it copied from this table's rows, unless one is given."""
     table = lake.table
     rows = table.scan().to_arrow().sort_by(names.SEQ).slice(0, len(keys))
@@ -39,7 +39,7 @@ def write(lake: Kept, *keys: int, numbers: int | None = None) -> None:
         table.append(rows.cast(table.schema().as_arrow()))
 
 
-def overwrite(lake: Kept, rows: pa.Table) -> None:
+def overwrite(lake: UpkeepTable, rows: pa.Table) -> None:
     """One snapshot of another program that removes every file and writes these rows."""
     table = lake.table
     with warnings.catch_warnings(action="ignore"):
@@ -53,7 +53,7 @@ def overwrite(lake: Kept, rows: pa.Table) -> None:
         transaction.commit_transaction()
 
 
-def forget(lake: Kept) -> None:
+def forget(lake: UpkeepTable) -> None:
     """Expire every snapshot but the last, as others do."""
     table = lake.table
     last = table.metadata.current_snapshot_id
@@ -62,8 +62,8 @@ def forget(lake: Kept) -> None:
 
 
 @pytest.fixture
-def stuck(tmp_path: Path) -> Kept:
-    lake = Kept(tmp_path, "shop")
+def stuck(tmp_path: Path) -> UpkeepTable:
+    lake = UpkeepTable(tmp_path, "shop")
     lake.land(*range(1, 7))
     assert lake.read("old").exit_code == 0
     write(lake, 101, 102, 103, 104)
@@ -72,18 +72,18 @@ def stuck(tmp_path: Path) -> Kept:
     return lake
 
 
-def stopped(lake: Kept, why: str) -> str:
+def stopped(lake: UpkeepTable, why: str) -> str:
     """The next step of a run that has stopped."""
     (said,) = [m for m in lake.said if isinstance(m, StreamStatus) and m.reason]
     assert why in str(said.reason)
     return str(said.next_step)
 
 
-def accepted(lake: Kept, **options: Any) -> list[str]:
+def accepted(lake: UpkeepTable, **options: Any) -> list[str]:
     return accept(lake.lake, "s", LoopMover, NoProbe(), **options)
 
 
-def test_everybody_stops_and_the_command_that_is_named_leads_out(stuck: Kept) -> None:
+def test_everybody_stops_and_the_command_that_is_named_leads_out(stuck: UpkeepTable) -> None:
     why = "expired before penstock could see which rows they brought"
     first = min(row[3] for row in stuck.rows_in())
     assert stuck.read("old").exit_code == 1
@@ -123,7 +123,7 @@ def test_everybody_stops_and_the_command_that_is_named_leads_out(stuck: Kept) ->
 
 def test_rows_without_a_number_are_read_all_the_same(tmp_path: Path) -> None:
     """What can be seen is not in doubt: a number that is never handed out, a snapshot that is still there."""
-    lake = Kept(tmp_path, "shop")
+    lake = UpkeepTable(tmp_path, "shop")
     lake.land(*range(1, 7))
     lake.read("old")
     write(lake, 101, 102, numbers=0)
@@ -140,7 +140,7 @@ def test_rows_without_a_number_are_read_all_the_same(tmp_path: Path) -> None:
 
 def test_rows_that_a_visible_overwrite_wrote_again_are_in_doubt_too(tmp_path: Path) -> None:
     """What it removed may have come by a snapshot that is gone: that it kept a number says nothing."""
-    lake = Kept(tmp_path, "shop")
+    lake = UpkeepTable(tmp_path, "shop")
     lake.land(*range(1, 7))
     lake.read("old")
     write(lake, 101, 102, 103, 104)
@@ -153,24 +153,24 @@ def test_rows_that_a_visible_overwrite_wrote_again_are_in_doubt_too(tmp_path: Pa
 
 
 def test_a_table_in_order_has_nothing_to_accept(tmp_path: Path) -> None:
-    lake = Kept(tmp_path, "shop")
+    lake = UpkeepTable(tmp_path, "shop")
     lake.land(1, 2)
     before = lake.state.metadata
     assert accepted(lake) == ["nothing to accept: every row of shop.s has its place in the order"]
     assert lake.state.metadata == before
 
 
-def warnings_of(lake: Kept) -> list[str]:
+def warnings_of(lake: UpkeepTable) -> list[str]:
     return [m.text for m in lake.said if isinstance(m, Log) and m.level == "warning"]
 
 
-def checked(lake: Kept) -> list[str]:
+def checked(lake: UpkeepTable) -> list[str]:
     """What `check` says of the sink that is not so good."""
     content = Changes(lake.rows, 2).content("s")
     return [each.text for each in explain_sink(lake.sink(), StreamInfo("s", Kind.ROWS), content) if each.kind == "gap"]
 
 
-def test_writers_learn_that_no_reader_can_go_on(stuck: Kept) -> None:
+def test_writers_learn_that_no_reader_can_go_on(stuck: UpkeepTable) -> None:
     assert stuck.land(7).exit_code == 0
     (line,) = warnings_of(stuck)
     assert line.startswith("every reader of shop.s stops (old/s): snapshots of other programs were expired")
@@ -183,7 +183,7 @@ def test_writers_learn_that_no_reader_can_go_on(stuck: Kept) -> None:
 
 
 def test_writers_are_not_warned_once_the_table_was_put_back(tmp_path: Path) -> None:
-    lake = Kept(tmp_path, "shop")
+    lake = UpkeepTable(tmp_path, "shop")
     lake.land(1, 2)
     lake.read("old")
     lake.table.transaction().set_properties({names.STOPPED: "something was gone"}).commit_transaction()
@@ -192,7 +192,7 @@ def test_writers_are_not_warned_once_the_table_was_put_back(tmp_path: Path) -> N
 
 
 def test_writers_learn_that_a_reader_has_lost_rows(tmp_path: Path) -> None:
-    lake = Kept(tmp_path, "shop")
+    lake = UpkeepTable(tmp_path, "shop")
     lake.land(*range(1, 7))
     register(lake.lake, "s", "slow", "s", 0)
     soon = datetime.now(UTC) + timedelta(minutes=1)
@@ -204,7 +204,7 @@ def test_writers_learn_that_a_reader_has_lost_rows(tmp_path: Path) -> None:
 
 def test_rows_that_were_changed_in_files_that_are_gone(tmp_path: Path) -> None:
     """The snapshots are there, but not the files that tell what an overwrite removed."""
-    lake = Kept(tmp_path, "shop")
+    lake = UpkeepTable(tmp_path, "shop")
     lake.land(*range(1, 5))
     lake.read("old")
     table = lake.table

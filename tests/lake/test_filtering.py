@@ -80,9 +80,9 @@ def test_what_passes(where: str, rows: list[int]) -> None:
 @pytest.mark.parametrize(
     ("where", "reason"),
     [
-        ("small = 1.5", "1.5 is compared with whole numbers"),
-        ("large in (1.5, 2.5)", "is compared with whole numbers"),
-        ("price = 1.555", "1.555 has more digits behind the dot than decimal(6, 2)"),
+        ("small = 1.5", "1.5 is not a whole number, and the column has whole numbers"),
+        ("large in (1.5, 2.5)", "is not a whole number, and the column has whole numbers"),
+        ("price = 1.555", "1.555 has more decimal places than decimal(6, 2)"),
         ("moment > '1970-01-02'", "Missing zone offset"),
     ],
 )

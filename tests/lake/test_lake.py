@@ -101,10 +101,10 @@ def test_signs_that_addresses_use_for_themselves(sign: str) -> None:
     """PyIceberg would cut the path there: every file of every table would be the same one."""
     with pytest.raises(ValidationError, match="a path cannot contain"):
         LakeOptions(warehouse=f"a{sign}b")
-    with pytest.raises(InputError, match=r"the lake cannot be kept in file:///data/a.b/lake") as refused:
+    with pytest.raises(InputError, match=r"the lake cannot be stored in file:///data/a.b/lake") as refused:
         place(f"/data/a{sign}b")
     assert "move the pipeline file" in refused.value.next_step
-    with pytest.raises(InputError, match="the lake cannot be kept in /data/c"):
+    with pytest.raises(InputError, match="the lake cannot be stored in /data/c"):
         place(catalog={"uri": f"c{sign}.db"})
 
 
@@ -257,7 +257,7 @@ def test_two_lakes_of_one_name_are_refused() -> None:
     spark_provider = SparkSessionProvider()
     spark_provider.require(place().spark_settings())
     with pytest.raises(
-        InputError, match=r"spark\.sql\.catalog\.lake\.(uri|warehouse) is wanted with two different"
+        InputError, match=r"different values of Spark's setting spark\.sql\.catalog\.lake\.(uri|warehouse)"
     ) as refused:
         spark_provider.require(place(warehouse="other").spark_settings())
     assert "/data/other" not in str(refused.value)

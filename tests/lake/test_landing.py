@@ -162,7 +162,7 @@ def test_committed_and_its_advance_lost_while_rows_arrive(world: LakeWorld, poin
     assert state.intent
     world.rows.arrive(3)
     world.rows.update(2)
-    world.settle(None)
+    world.finish_without_faults(None)
     assert files < world.look().files
     assert sorted(world.look().rows) == [(1, 1), (1 + (1 << 26), 2), (head + 1, 3), (head + 1 + (1 << 26), 4)]
     assert [landed.number for landed in world.landings()] == [1, 2]
@@ -177,7 +177,7 @@ def test_killed_before_the_commit_its_files_are_swept(world: LakeWorld, point: s
         world.check()
     world.crash(process)
     world.rows.arrive(3)
-    world.settle(None)
+    world.finish_without_faults(None)
     assert sorted(place for _, place in world.delivered()) == [1, 2, 3]
     (data,) = {Path(path).parent for path in world.look().files}
     assert {str(path) for path in data.iterdir()} == world.look().files

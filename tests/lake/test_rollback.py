@@ -27,7 +27,7 @@ def world() -> Iterator[LakeWorld]:
     made = LakeWorld(f"{folder}/one")
     for key in range(1, 7):
         made.rows.arrive(key)
-    made.settle(None)
+    made.finish_without_faults(None)
     assert len(made.landings()) == 3
     yield made
     made.end()
@@ -61,7 +61,7 @@ def recovered(world: LakeWorld) -> None:
     """The way out that the message names leads out: every row is there, once."""
     world.tampered_sink = True
     world.recover()
-    world.settle(None)
+    world.finish_without_faults(None)
     assert world.stopped is None
     assert sorted(place for _, place in world.delivered()) == list(range(1, world.rows.arrived + 1))
 
@@ -97,7 +97,7 @@ def test_rolled_back_and_put_back_as_it_was(world: LakeWorld) -> None:
     world.look_anew()
     world.stopped = None
     world.rows.arrive(7)
-    world.settle(None)
+    world.finish_without_faults(None)
     assert sorted(place for _, place in world.delivered()) == [1, 2, 3, 4, 5, 6, 7]
 
 
@@ -118,7 +118,7 @@ def test_rolled_back_twice_to_where_a_recovery_ended(world: LakeWorld) -> None:
     assert state.main
     assert state.main.kind == "recover"
     world.rows.arrive(7)
-    world.settle(None)
+    world.finish_without_faults(None)
     table = load_table(world.lake, "s")
     assert table
     table.manage_snapshots().rollback_to_snapshot(state.main.id).commit()
@@ -132,7 +132,7 @@ def test_rolled_back_to_before_its_first_slice(world: LakeWorld) -> None:
     world.drops()
     world.other_lands(1)
     world.recover()
-    world.settle(None)
+    world.finish_without_faults(None)
     world.rolls_back(3)
     assert "rolled back" in (said(world).reason or "")
     recovered(world)
@@ -148,7 +148,7 @@ def test_history_that_does_not_tell(world: LakeWorld) -> None:
     world.expires()
     world.look_anew()
     world.rows.arrive(7)
-    world.settle(None)
+    world.finish_without_faults(None)
     world.rolls_back(1)
     assert "rolled back" in (said(world).reason or "")
     stop = said(world, "recover")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
-from tests.lake.upkeep.upkeep_tables import Kept
+from tests.lake.upkeep.upkeep_tables import UpkeepTable
 
 from penstock.lake import tables
 from penstock.lake.landing import remove_turn, take_turn
@@ -25,7 +25,7 @@ def test_an_upkeep_beside_another_is_not_stopped_by_states_that_the_other_has_ex
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two at the same time: while one looks at the states to be forgotten, the other forgets them and their files."""
-    lake = Kept(tmp_path, "shop")
+    lake = UpkeepTable(tmp_path, "shop")
     lake.land(*range(6))
     rows, soon = lake.rows_in(), datetime.now(UTC) + timedelta(minutes=1)
     look = expiry._find_unshared_files
@@ -52,7 +52,7 @@ def test_an_upkeep_beside_another_forgets_what_the_other_has_just_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same, a moment later: the files were looked at, and main has not moved."""
-    lake = Kept(tmp_path, "shop")
+    lake = UpkeepTable(tmp_path, "shop")
     lake.land(*range(6))
     rows, soon = lake.rows_in(), datetime.now(UTC) + timedelta(minutes=1)
     look = expiry._find_unshared_files
@@ -78,7 +78,7 @@ def test_a_table_is_loaded_while_others_commit_so_fast_that_its_document_is_remo
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that is frozen between the catalog's answer and the document it names."""
-    lake = Kept(tmp_path, "shop")
+    lake = UpkeepTable(tmp_path, "shop")
     lake.land(1)
     with lake.table.transaction() as transaction:
         transaction.set_properties({"write.metadata.previous-versions-max": "1"})
@@ -112,7 +112,7 @@ class _AtPrepared:
 
 def test_a_landing_is_not_stopped_by_a_turn_that_is_given_back_while_it_commits(tmp_path: Path) -> None:
     """A turn that has expired is cleared by the next landing; its owner, slow but alive, may clear it first."""
-    lake = Kept(tmp_path, "shop")
+    lake = UpkeepTable(tmp_path, "shop")
     lake.land(1)
     take_turn(lake.table, lake.state, "another", seconds=-1)
     given_back = _AtPrepared(lambda: remove_turn(lake.table))
@@ -125,7 +125,7 @@ def test_a_landing_is_not_stopped_by_a_turn_that_is_given_back_while_it_commits(
 
 
 def test_a_turn_that_a_landing_has_cleared_can_still_be_given_back(tmp_path: Path) -> None:
-    lake = Kept(tmp_path, "shop")
+    lake = UpkeepTable(tmp_path, "shop")
     lake.land(1)
     take_turn(lake.table, lake.state, "another", seconds=-1)
     seen_with_turn = lake.table

@@ -226,8 +226,8 @@ def test_values_of_rows_that_do_not_pass_are_not_cast() -> None:
     ("where", "reason"),
     [
         ("emial = 'x'", "Could not find field with name emial"),
-        ("id = 1.5", "1.5 is compared with whole numbers"),
-        ("total > 1.555", "1.555 has more digits behind the dot than decimal(12, 2)"),
+        ("id = 1.5", "1.5 is not a whole number, and the column has whole numbers"),
+        ("total > 1.555", "1.555 has more decimal places than decimal(12, 2)"),
         ("id >", "it cannot be understood"),
         ("tags = 'a'", "cannot be used"),
     ],

@@ -33,7 +33,7 @@ from penstock.lake.foreign import accept
 from penstock.lake.upkeep.run import STEPS, run_upkeep
 from penstock.ports import Context, NoProbe, NoSpark, Probe, Sink, Source, Spark
 from tests.harness.doubles import LoopMover
-from tests.lake.upkeep.upkeep_tables import Kept, provider_for
+from tests.lake.upkeep.upkeep_tables import UpkeepTable, provider_for
 from tests.soak.foreign_writers import Others
 
 READERS = ("whole", "bits")
@@ -67,7 +67,7 @@ class Stirring:
 
 
 @dataclass
-class Stirred(Kept):
+class Stirred(UpkeepTable):
     """The table, its writer and its readers, all with that probe."""
 
     probe: Probe = field(default_factory=NoProbe)
@@ -253,7 +253,7 @@ def soak(seed: int, steps: int, folder: Path, spark: Spark) -> dict[str, Any]:
     }
 
 
-def _prepare(lake: Kept, seed: int) -> None:
+def _prepare(lake: UpkeepTable, seed: int) -> None:
     """Every second seed by copying instead of delete files; every third one may leave the number out."""
     table = lake.table
     if seed % 2:

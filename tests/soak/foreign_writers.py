@@ -17,7 +17,7 @@ from penstock.lake import names
 from penstock.lake.landing import list_current_files
 from penstock.lake.tables import open_catalog
 from tests.lake.compaction import compact
-from tests.lake.upkeep.upkeep_tables import Kept
+from tests.lake.upkeep.upkeep_tables import UpkeepTable
 
 #: what other writers put into `_ingest_seq`
 NUMBERS = ("zero", "negative", "copied", "low", "above")
@@ -27,7 +27,7 @@ NUMBERS = ("zero", "negative", "copied", "low", "above")
 class Others:
     """Every kind of foreign write, at random; what the oracle must know of them."""
 
-    lake: Kept
+    lake: UpkeepTable
     chance: random.Random
     #: the next key and the next version: each is used once
     next_key: int = 1

@@ -80,7 +80,7 @@ def test_all_of_a_batch_are_named_together(misfits: str) -> None:
 def test_null_takes_their_place_and_is_counted(misfits: str) -> None:
     origin = tables.source(misfits, {"t": {"unfit": "null"}})
     [slice_] = slices(origin, "t", WIDE)
-    writer = Kept()
+    writer = CollectingWriter()
     with origin.reading(slice_) as reading:
         receipts = [carry(reading.reader, writer, part) for part in reading.parts]
     assert sum(receipt.nulled for receipt in receipts) == len(UNFIT)
@@ -92,7 +92,7 @@ def test_null_takes_their_place_and_is_counted(misfits: str) -> None:
     assert got.schema.field("c0").type == pa.date32()
 
 
-class Kept:
+class CollectingWriter:
     """A writer that keeps batches in memory."""
 
     def __init__(self) -> None:

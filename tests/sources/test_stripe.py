@@ -115,7 +115,7 @@ def test_a_list_below_another_needs_the_stream_of_its_parents(tmp_path: Path) ->
         (tmp_path / "stripe.yaml").write_text(text.replace("buyers: {list: customers}, ", ""))
         done = command.run("check", "stripe.yaml")
         assert done.code == 2
-        assert "is read for each object of customers, which is no stream" in done.out + done.err
+        assert "is read for each object of customers, which is not a stream of this pipeline" in done.out + done.err
 
 
 def test_an_account_bounds_the_time_and_cannot_be_swapped(tmp_path: Path) -> None:

@@ -206,6 +206,6 @@ spark_provider.close()
     until((maven.folder / "hanging").exists)
     running.send_signal(signal.SIGTERM)
     out, _ = running.communicate(timeout=30)
-    assert (running.returncode, out) == (0, "the move was given up on request\n")
+    assert (running.returncode, out) == (0, "the move was cancelled on request\n")
     until(lambda: ended(int((maven.folder / "hanging").read_text())))
     assert list(cache.iterdir()) == []

@@ -212,7 +212,7 @@ print(len(java()), SparkContext._active_spark_context)
     until(lambda: (tmp_path / "waiting-0").exists())
     running.send_signal(signal.SIGINT)
     out, _ = running.communicate()
-    assert out == "StreamFailed the move was given up on request\n0 None\n", "the next run starts a Spark of its own"
+    assert out == "StreamFailed the move was cancelled on request\n0 None\n", "the next run starts a Spark of its own"
     assert not (tmp_path / "go").exists()
 
 
@@ -234,7 +234,7 @@ mover.close()
     until(lambda: (tmp_path / "starting").exists())
     running.send_signal(signal.SIGTERM)
     _, error = running.communicate()
-    assert error == "the move was given up on request\n"
+    assert error == "the move was cancelled on request\n"
     assert running.returncode == 0
 
 

@@ -177,7 +177,7 @@ def test_each_says_that_it_starts_only_if_it_does(started: list[Session]) -> Non
 
 def test_one_pipeline_cannot_want_two_things(started: list[Session]) -> None:
     spark_provider = provider_of(SharedSpark(SparkOptions()), lake("a"))
-    with pytest.raises(InputError, match="two different values"):
+    with pytest.raises(InputError, match="different values of Spark"):
         spark_provider.require(lake("b"))
     assert started == []
 

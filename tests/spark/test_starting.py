@@ -68,7 +68,7 @@ def test_a_signal_while_it_starts_is_heeded_at_once(slow: SlowStart, tmp_path: P
 
     canceller = threading.Thread(target=cancel)
     canceller.start()
-    with pytest.raises(StreamFailed, match="given up"):
+    with pytest.raises(StreamFailed, match="cancelled"):
         spark_provider.session()
     canceller.join()
     spark_provider.close()

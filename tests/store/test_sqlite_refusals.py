@@ -19,7 +19,7 @@ from penstock.store.schema import HEAD
 
 UNCHANGED = "It was not changed, and it is not taken for an empty one."
 WAY_OUT = (
-    "move it aside, with store.db-wal and store.db-shm if they are there; then restore a copy of it, or run "
+    "move it aside, with store.db-wal and store.db-shm if they exist; then restore a copy of it, or run "
     "`penstock state recover FILE`, which rebuilds it from what the sink holds"
 )
 
@@ -302,7 +302,7 @@ def test_a_store_in_memory(where: str) -> None:
 
 def test_an_unknown_kind_of_store() -> None:
     assert refused("mysql://me:secret@host/db") == (
-        "a store cannot be kept in mysql://\n"
+        "a store cannot be in mysql://\n"
         "Nothing was changed.\n"
         "Next: name a file, sqlite:///path or postgresql://user:password@host:port/database"
     )

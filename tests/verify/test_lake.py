@@ -82,11 +82,11 @@ class LakeShop:
 def shop(
     database: str, tmp_path: Path, spark_provider: SparkSessionProvider, monkeypatch: pytest.MonkeyPatch
 ) -> LakeShop:
-    class Kept(SparkRuntime):
+    class UpkeepTable(SparkRuntime):
         def close(self) -> None:
             return None
 
-    runtime = Kept(spark_provider, lambda _: LoopMover())
+    runtime = UpkeepTable(spark_provider, lambda _: LoopMover())
     monkeypatch.setattr(wiring, "runtime_for", lambda *_, **__: runtime)
     orders, letters = CURSOR.format(key="id, at"), CURSOR.format(key="id")
     text = FILE.replace("letters: {{{cursor}", "letters: {{{letters}")

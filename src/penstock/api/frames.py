@@ -21,7 +21,20 @@ from penstock.core.names import suggest
 from penstock.core.slices import Kind, Slice, following
 from penstock.engine.look import Look
 from penstock.errors import UNTOUCHED, PenstockError, StreamRefused
-from penstock.ports import Budget, Context, Mover, NoProbe, Reading, Source, StreamInfo, StreamState
+from penstock.links.spools import FolderSpools
+from penstock.ports import (
+    Budget,
+    Context,
+    Gathering,
+    Mover,
+    NoProbe,
+    Reading,
+    Source,
+    Spools,
+    StreamInfo,
+    StreamState,
+    capability,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,8 +58,8 @@ def read(
     deletes and adds a column `_change` with `upsert` or `delete`.
 
     This call fixes the range of rows. Spark's workers read them in parts when an action needs them. A stream without a
-    cursor, and any stream if `spool` names a folder, is first copied there as Parquet from one database snapshot; the
-    copy is deleted at the end of the process.
+    cursor, and any stream if `spool` names a folder, is first copied there as Parquet from one database snapshot. The
+    pages of an API are fetched by this call, into files. Copies and files are deleted at the end of the process.
     """
     file = load_mapping(source, overrides) if isinstance(source, Mapping) else load_file(source, overrides)
     first = next(iter(file.pipelines))
@@ -67,18 +80,23 @@ class _Stream:
         self._changes = changes
 
     def frame(self, after: Mark | None, spool: str | os.PathLike[str] | None) -> DataFrame:
-        context = Context(self._pipeline, self._file.folder, NoProbe(), mover=_refuse_rewriting)
-        with closing(wiring.build_source(self._file, self._pipeline, context)) as source:
+        gathered = _GatheringFolder(spool)
+        spools = FolderSpools(gathered.path, self._pipeline)
+        context = Context(self._pipeline, self._file.folder, NoProbe(), mover=_refuse_rewriting, spools=spools)
+        with gathered, closing(wiring.build_source(self._file, self._pipeline, context)) as source:
             source.connect()
             look = Look(self._pipeline, self._find_stream(source), source, None, uuid.uuid4().hex)
             content = look.content = source.content(self._stream)
             last = Position(0, "", after, content.text) if after is not None else None
             look.validate(StreamState(last))
-            slices = list(self._slices(look, content, last))
-            if any(slice_.kind is Kind.REFRESH for slice_ in slices):
+            slices = list(self._slices(look, content, last, spools))
+            if any(slice_.kind is Kind.REFRESH and not slice_.spool for slice_ in slices):
                 return self._spool(source, content, slices, spool)
             frame = self._frame_of(content, [self._reading(source, slice_) for slice_ in slices])
-            return self._copy(frame, spool) if spool is not None else frame
+            if spool is not None:
+                return self._copy(frame, spool)
+            gathered.keep()
+            return frame
 
     def _find_stream(self, source: Source) -> StreamInfo:
         known = {info.name: info for info in source.catalog()}
@@ -90,10 +108,19 @@ class _Stream:
             )
         return known[self._stream]
 
-    def _slices(self, look: Look, content: Content, last: Position | None) -> Iterator[Slice]:
-        """All rows up to now, in the slices of a run."""
+    def _slices(self, look: Look, content: Content, last: Position | None, spools: Spools) -> Iterator[Slice]:
+        """All rows up to now, in the slices of a run; gathered, where the source gathers."""
         budget = Budget(self._file.pipelines[self._pipeline].slice_bytes, workers=self._workers())
+        gathering = capability(look.source, Gathering)
         while planned := look.plan(last.mark if last else None, budget):
+            digest = ""
+            if gathering is not None and planned.kind.moves and look.ceiling is not None:
+                number, after = (last.number + 1, last.mark) if last else (1, None)
+                with spools.gather(self._stream, number, "read") as folder:
+                    gathered = gathering.gather(self._stream, content, after, look.ceiling, budget, folder)
+                    if gathered is None:
+                        return
+                    planned, digest = gathered, spools.close_gathered(folder)
             slice_ = following(
                 last,
                 pipeline=self._pipeline,
@@ -102,6 +129,7 @@ class _Stream:
                 content=content,
                 kind=planned.kind,
                 plan=planned.plan,
+                spool=digest,
             )
             if slice_.kind.moves:
                 yield slice_
@@ -129,13 +157,11 @@ class _Stream:
 
     def _copy(self, frame: DataFrame, spool: str | os.PathLike[str] | None) -> DataFrame:
         """Copy the rows to Parquet files that are deleted at the end of the process."""
-        where = os.fspath(spool) if spool is not None else None
-        if where is not None and "://" in where:
+        where = _local_folder(spool)
+        if where is None:
             # A remote folder: the caller deletes it.
-            path = f"{where.rstrip('/')}/penstock-{uuid.uuid4().hex}"
+            path = f"{os.fspath(spool or '').rstrip('/')}/penstock-{uuid.uuid4().hex}"
         else:
-            # Absolute: the JVM may have another current folder.
-            where = os.path.abspath(where or tempfile.gettempdir())
             os.makedirs(where, exist_ok=True)
             path = tempfile.mkdtemp(prefix="penstock-", dir=where)
             atexit.register(shutil.rmtree, path, ignore_errors=True)
@@ -144,6 +170,32 @@ class _Stream:
 
     def _workers(self) -> int:
         return int(self._spark.conf.get("spark.default.parallelism", None) or os.cpu_count() or 1)
+
+
+class _GatheringFolder:
+    """A local folder for what a source gathers. Deleted at the end of the block, or of the process if it is kept."""
+
+    def __init__(self, spool: str | os.PathLike[str] | None) -> None:
+        # Made once something is gathered.
+        self.path = os.path.join(_local_folder(spool) or tempfile.gettempdir(), f"penstock-{uuid.uuid4().hex}")
+        self._is_kept = False
+
+    def keep(self) -> None:
+        self._is_kept = True
+        atexit.register(shutil.rmtree, self.path, ignore_errors=True)
+
+    def __enter__(self) -> _GatheringFolder:
+        return self
+
+    def __exit__(self, *failed: object) -> None:
+        if not self._is_kept:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _local_folder(spool: str | os.PathLike[str] | None) -> str | None:
+    """The absolute path for copies, since the JVM may have another current folder; None: they are remote."""
+    where = os.fspath(spool) if spool is not None else tempfile.gettempdir()
+    return None if "://" in where else os.path.abspath(where)
 
 
 def _refuse_rewriting() -> Mover:

@@ -26,7 +26,7 @@ HEAD = """\
 # A line such as `#key: value` is a key without a default; the value is an example.
 # Any value can be a variable: "${NAME}", "${NAME:-default}" or, from a file, "${file:/run/secrets/password}".
 """
-WIDTH = 116
+LINE_CHARACTERS = 116
 #: mappings whose keys follow: their type is not printed
 _MAPPINGS = ("pipelines", "source", "sink", "streams")
 _PLAIN = re.compile(r"[A-Za-z_./][\w./-]*( [\w./-]+)*")
@@ -127,7 +127,7 @@ class _Writer:
         lines = [f"# {line}" for line in _wrapped(key.meaning, indent)]
         if facts:
             note = f"({'; '.join(facts)})"
-            if lines and len(lines[-1]) + len(note) < WIDTH - len(indent):
+            if lines and len(lines[-1]) + len(note) < LINE_CHARACTERS - len(indent):
                 lines[-1] += f" {note}"
             else:
                 lines += [f"# {line}" for line in _wrapped(note, indent)]
@@ -135,7 +135,7 @@ class _Writer:
 
 
 def _wrapped(text: str, indent: str) -> list[str]:
-    return wrap(text, WIDTH - len(indent), break_on_hyphens=False)
+    return wrap(text, LINE_CHARACTERS - len(indent), break_on_hyphens=False)
 
 
 def _off(key: Key) -> bool:

@@ -53,8 +53,8 @@ def _read(text: str, number: int, document: Document) -> _Override | None:
     if not path or not rest.startswith("="):
         document.mistake((), f"expected a key and a value; {_EXAMPLE}", at=place)
         return None
-    if len(path) > syntax.DEEPEST:
-        document.mistake((), f"nested more than {syntax.DEEPEST} levels deep", at=place)
+    if len(path) > syntax.MAX_NESTING:
+        document.mistake((), f"nested more than {syntax.MAX_NESTING} levels deep", at=place)
         return None
     try:
         return _Override(path, _value(rest[1:]), place)

@@ -19,8 +19,8 @@ from penstock.core.names import nearest
 from penstock.errors import ConfigError
 
 #: a file beyond this is not a pipeline file, whatever its name
-LARGEST = 1024 * 1024
-DEEPEST = 20
+MAX_FILE_BYTES = 1024 * 1024
+MAX_NESTING = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def read(file: FilePath) -> str:
     """The file's text."""
     try:
         with file.open("rb") as stream:
-            raw = stream.read(LARGEST + 1)
+            raw = stream.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise _unreadable(f"{file}: no such file{_other_name(file)}") from None
     except IsADirectoryError:
@@ -63,7 +63,7 @@ def read(file: FilePath) -> str:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise _unreadable(f"{file}: cannot be read: {reason}") from None
-    if len(raw) > LARGEST:
+    if len(raw) > MAX_FILE_BYTES:
         raise _unreadable(f"{file}: is larger than 1 MiB, too large for a pipeline file")
     try:
         return raw.decode("utf-8-sig")
@@ -149,8 +149,8 @@ class _Tree:
                     line, f"{missing}; put a string that starts with * in quotes", enclosing_keys(self._lines, line)
                 )
             return self._anchors[event.anchor]
-        if depth > DEEPEST:
-            raise Refused(line, f"nested more than {DEEPEST} levels deep")
+        if depth > MAX_NESTING:
+            raise Refused(line, f"nested more than {MAX_NESTING} levels deep")
         node = self._fresh(event, line, depth)
         if event.anchor is not None:
             # Added last: an alias inside its own anchor would never end.

@@ -14,7 +14,7 @@ from penstock.core.ranges import Key, Range, cut
 #: a differing range with at most this many rows on either side is compared row by row
 LEAF_ROWS = 1000
 #: pieces that a differing range is cut into
-FANOUT = 16
+PIECES_PER_RANGE = 16
 
 WHOLE = Range(None, None)
 
@@ -29,7 +29,7 @@ class Summary:
 
 
 Summarize = Callable[[Range], Summary]
-#: keys that cut a range into about so many pieces, in order
+#: keys that cut a range into about this number of pieces, in order
 FindCuts = Callable[[Range, int], Sequence[Key]]
 
 
@@ -52,7 +52,7 @@ class Compared:
 
 
 def narrow(
-    source: Side, sink: Side, whole: Range = WHOLE, *, leaf_rows: int = LEAF_ROWS, fanout: int = FANOUT
+    source: Side, sink: Side, whole: Range = WHOLE, *, leaf_rows: int = LEAF_ROWS, fanout: int = PIECES_PER_RANGE
 ) -> Iterator[Compared]:
     """Yield ranges that cover the whole: equal ones, and differing ones that are small or cannot be cut.
 

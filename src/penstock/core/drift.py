@@ -18,7 +18,7 @@ from penstock.errors import UNTOUCHED, StreamRefused
 #: the policies that a stream can have: follow, stop, quarantine
 EVOLVE, FREEZE, QUARANTINE = POLICIES = ("evolve", "freeze", "quarantine")
 #: the sink's column that holds quarantined values, as a JSON object of strings
-ASIDE = "_quarantined"
+QUARANTINE_COLUMN = "_quarantined"
 
 Columns = Sequence[Column]
 
@@ -120,7 +120,7 @@ def types_by_name(columns: Columns) -> dict[str, str]:
 
 def absent(content: Content) -> tuple[str, ...]:
     """Columns of the sink that the stream no longer has: no row brings a value for them."""
-    given = {*_names(content.reads), *([ASIDE] if content.quarantined else [])}
+    given = {*_names(content.reads), *([QUARANTINE_COLUMN] if content.quarantined else [])}
     return tuple(name for name in content.names if name not in given)
 
 
@@ -171,7 +171,7 @@ def list_changes(before: Content | None, content: Content) -> tuple[Change, ...]
     if before is None or not before.columns:
         return ()
     at_source = changes(before.reads, content.reads)
-    known = {ASIDE, *(change.column for change in at_source)}
+    known = {QUARANTINE_COLUMN, *(change.column for change in at_source)}
     in_sink = changes(before.columns, content.columns)
     return (*at_source, *(change for change in in_sink if change.column not in known))
 
@@ -191,27 +191,28 @@ def _landed(before: Columns, now: Columns, *, evolve: bool) -> list[Column]:
 def _quarantined(before: Content, now: Content) -> Content:
     """Keep the sink's columns, and quarantine values that do not fit them."""
     stay, given = before.columns, now.columns
-    unfit = (ChangeKind.ADDED, ChangeKind.RETYPED, ChangeKind.WIDENED)
-    aside = [change.column for change in changes(stay, given) if change.kind in unfit]
+    kinds = (ChangeKind.ADDED, ChangeKind.RETYPED, ChangeKind.WIDENED)
+    unfit = [change.column for change in changes(stay, given) if change.kind in kinds]
     landed = _landed(stay, given, evolve=False)
-    if aside and ASIDE in _names(given):
+    if unfit and QUARANTINE_COLUMN in _names(given):
         raise StreamRefused(
-            f"the stream has a column {ASIDE} of its own, and what does not fit the sink's columns would go there",
-            next_step=f"rename it with `shape: {{rename: {{{ASIDE}: …}}}}`, or set `drift: evolve` on the stream",
+            f"the stream has a column {QUARANTINE_COLUMN}, which the sink needs for values that do not fit its columns",
+            next_step=f"rename it with `shape: {{rename: {{{QUARANTINE_COLUMN}: …}}}}`, or set `drift: evolve` on the "
+            "stream",
             safe=UNTOUCHED,
         )
-    if aside and ASIDE not in _names(stay):
-        landed.append(_ASIDE_COLUMN)
-    return _content(now, landed, aside)
+    if unfit and QUARANTINE_COLUMN not in _names(stay):
+        landed.append(_QUARANTINE_STRINGS)
+    return _content(now, landed, unfit)
 
 
-_ASIDE_COLUMN = Column(ASIDE, Plain.STRING)
+_QUARANTINE_STRINGS = Column(QUARANTINE_COLUMN, Plain.STRING)
 
 
-def _content(now: Content, landed: Columns, aside: Sequence[str]) -> Content:
+def _content(now: Content, landed: Columns, unfit: Sequence[str]) -> Content:
     if tuple(landed) == now.columns:
         return replace(now, drift=None)
-    return replace(now, columns=tuple(landed), drift=Drift(now.columns, tuple(aside)))
+    return replace(now, columns=tuple(landed), drift=Drift(now.columns, tuple(unfit)))
 
 
 def _must_be_dropped(before: Columns, now: Columns, dropped: Collection[str]) -> None:
@@ -248,7 +249,7 @@ def _lossy(retyped: Sequence[Change]) -> StreamRefused:
     return StreamRefused(
         f"{'; '.join(map(str, retyped))}: the sink's column cannot hold both without losing a value",
         next_step=f"cast {names} back with `shape: {{cast: …}}`, give it another name with `shape: {{rename: …}}`, "
-        "change it back at the source, or set `drift: quarantine` on the stream, which puts such values aside",
+        "change it back at the source, or set `drift: quarantine` on the stream, which stores such values separately",
         safe=UNTOUCHED,
     )
 

@@ -22,7 +22,7 @@ class Limits:
         """How long slices may still begin; None: without end."""
         return None if self.time_limit is None else max(0.0, self.time_limit - elapsed)
 
-    def reached(self, *, moved: int, elapsed: float) -> str | None:
+    def describe_reached(self, *, moved: int, elapsed: float) -> str | None:
         """Describe the limit that has been reached; None: none has."""
         if self.max_rows is not None and moved >= self.max_rows:
             return f"max_rows {self.max_rows}"

@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 from typing import Any
 
-#: how sizes and durations are spelt, as regular expressions for those who check a text before it is read
+#: how sizes and durations are written, as regular expressions that check a string before it is read
 SIZE_PATTERN = r"^[0-9]{1,15}(\.[0-9]{1,6})? ?([bB]|[kKmMgGtT][iI]?[bB])?$"
 DURATION_PATTERN = r"^(?=[0-9])([0-9]{1,6}d)?([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,9}s)?$"
 

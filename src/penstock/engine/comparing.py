@@ -32,7 +32,7 @@ from penstock.ports import (
 #: a comparison ends at this many differences: the sides are not copies of each other
 MAX_DIFFERENCES = 100_000
 #: looks at keys while a run changes the sink
-LOOKS = 5
+MAX_LOOKS = 5
 
 
 @dataclass
@@ -115,7 +115,7 @@ class Comparison:
         def find_limit() -> str | None:
             if len(found.keys) >= MAX_DIFFERENCES:
                 return f"{MAX_DIFFERENCES} differences"
-            return limits.reached(moved=found.rows, elapsed=self.elapsed() - begun)
+            return limits.describe_reached(moved=found.rows, elapsed=self.elapsed() - begun)
 
         window = Range(after, self._find_end(rows, after, limits.rows_left(found.rows)))
         while True:
@@ -155,7 +155,7 @@ class Comparison:
 
     def look_again(self, keys: Sequence[Key], found: Differences) -> None:
         """Look at keys on both sides, and add those that differ for certain."""
-        for _ in range(LOOKS):
+        for _ in range(MAX_LOOKS):
             held = self.sink.held(self.info.name)
             with closing(self._rows(self._mark())) as rows:
                 at_source = rows.look(keys)

@@ -200,9 +200,10 @@ class Delivery:
         if self.look.info.accept_drop or rows >= state.last_rows * DROP_LIMIT:
             return
         raise StreamFailed(
-            f"the full refresh read {rows} rows where the one before had {state.last_rows}",
-            next_step="see that the source is whole; if the drop is meant, set `accept_drop: true` on the stream",
-            safe="Nothing was replaced: readers see the refresh before.",
+            f"the full refresh read {rows} rows, far fewer than the previous one ({state.last_rows})",
+            next_step="check that the source is complete; if the drop is intended, set `accept_drop: true` on the "
+            "stream",
+            safe="Nothing was replaced: readers still see the previous refresh.",
             pipeline=self.pipeline,
             stream=self.stream,
         )

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from penstock.core.content import Content
-from penstock.core.drift import ASIDE, FREEZE, Change, ChangeKind, list_changes
+from penstock.core.drift import FREEZE, QUARANTINE_COLUMN, Change, ChangeKind, list_changes
 from penstock.core.messages import Log
 from penstock.core.slices import Slice
 from penstock.errors import StreamRefused
@@ -18,11 +18,11 @@ _STAYS = {
     ChangeKind.NARROWED: "the sink's column stays as wide as it is",
     ChangeKind.RETYPED: "the sink's column stays as it is",
 }
-_ASIDE = {
-    ChangeKind.ADDED: f"its values are stored in {ASIDE}",
+_QUARANTINE_EFFECTS = {
+    ChangeKind.ADDED: f"its values are stored in {QUARANTINE_COLUMN}",
     ChangeKind.WIDENED: "the sink's column stays as it is; values that do not fit it are NULL there and stored "
-    f"in {ASIDE}",
-    ChangeKind.RETYPED: f"the sink's column is NULL from now on, and the values are stored in {ASIDE}",
+    f"in {QUARANTINE_COLUMN}",
+    ChangeKind.RETYPED: f"the sink's column is NULL from now on, and the values are stored in {QUARANTINE_COLUMN}",
 }
 
 #: of a copy that takes the place of the one before
@@ -44,12 +44,12 @@ def lines(
 
     `whole`: of a full refresh. `dropped`: columns that were not renamed, as the user says.
     """
-    aside = content.quarantined
+    unfit = content.quarantined
     found = []
     for each in list_changes(last, content):
         change = replace(each, perhaps=None) if each.column in dropped else each
         stays = _COPIED if whole and content.drift is None else _STAYS
-        becomes = _ASIDE if change.column in aside and change.kind in _ASIDE else stays
+        becomes = _QUARANTINE_EFFECTS if change.column in unfit and change.kind in _QUARANTINE_EFFECTS else stays
         found.append((change, f"{change}: {becomes[change.kind]}"))
     return found
 
@@ -70,10 +70,10 @@ def describe_changes(
 
 def remind(stream: str, content: Content) -> Iterator[Log]:
     """What is said in every run as long as values may be quarantined."""
-    aside = content.quarantined
-    if aside:
-        several = f"{len(aside)} columns do" if len(aside) > 1 else "1 column does"
-        text = f"{several} not fit the sink ({', '.join(aside)}): values are stored in its column {ASIDE}"
+    unfit = content.quarantined
+    if unfit:
+        several = f"{len(unfit)} columns do" if len(unfit) > 1 else "1 column does"
+        text = f"{several} not fit the sink ({', '.join(unfit)}): values are stored in its column {QUARANTINE_COLUMN}"
         yield Log(level="warning", stream=stream, text=text)
 
 

@@ -365,14 +365,14 @@ class Execution:
             raise Interrupted(self._signal)
 
     def _describe_takeover(self) -> LeaseLost:
-        """Describe what happened to a process that was away too long."""
+        """Describe what happened to a process that was frozen for too long."""
         holder = self.store.holder(self.pipeline)
         by = f"by process {holder.lease.owner.pid} on {holder.lease.owner.host}" if holder else "in the meantime"
         return LeaseLost(
-            f"this run was away for longer than its lease (frozen or cut off) and was replaced {by}; "
-            "the other run went on from the open slice, and nothing that this one had staged was made visible twice",
+            f"this run sent no heartbeat for longer than its lease (frozen or cut off) and was replaced {by}; "
+            "the other run continued from the open slice, and rows that this run had staged were not delivered twice",
             safe="Nothing was lost and nothing delivered twice.",
-            next_step="nothing; `penstock status FILE` shows how far the pipeline is",
+            next_step="none needed; `penstock status FILE` shows the progress of the other run",
             pipeline=self.pipeline,
         )
 

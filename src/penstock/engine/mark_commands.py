@@ -122,9 +122,9 @@ class MarkCommands(Execution):
         archiving = capability(self.sink, Archiving)
         if archiving is None:
             raise InputError(
-                "this sink cannot move what it holds out of the way",
+                "this sink cannot archive the data that it holds",
                 safe=UNTOUCHED,
-                next_step="give the stream another name, with `table` for what it reads",
+                next_step="rename the stream in the pipeline file, and set `table` to the table that it reads",
                 pipeline=self.pipeline,
             )
         with self._hold_lease() as lease:

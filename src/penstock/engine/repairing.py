@@ -140,8 +140,8 @@ class Repairs(MarkCommands):
         if number > max(MIN_DROP_ROWS, found.rows * DROP_LIMIT) and not info.accept_drop:
             raise StreamFailed(
                 f"{number} of {found.rows} rows of the sink are no longer at the source",
-                next_step="see that the source is whole; if the rows were deleted there, set `accept_drop: true` on "
-                "the stream",
+                next_step="check that the source is complete; if the rows were deleted there, set "
+                "`accept_drop: true` on the stream",
                 safe="No row was deleted; new and changed rows were delivered.",
                 pipeline=self.pipeline,
                 stream=gate.stream,

@@ -72,7 +72,9 @@ class Engine(Repairs):
             self._reporter.report(StreamStatus(stream=gate.stream, status=Status.START))
         while waiting:
             self._check_interrupts()
-            limit = limits.reached(moved=self._reporter.request.rows, elapsed=self.clock.elapsed() - self._begun)
+            limit = limits.describe_reached(
+                moved=self._reporter.request.rows, elapsed=self.clock.elapsed() - self._begun
+            )
             if limit:
                 return limit, list(waiting)
             names = [gate.stream for gate in waiting]

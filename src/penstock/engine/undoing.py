@@ -17,7 +17,7 @@ from penstock.errors import StreamRefused
 from penstock.ports import Change, Store, StreamState
 
 #: changes that are looked at beyond the version in question, to find out which of two marks lies before the other
-SIGHT = 500
+EARLIER_CHANGES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def default_version(state: StreamState) -> int | None:
 
 def changes_to(store: Store, pipeline: str, stream: str, version: int, state: StreamState) -> Sequence[Change]:
     """The newest changes, enough to judge a version by."""
-    return store.history(pipeline, stream, most=max(1, state.version - version + 1) + SIGHT)
+    return store.history(pipeline, stream, most=max(1, state.version - version + 1) + EARLIER_CHANGES)
 
 
 def foresee(changes: Sequence[Change], state: StreamState) -> Sequence[Change]:
@@ -63,10 +63,10 @@ def _next(state: StreamState, changes: Sequence[Change], reason: str, position: 
 
 
 def refuse_refresh(stream: str) -> StreamRefused:
-    """A stream whose mark is no place."""
+    """The refusal to undo a stream whose mark names no place to go back to."""
     return StreamRefused(
-        "it is read whole in every run, so its mark is no place that it could go back to",
-        next_step="nothing has to be undone: the next run takes the place of the last one",
+        "the stream is read in full in every run, so its mark cannot be moved back",
+        next_step="nothing needs to be undone: the next run replaces all rows",
         stream=stream,
     )
 

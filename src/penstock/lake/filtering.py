@@ -74,7 +74,7 @@ def read_filter(text: str, schema: Schema) -> Filter:
         # comparison with a number that is out of the column's range, would let NULL pass.
         bound = bind(outer, visit(rewrite_not(parse(text)), _Guarded(outer)), case_sensitive=True)
     except ParseBaseException as error:
-        raise _refused(text, f"it cannot be understood from character {error.column} on") from error
+        raise _refused(text, f"syntax error at character {error.column}") from error
     except (TypeError, ValueError) as error:
         raise _refused(text, next(iter(str(error).splitlines()), "it does not fit the table")) from error
     looked_at = extract_field_ids(bound)
@@ -136,10 +136,10 @@ def _fitting(literal: Literal[Any], type_: IcebergType) -> Literal[Any]:
     if isinstance(literal, DecimalLiteral) and isinstance(type_, DecimalType):
         rescaled = Decimal(value).quantize(Decimal(1).scaleb(-type_.scale), context=Context(prec=200))
         if rescaled != value:
-            raise ValueError(f"{value} has more digits behind the dot than {type_}")
+            raise ValueError(f"{value} has more decimal places than {type_}")
         return DecimalLiteral(rescaled)
     if isinstance(literal, DecimalLiteral) and isinstance(type_, IntegerType | LongType) and value % 1:
-        raise ValueError(f"{value} is compared with whole numbers")
+        raise ValueError(f"{value} is not a whole number, and the column has whole numbers")
     if isinstance(literal, StringLiteral) and isinstance(type_, TimestampType | TimestamptzType):
         date, _, clock = str(value).replace("T", " ", 1).partition(" ")
         return StringLiteral(f"{date}T{clock or '00:00:00'}")

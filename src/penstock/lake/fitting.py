@@ -70,7 +70,7 @@ def make_fitting(incoming: pa.Schema, schema: Schema, key: Sequence[str] = (), e
         if incoming.names.count(name) > 1:
             raise StreamFailed(f"the stream has two columns {name!r}", next_step="rename one at the source")
         if name in INTERNAL or (name not in names and name != CHANGE and name not in empty):
-            raise StreamFailed(f"a batch has a column {name!r}, for which the table has no place", next_step=_DEFECT)
+            raise StreamFailed(f"a batch has a column {name!r}, which the table does not have", next_step=_DEFECT)
     plain, columns = make_arrow_columns(schema), make_arrow_columns(make_file_schema(schema))
     fillers: list[Filler | None] = []
     change = incoming.get_field_index(CHANGE)
@@ -129,7 +129,8 @@ def _column(incoming: pa.Schema, field: NestedField, within: pa.DataType, target
             cast = column.cast(within)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise StreamFailed(
-                f"column {field.name!r}: a value of type {given} is no {describe_type(field.field_type)}: {error}",
+                f"column {field.name!r}: a value of type {given} cannot be converted to "
+                f"{describe_type(field.field_type)}: {error}",
                 next_step="correct or cast the value at the source",
             ) from error
         # Arrow casts structs by their fields' names; names that files spell otherwise are put on afterwards.

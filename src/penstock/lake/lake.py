@@ -58,7 +58,7 @@ class Lake:
                 check_path(local_path)
             except ValueError as error:
                 raise InputError(
-                    f"the lake cannot be kept in {local_path}: {error}",
+                    f"the lake cannot be stored in {local_path}: {error}",
                     next_step="choose another folder for `warehouse` and `catalog.uri`, or move the pipeline file",
                 ) from error
         return cls(

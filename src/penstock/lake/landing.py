@@ -213,7 +213,7 @@ class Landing:
         """The table must hold exactly the predecessor; the gate decides what anything else means."""
         link = find_link(state, self.slice.pipeline, self.slice.stream, self.table)
         if (link.position.id if link else "") != self.slice.previous:
-            raise self._unclear("the table does not hold the slice before it")
+            raise self._unclear("the table does not have the previous slice")
 
     def _must_fit(self, table: Table, staged: StagedSlice) -> None:
         """The files must be for this table and its current partitioning; otherwise the slice is staged again."""

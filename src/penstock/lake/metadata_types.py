@@ -1,7 +1,7 @@
 """The vocabulary of `core` for Iceberg's types, as a table's metadata spells them. Imports neither PyIceberg nor Arrow.
 
-The way back, from the vocabulary to Iceberg, is in `lake.forms`: it makes PyIceberg's objects. A uuid travels as its
-text, a `fixed` as plain bytes.
+The way back, from the vocabulary to Iceberg, is in `lake.iceberg_types`: it makes objects of PyIceberg. A uuid travels
+as its text, a `fixed` as plain bytes.
 """
 
 from __future__ import annotations

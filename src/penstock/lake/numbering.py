@@ -29,7 +29,7 @@ from penstock.lake.parquet import FileLayout, remove
 from penstock.lake.planning import NAME_MAPPING, make_scan_file, open_data_files, plan_files
 from penstock.lake.readers import record_stop
 from penstock.lake.stamping import Stamper, WholeFiles, count_stamped
-from penstock.lake.table_state import GAP, UNNUMBERED, TableState
+from penstock.lake.table_state import SNAPSHOTS_EXPIRED, UNNUMBERED, TableState
 from penstock.lake.tables import LostRace, commit_snapshot, extract_state, load_table
 from penstock.lake.writing import decode_files
 from penstock.ports import Mover, Probe
@@ -91,7 +91,7 @@ class Numbering:
             if state.orderly:
                 return []
             if state.gap and not self.accepting:
-                raise self._untraceable(GAP)
+                raise self._untraceable(SNAPSHOTS_EXPIRED)
             try:
                 if lost == RACES_BEFORE_TURN:
                     take_turn(loaded, state, owner, by="a reader that numbers rows of other programs")

@@ -139,11 +139,17 @@ def count_stamped(receipts: Sequence[Receipt]) -> tuple[int, int]:
 
 
 #: files that are rewritten at the same time
-THREADS = 4
+STAMPING_THREADS = 4
 
 
 def restamp(
-    files: Sequence[DataFile], layout: FileLayout, *, old_start: int, new_start: int, name: str, threads: int = THREADS
+    files: Sequence[DataFile],
+    layout: FileLayout,
+    *,
+    old_start: int,
+    new_start: int,
+    name: str,
+    threads: int = STAMPING_THREADS,
 ) -> list[DataFile]:
     """The same rows in new files, each number shifted from `old_start` to `new_start`; order and gaps stay.
 

@@ -21,7 +21,7 @@ from penstock.lake import names
 #: a property of an adopted table while its old rows have no number
 UNNUMBERED = "penstock.unnumbered"
 #: why readers stop where history is missing
-GAP = "snapshots of other programs were expired before penstock could see which rows they brought"
+SNAPSHOTS_EXPIRED = "snapshots of other programs were expired before penstock could see which rows they brought"
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +314,7 @@ class TableState:
     def stopped(self) -> str | None:
         """Why no reader of the table can go on; None: no reason is known."""
         if self.gap:
-            return GAP
+            return SNAPSHOTS_EXPIRED
         # The reason that a reader recorded no longer holds once the table was restored.
         return None if self.orderly else self.properties.get(names.STOPPED)
 

@@ -88,7 +88,7 @@ class LakeWriter:
     def _refuse_many(self, rows: int) -> None:
         if rows > self.block:
             raise StreamFailed(
-                f"one part has more than {self.block} rows, and no number is left for the next one",
+                f"one part has more than {self.block} rows, but only {self.block} row numbers are reserved for a part",
                 next_step="lower `slice_bytes`, so that a slice is cut into smaller parts",
             )
 

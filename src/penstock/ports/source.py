@@ -155,6 +155,10 @@ class DiscoveredStream:
     read_by: str | None = None
     #: whether a run reads only what is new; otherwise everything
     reads_only_new: bool = False
+    #: whether it has rows of its own, unlike a view
+    stores_rows: bool = True
+    #: the options that a stream of another name needs besides, to read the same
+    options_if_renamed: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Source(Protocol):

@@ -102,7 +102,7 @@ def _drifted(content: Content, names: dict[str, str]) -> dict[str, str]:
     landed = {column.name: column.type for column in content.columns}
     given = {column.name: column.type for column in content.drift.reads}
     return {
-        old: "the sink has it in another type, or puts its values aside"
+        old: "the sink has it in another type, or stores its values separately"
         for old, new in names.items()
         if new in given and given[new] != landed.get(new)
     }

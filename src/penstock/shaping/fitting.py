@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.core.content import Content
-from penstock.core.drift import ASIDE
+from penstock.core.drift import QUARANTINE_COLUMN
 from penstock.core.slices import Part
 from penstock.core.types import Type, is_nested
 from penstock.core.widening import widens
@@ -70,7 +70,7 @@ class _BatchFitter:
             )
             for name, type_ in columns
         ]
-        made = {ASIDE} if self._quarantined else set()
+        made = {QUARANTINE_COLUMN} if self._quarantined else set()
         fields = [
             as_absent(each)
             if each.name not in made and (each.name not in types or is_absent(given.field(each.name)))
@@ -96,7 +96,7 @@ class _BatchFitter:
         }
         arrays: list[pa.Array | None] = []
         for wanted in self.schema:
-            if wanted.name == ASIDE and self._quarantined:
+            if wanted.name == QUARANTINE_COLUMN and self._quarantined:
                 arrays.append(None)
             elif wanted.name not in batch.schema.names:
                 arrays.append(pa.nulls(batch.num_rows, wanted.type))

@@ -10,7 +10,7 @@ from penstock.ports import Remark
 from penstock.shaping.resolved_shape import ResolvedShape
 from penstock.shaping.types import family
 
-#: what sources call a type whose values are strings there too
+#: names of sources for types of strings, in lower case: `Column.origin` is in a source's own words
 _STRINGS = frozenset(
     {"text", "string", "character varying", "varchar", "character", "char", "bpchar", "name", "citext"}
 )
@@ -26,7 +26,7 @@ def explain_strings(content: Content, also: Sequence[str] = ()) -> list[Remark]:
         for column in content.reads
         if column.origin
         and family(column.type) in ("text", *also)
-        and re.sub(r"\(.*\)", "", column.origin) not in _STRINGS
+        and re.sub(r"\(.*\)", "", column.origin).lower() not in _STRINGS
     ]
     return [Remark("gap", f"strings here, of another type at the source: {', '.join(found)}")] if found else []
 

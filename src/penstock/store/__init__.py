@@ -80,6 +80,6 @@ def _locate(where: str, folder: str) -> StoreLocation:
         case "sqlite":
             what = "sqlite:// without a path names no file, and a store in memory would forget how far each stream is"
         case _:
-            what = f"a store cannot be kept in {scheme}://"
+            what = f"a store cannot be in {scheme}://"
     kinds = "a file, sqlite:///path or postgresql://user:password@host:port/database"
     raise StoreRefused(what, safe="Nothing was changed.", next_step=f"name {kinds}")

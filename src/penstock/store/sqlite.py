@@ -62,7 +62,7 @@ class SqliteFile(StoreLocation):
 
     @property
     def _with_log(self) -> str:
-        return f"with {self.path.name}-wal and {self.path.name}-shm if they are there"
+        return f"with {self.path.name}-wal and {self.path.name}-shm if they exist"
 
     def missing(self) -> str | None:
         return None if self.path.exists() else str(self.path)

@@ -169,6 +169,6 @@ def _stop_tasks(gateway: Any) -> None:
     deadline = time.monotonic() + STOP_TASKS_SECONDS
     while sum(info.numRunningTasks() for info in context.statusTracker().getExecutorInfos()):
         if time.monotonic() > deadline:
-            raise StreamFailed("tasks of a run that has ended do not stop", next_step="run again")
+            raise StreamFailed("timed out waiting for the tasks of an ended run to stop", next_step="run again")
         time.sleep(0.05)
         context.cancelAllJobs()

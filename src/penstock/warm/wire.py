@@ -26,7 +26,7 @@ from typing import Any
 #: changes whenever either side must say something that the other would not understand
 PROTOCOL = 1
 #: bytes of one message, at most: an environment may have two million
-LARGEST = 16 * 1024 * 1024
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 _LENGTH = struct.Struct("!I")
 _CREDENTIALS = struct.Struct("iII")
 
@@ -62,7 +62,7 @@ def receive(connection: socket.socket, seconds: float | None, most_files: int = 
     files: list[int] = []
     try:
         (size,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size, deadline, files, most_files))
-        if size > LARGEST:
+        if size > MAX_MESSAGE_BYTES:
             raise Gone("a message that is too long")
         message = json.loads(_exactly(connection, size, deadline, files, most_files))
         if not isinstance(message, dict):

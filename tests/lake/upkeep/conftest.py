@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lake.upkeep.upkeep_tables import Kept, provider_for
+from tests.lake.upkeep.upkeep_tables import UpkeepTable, provider_for
 
 from penstock.links.spark.session_provider import SparkSessionProvider
 
@@ -26,10 +26,10 @@ def spark(folder: Path, spark_provider: SparkSessionProvider) -> SparkSessionPro
 
 
 @pytest.fixture
-def kept(folder: Path) -> Callable[..., Kept]:
+def kept(folder: Path) -> Callable[..., UpkeepTable]:
     """Makes a table in a namespace of its own."""
 
-    def make(**options: Any) -> Kept:
-        return Kept(folder, f"shop{next(_NUMBERS)}", **options)
+    def make(**options: Any) -> UpkeepTable:
+        return UpkeepTable(folder, f"shop{next(_NUMBERS)}", **options)
 
     return make

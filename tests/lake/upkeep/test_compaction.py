@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
-from tests.lake.upkeep.upkeep_tables import GONE, Kept
+from tests.lake.upkeep.upkeep_tables import GONE, UpkeepTable
 
 from penstock.errors import StreamFailed
 from penstock.lake import landing, names, tables
@@ -25,11 +25,11 @@ from penstock.sinks.lake import StreamOptions
 # Spark's Python leaves its sockets to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
-Make = Callable[..., Kept]
+Make = Callable[..., UpkeepTable]
 MERGE = StreamOptions(mode="merge", key=("key",))
 
 
-def overlaps(lake: Kept) -> int:
+def overlaps(lake: UpkeepTable) -> int:
     """Pairs of neighbouring files that overlap in the order."""
     bounds = sorted(entry.bounds for entry in take_inventory(lake.table).entries)
     return sum(1 for one, two in zip(bounds, bounds[1:], strict=False) if two[0] <= one[1])
@@ -167,7 +167,7 @@ def test_a_keyed_table_beside_landings(kept: Make, spark: Any, monkeypatch: Any)
     assert lake.state.orderly
 
 
-def _state(lake: Kept) -> dict[int, int]:
+def _state(lake: UpkeepTable) -> dict[int, int]:
     state: dict[int, int] = {}
     for key, version in lake.rows.places.values():
         state[key] = version

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.lake.upkeep.upkeep_tables import Kept
+from tests.lake.upkeep.upkeep_tables import UpkeepTable
 
 from penstock.errors import StreamStopped
 from penstock.lake import names
@@ -16,7 +16,7 @@ from penstock.lake.tables import load_table
 from penstock.lake.upkeep.expiry import expire, find_expirable, find_finished_branches
 from penstock.lake.upkeep.run import run_upkeep
 
-Make = Callable[..., Kept]
+Make = Callable[..., UpkeepTable]
 NOW: dict[str, Any] = {"snapshots": {"keep_for": "0s", "keep_at_least": 1}}
 SOON = timedelta(minutes=1)
 

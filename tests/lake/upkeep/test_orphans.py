@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.lake.upkeep.upkeep_tables import Kept
+from tests.lake.upkeep.upkeep_tables import UpkeepTable
 
 from penstock.errors import StreamFailed
 from penstock.lake import names
@@ -16,10 +16,10 @@ from penstock.lake.upkeep import orphans
 from penstock.lake.upkeep.orphans import remove_orphans
 from penstock.sinks.lake import LakeSink
 
-Make = Callable[..., Kept]
+Make = Callable[..., UpkeepTable]
 
 
-def data(lake: Kept) -> Path:
+def data(lake: UpkeepTable) -> Path:
     return next(path for path in lake.paths() if path.suffix == ".parquet").parent
 
 
@@ -31,7 +31,7 @@ def put(folder: Path, name: str, *, days: float = 0) -> Path:
     return path
 
 
-def aside(lake: Kept, number: int, pipeline: str | None = None) -> str:
+def aside(lake: UpkeepTable, number: int, pipeline: str | None = None) -> str:
     return names.file_stem(pipeline or lake.name, "s", number, "a1") + "-0-0-x.parquet"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.lake.upkeep.upkeep_tables import Kept
+from tests.lake.upkeep.upkeep_tables import UpkeepTable
 
 from penstock.lake import names, pruning, tables
 from penstock.lake.head_times import read_times
@@ -20,13 +20,13 @@ from penstock.lake.table_state import TableState
 from penstock.lake.tables import commit_snapshot
 from penstock.lake.upkeep.run import run_upkeep
 
-Make = Callable[..., Kept]
+Make = Callable[..., UpkeepTable]
 FEW = {"keep_at_most": 4, "keep_at_least": 1}
 DAY_MS = 86_400_000
 
 
 @pytest.fixture
-def few(kept: Make, monkeypatch: pytest.MonkeyPatch) -> Kept:
+def few(kept: Make, monkeypatch: pytest.MonkeyPatch) -> UpkeepTable:
     """A table of which landings keep four states or five."""
     monkeypatch.setattr(pruning, "SNAPSHOTS_AT_ONCE", 2)
     monkeypatch.setattr(pruning, "MIN_AGE", timedelta(0))
@@ -35,16 +35,16 @@ def few(kept: Make, monkeypatch: pytest.MonkeyPatch) -> Kept:
     return lake
 
 
-def upkeep(lake: Kept, now: datetime | None = None) -> None:
+def upkeep(lake: UpkeepTable, now: datetime | None = None) -> None:
     for done in run_upkeep(lake.work(now=now), ["expiry", "orphans"]):
         assert done.error is None, done.text
 
 
-def data_files(lake: Kept) -> set[str]:
+def data_files(lake: UpkeepTable) -> set[str]:
     return {path.name for path in lake.paths() if path.suffix == ".parquet"}
 
 
-def test_landings_merge_the_manifests_of_earlier_ones(few: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_landings_merge_the_manifests_of_earlier_ones(few: UpkeepTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise each landing would write a longer list of manifests than the one before."""
     monkeypatch.setitem(tables.DEFAULTS, "commit.manifest.min-count-to-merge", "5")
     lengths = []
@@ -57,7 +57,7 @@ def test_landings_merge_the_manifests_of_earlier_ones(few: Kept, monkeypatch: py
     assert [row[1] for row in few.rows_in()] == list(range(20))
 
 
-def test_landings_keep_few_states_and_every_row(few: Kept) -> None:
+def test_landings_keep_few_states_and_every_row(few: UpkeepTable) -> None:
     few.land(0)
     assert few.read("out").exit_code == 0
     sizes = []
@@ -77,7 +77,7 @@ def test_landings_keep_few_states_and_every_row(few: Kept) -> None:
     assert len(few.rows_in()) == 15
 
 
-def test_when_the_head_stood_where_is_still_known(few: Kept) -> None:
+def test_when_the_head_stood_where_is_still_known(few: UpkeepTable) -> None:
     for key in range(12):
         few.land(key)
     heads = [head for _, head in read_times(few.state)]
@@ -85,7 +85,7 @@ def test_when_the_head_stood_where_is_still_known(few: Kept) -> None:
     assert len(heads) == 12
 
 
-def test_files_that_were_replaced_stay_as_long_as_their_state(few: Kept) -> None:
+def test_files_that_were_replaced_stay_as_long_as_their_state(few: UpkeepTable) -> None:
     for key in range(3):
         few.land(key)
     table = few.table
@@ -104,7 +104,7 @@ def test_files_that_were_replaced_stay_as_long_as_their_state(few: Kept) -> None
     assert len(few.rows_in()) == 11
 
 
-def test_a_landing_drops_a_tag_whose_time_is_over(few: Kept) -> None:
+def test_a_landing_drops_a_tag_whose_time_is_over(few: UpkeepTable) -> None:
     few.states = {**FEW, "keep_for": "1s"}
     for key in range(3):
         few.land(key)
@@ -118,7 +118,7 @@ def test_a_landing_drops_a_tag_whose_time_is_over(few: Kept) -> None:
     assert len(few.state.snapshots) <= 6
 
 
-def test_what_others_wrote_is_not_forgotten_before_it_was_looked_at(few: Kept) -> None:
+def test_what_others_wrote_is_not_forgotten_before_it_was_looked_at(few: UpkeepTable) -> None:
     for key in range(5):
         few.land(key)
     row = few.table.scan().to_arrow().slice(0, 1)
@@ -139,7 +139,7 @@ def test_what_others_wrote_is_not_forgotten_before_it_was_looked_at(few: Kept) -
     assert sorted(row["key"] for row in few.seen("out")) == sorted([key, *range(12)])
 
 
-def test_a_commit_copies_no_snapshot(few: Kept) -> None:
+def test_a_commit_copies_no_snapshot(few: UpkeepTable) -> None:
     """PyIceberg copies a table's metadata fifteen times a commit; see `tables`."""
     few.land(1)
     metadata = few.table.metadata

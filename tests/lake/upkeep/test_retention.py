@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.lake.upkeep.upkeep_tables import Kept
+from tests.lake.upkeep.upkeep_tables import UpkeepTable
 
 from penstock.core.messages import StreamStatus
 from penstock.errors import InputError, StreamFailed
@@ -21,7 +21,7 @@ from penstock.lake.upkeep.retention import retain
 from penstock.lake.upkeep.run import _record_head, run_upkeep
 from penstock.sinks.lake import StreamOptions
 
-Make = Callable[..., Kept]
+Make = Callable[..., UpkeepTable]
 ALL: dict[str, Any] = {"retention": {"age": "0s"}}
 SOON = timedelta(minutes=1)
 
@@ -30,11 +30,11 @@ def soon() -> datetime:
     return datetime.now(UTC) + SOON
 
 
-def keys(lake: Kept) -> list[int]:
+def keys(lake: UpkeepTable) -> list[int]:
     return [row[1] for row in lake.rows_in()]
 
 
-def numbers(lake: Kept) -> list[int]:
+def numbers(lake: UpkeepTable) -> list[int]:
     return [row[3] for row in lake.rows_in()]
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.lake.upkeep.upkeep_tables import GONE, Kept
+from tests.lake.upkeep.upkeep_tables import GONE, UpkeepTable
 
 from penstock.core.messages import StreamStatus
 from penstock.lake import names, readers
@@ -19,7 +19,7 @@ from penstock.sinks.lake import StreamOptions
 # Spark's Python leaves its sockets to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
-Make = Callable[..., Kept]
+Make = Callable[..., UpkeepTable]
 MERGE = StreamOptions(mode="merge", key=("key",))
 NOW: dict[str, Any] = {"tombstones": {"age": "0s"}}
 
@@ -28,7 +28,7 @@ def soon() -> datetime:
     return datetime.now(UTC) + timedelta(minutes=1)
 
 
-def dead(lake: Kept) -> list[int]:
+def dead(lake: UpkeepTable) -> list[int]:
     found = lake.table.scan(row_filter=f"{names.DELETED} = true").to_arrow()
     keys: list[int] = sorted(found["key"].to_pylist())
     return keys
@@ -141,7 +141,7 @@ def test_no_one_goes_back_below_them(kept: Make, spark: Any) -> None:
     assert lake.seen("back")[-1]["key"] == 3
 
 
-def reason(lake: Kept) -> str:
+def reason(lake: UpkeepTable) -> str:
     return " ".join(str(m.reason) for m in lake.said if isinstance(m, StreamStatus) and m.reason)
 
 

@@ -74,7 +74,7 @@ class Changes(MemorySource):
 
 
 @dataclass
-class Kept:
+class UpkeepTable:
     """One pipeline into one table `s` of a namespace of its own, and readers of it."""
 
     folder: Path

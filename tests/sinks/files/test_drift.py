@@ -25,8 +25,8 @@ def sink(folder: Path, **stream: object) -> FilesSink:
 def test_the_column_of_the_folders_cannot_go(tmp_path: Path) -> None:
     info, content = StreamInfo("orders", Kind.ROWS), follow_drift(BEFORE, NOW, "evolve", dropped=["at"])
     sink(tmp_path).check(info, content)
-    sink(tmp_path, partition_by={"column": "day", "by": "date"}).check(info, content)
+    sink(tmp_path, partition_by=["day(day)"]).check(info, content)
     with pytest.raises(StreamRefused) as refused:
-        sink(tmp_path, partition_by={"column": "at", "by": "date"}).check(info, content)
+        sink(tmp_path, partition_by=["day(at)"]).check(info, content)
     assert refused.value.what == "partition_by names the column 'at', which the stream no longer has"
     assert refused.value.next_step == "bring it back, or use one of: id, day"

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from pydantic import ValidationError
 from tests.alone import run_alone
 from tests.harness.contents import content as content_of
 from tests.sinks.files.folder import data_files, open_sink, tree, write
@@ -21,14 +22,15 @@ from tests.sinks.files.folder import data_files, open_sink, tree, write
 from penstock.core.slices import Kind, Part
 from penstock.errors import CommitUnclear, InputError, SliceRefused, StreamFailed, StreamRefused, StreamStopped
 from penstock.ports import StreamInfo
+from penstock.sinks.files.options import StreamOptions
 from penstock.testing.contracts.delivery import STREAM, after, deliver, position, stage_parts, table
 
 SAFE = "Nothing was lost: the mark has not moved."
 MANIFESTS = f"out/_penstock/contract/{STREAM}/manifests"
 RECOVER = (
     "Nothing was changed: the mark stays, and no file was removed.\n"
-    "Next: restore the folder, or run `penstock state recover FILE --stream orders`: it withdraws the "
-    "slices that are not whole and delivers them again"
+    "Next: restore the folder, or run `penstock state recover FILE --stream orders`: it withdraws "
+    "the incomplete slices, and the next run delivers them again"
 )
 
 
@@ -107,17 +109,23 @@ def test_a_partition_column_is_checked_by_name_and_type(tmp_path: Path) -> None:
     content = content_of(id="int64", at="timestamptz")
 
     def check(column: str) -> None:
-        sink = open_sink(tmp_path, streams={STREAM: {"partition_by": {"column": column, "by": "date"}}})
+        sink = open_sink(tmp_path, streams={STREAM: {"partition_by": [f"day({column})"]}})
         sink.check(StreamInfo(STREAM, Kind.ROWS), content)
 
     check("at")
     with pytest.raises(StreamRefused) as missing:
         check("created_at")
-    assert missing.value.what == "partition_by names the column 'created_at', which the stream does not have"
-    assert missing.value.next_step == "use one of: id, at"
+    assert missing.value.what == "partition 'day(created_at)': the table has no column 'created_at'"
+    assert missing.value.next_step == "choose among: id, at"
     with pytest.raises(StreamRefused) as dateless:
         check("id")
-    assert dateless.value.what == "partition_by needs a date or timestamp column; 'id' is int64"
+    assert dateless.value.what == "partition 'day(id)': column 'id' is long, which day cannot take"
+
+
+@pytest.mark.parametrize(("by", "transform"), [("date", "day"), ("month", "month"), ("year", "year")])
+def test_the_mapping_of_partitions_is_refused_with_the_list_to_write(by: str, transform: str) -> None:
+    with pytest.raises(ValidationError, match=rf"write `partition_by: \[{transform}\(at\)\]`"):
+        StreamOptions.model_validate({"partition_by": {"column": "at", "by": by}})
 
 
 # ---------------------------------------------------------------- a folder that is not whole
@@ -162,7 +170,7 @@ def test_a_folder_that_is_not_whole_stops_and_recovers(tmp_path: Path, break_it:
     with pytest.raises(StreamStopped) as stopped:
         sink.held(STREAM)
     assert what in stopped.value.what
-    assert str(stopped.value).startswith("contract/orders: the output folder cannot be made whole: ")
+    assert str(stopped.value).startswith("contract/orders: the output folder is incomplete and cannot be repaired: ")
     assert str(stopped.value).endswith(RECOVER)
     assert tree(tmp_path) == before
     said = sink.recover(STREAM)
@@ -237,7 +245,9 @@ def test_withdrawn_slices_are_kept_aside(tmp_path: Path) -> None:
     assert f"({gone} of slice 2 is missing" not in said
     withdrawn = next((tmp_path / f"out/_penstock/contract/{STREAM}/withdrawn").iterdir())
     assert sorted(os.listdir(withdrawn)) == sorted([kept.name, "000000000002.json"])
-    assert said.startswith(f"slice 2 was withdrawn to {withdrawn} (the output folder cannot be made whole: {gone} ")
+    assert said.startswith(
+        f"slice 2 was withdrawn to {withdrawn} (the output folder is incomplete and cannot be repaired: {gone} "
+    )
     assert [path.name[:8] for path in data_files(tmp_path)] == ["00000001"]
 
 
@@ -275,7 +285,7 @@ def environment() -> dict[str, str]:
 
 
 FULL = (
-    "Nothing was lost: the mark has not moved, and what was half written is not visible.\n"
+    "Nothing was lost: the mark has not moved, and incomplete files are not visible.\n"
     "Next: free some space and run again; the slice is moved again from its start"
 )
 

@@ -81,7 +81,7 @@ CASES = [
     ),
     Case(
         "5 type, of the whole column",
-        "column note is float64 and would not be exact in public.orders, where it is integer",
+        "column note is float64 at the source and integer in public.orders, which cannot hold every value",
         "cast it with `shape` on the stream, or change the column's type",
         table="CREATE TABLE orders (id bigint PRIMARY KEY, note integer)",
         given=pa.table({"id": [1], "note": [1.5]}),
@@ -101,7 +101,7 @@ CASES = [
     ),
     Case(
         "8 NUL in a text",
-        "column note has a text with a NUL character (0x00), which no Postgres text can hold",
+        "column note has a string with a NUL character (0x00), which Postgres cannot store",
         "remove it at the source, or leave the column out with `shape` on the stream, then run again",
         given=pa.table({"id": [1, 2], "note": ["a", "b\0c"]}),
     ),
@@ -344,6 +344,6 @@ def test_20_a_connection_that_is_lost_in_the_middle_of_a_copy(database: str) -> 
         where = re.sub(".*@(.*)/(.*)", r"PostgreSQL at \1, database \2, user penstock", database)
         assert lost.value.what.startswith(f"the connection to {where} was lost: ")
         assert lost.value.next_step == (
-            "see that the server is up, then run the same command again; it resumes where it stood"
+            "see that the server is up, then run the same command again; it resumes from the stored mark"
         )
     assert orders.deliver(GOOD) == Outcome(created=2)

@@ -103,7 +103,9 @@ def test_a_sink_that_goes_down_in_mid_run(database: str, server: PostgresServer,
         server.start()
     assert eof.exit_code == 3
     assert "was lost" in str(eof.reason)
-    assert eof.next_step == ("see that the server is up, then run the same command again; it resumes where it stood")
+    assert eof.next_step == (
+        "see that the server is up, then run the same command again; it resumes from the stored mark"
+    )
     assert moving.run("copy", open_source(database, cursor="id", unique=True), open_sink(there)) == []
     assert len(rows(there, "SELECT FROM t")) == 5
 

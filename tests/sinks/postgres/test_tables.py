@@ -69,7 +69,9 @@ def test_what_is_worked_out_cannot_be_written(database: str) -> None:
     with pytest.raises(StreamRefused, match=r"column v of public\.orders is generated and cannot be written"):
         orders.deliver(given({"id": [1], "v": [2]}))
     orders.run("DROP TABLE orders; CREATE TABLE orders (id bigint PRIMARY KEY, v pg_node_tree)")
-    with pytest.raises(StreamRefused, match=r"column v .* is pg_node_tree, whose values Postgres accepts from nobody"):
+    with pytest.raises(
+        StreamRefused, match=r"column v .* is pg_node_tree, and Postgres does not accept values for this type"
+    ):
         orders.deliver(given({"id": [1], "v": ["x"]}))
 
 

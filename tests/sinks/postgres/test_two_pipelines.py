@@ -46,7 +46,7 @@ def rows(*given: Version) -> pa.Table:
 
 
 @dataclass
-class Way:
+class PipelineDeliveries:
     """One pipeline and what it delivers."""
 
     orders: Deliveries
@@ -78,7 +78,8 @@ def test_the_newest_version_of_every_key_stays(database: str, seed: int) -> None
     options = {**RULES, **kind}
     given = versions(random, kind.get("deletes"))
     up, down = (
-        Way(Deliveries(database, options, pipeline=name), way) for name, way in (("up", given), ("down", given[::-1]))
+        PipelineDeliveries(Deliveries(database, options, pipeline=name), way)
+        for name, way in (("up", given), ("down", given[::-1]))
     )
     threads = [threading.Thread(target=way.deliver) for way in (up, down)]
     for thread in threads:

@@ -77,7 +77,7 @@ def test_who_is_waited_for_is_named(database: str) -> None:
                 sink.commit(slice_, "a1", receipts)
             pid = other.info.backend_pid
             who = f"process {pid} of the server (user penstock, idle in transaction for "
-            assert f"another attempt is at it and has not ended: {who}" in unclear.value.what
+            assert f"another attempt is still committing it: {who}" in unclear.value.what
             other.rollback()
         assert sink.commit(slice_, "a1", receipts) == Outcome(created=1)
 

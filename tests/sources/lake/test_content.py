@@ -78,7 +78,7 @@ def test_chosen_columns_come_in_the_order_they_are_named(lake: LakeWorld) -> Non
 @pytest.mark.parametrize("name", names.INTERNAL)
 def test_the_lakes_own_columns_cannot_be_asked_for(lake: LakeWorld, name: str) -> None:
     error = refused(lake, columns=["id", name])
-    assert error.what == f"the column {name!r} never leaves the lake"
+    assert error.what == f"the column {name!r} is internal and cannot be read"
 
 
 def test_a_column_that_is_not_there_is_named_with_the_near_one(lake: LakeWorld) -> None:
@@ -97,8 +97,8 @@ def test_all_that_is_wrong_is_listed_at_once(lake: LakeWorld, monkeypatch: pytes
     wrong = (
         "was not created by penstock",
         "there is no column 'notes'",
-        f"the column {names.SEQ!r} never leaves the lake",
-        "from: 7 lies in the future",
+        f"the column {names.SEQ!r} is internal and cannot be read",
+        "from: 7 is in the future",
         "the column 'moment' has the type",
     )
     assert len(said) == len(wrong)

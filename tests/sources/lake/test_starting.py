@@ -79,7 +79,7 @@ def test_from_now_on_a_table_without_rows(tmp_path: Path) -> None:
 def test_a_start_in_the_future_is_refused(lake: LakeWorld, start: int) -> None:
     with pytest.raises(StreamRefused) as caught:
         lake.reader(start=start).run()
-    assert caught.value.what == f"from: {start} lies in the future: the highest number of shop.orders is 5"
+    assert caught.value.what == f"from: {start} is in the future: the highest number of shop.orders is 5"
     assert caught.value.next_step == "use `now`, `beginning`, or a number up to 5"
 
 
@@ -216,12 +216,12 @@ def test_back_to_a_time(reader: Reader) -> None:
 @pytest.mark.parametrize(
     ("to", "what", "step"),
     [
-        ("6", "number 6 lies in the future: the highest number of shop.orders is 5", "give a number from 0 to 5"),
+        ("6", "number 6 does not exist yet: the highest number of shop.orders is 5", "give a number from 0 to 5"),
         ("²", "'²' is neither a number nor a time", "give a number from 0 to 5, or a time"),
         ("yesterday", "'yesterday' is neither a number nor a time", "give a number from 0 to 5, or a time"),
-        ("2026-01-31T12:00", "'2026-01-31T12:00' does not say its zone", "for UTC write 2026-01-31T12:00:00+00:00"),
-        ("2026-01-31", "'2026-01-31' does not say its zone", "for UTC write 2026-01-31T00:00:00+00:00"),
-        ("2999-01-01T00:00Z", "2999-01-01T00:00Z lies in the future", "give a time that has been"),
+        ("2026-01-31T12:00", "'2026-01-31T12:00' has no time zone", "for UTC write 2026-01-31T12:00:00+00:00"),
+        ("2026-01-31", "'2026-01-31' has no time zone", "for UTC write 2026-01-31T00:00:00+00:00"),
+        ("2999-01-01T00:00Z", "2999-01-01T00:00Z is in the future", "give a time in the past"),
     ],
 )
 def test_a_place_that_is_none_is_refused(reader: Reader, to: str, what: str, step: str) -> None:
@@ -237,7 +237,7 @@ def test_forward_is_not_back(reader: Reader) -> None:
     for to in ("7", datetime.now(UTC).isoformat()):
         with pytest.raises(StreamRefused) as caught:
             rewound(reader, to)
-        assert "has not been read yet: this reader is at number 5" in caught.value.what
+        assert "have not been read yet: this reader is at number 5" in caught.value.what
     assert reader.ids() == [6, 7, 8, 9]
 
 

@@ -11,7 +11,10 @@ import pyarrow as pa
 from penstock.core.marks import Mark
 from penstock.links.spools import FolderSpools
 from penstock.ports import Context, NoProbe, Probe, Report, no_mark, report_nothing
-from penstock.sources.rest import AccountSource, ChangingSource, Options, StreamOptions
+from penstock.sources import stripe
+from penstock.sources.rest import AccountSource, Options, StreamOptions
+from penstock.sources.rest.source import RestSource
+from penstock.sources.stripe.source import StripeSource
 from penstock.testing.contracts.source import PIPELINE
 from penstock.testing.rest_server import RestServer
 
@@ -57,10 +60,10 @@ class List:
     def spools(self) -> FolderSpools:
         return FolderSpools(str(self.folder / "spools"), PIPELINE)
 
-    def open(self) -> ChangingSource:
+    def open(self) -> RestSource:
         return source(self.server, self.folder, {self.stream: self.options})
 
-    def open_with(self, stream: str, options: Mapping[str, Any]) -> ChangingSource:
+    def open_with(self, stream: str, options: Mapping[str, Any]) -> RestSource:
         return source(self.server, self.folder, {stream: options})
 
     def arrive(self, count: int) -> None:
@@ -71,8 +74,68 @@ class List:
         return [id_ for id_, _ in self.server.objects(self.stream)]
 
     def traces(self) -> Hashable:
-        return tuple(self.server.objects(self.stream))
+        return (*self.server.objects(self.stream), *sorted(map(str, self.folder.rglob("*"))))
+
+    def vanish(self) -> None:
+        for id_, _ in self.server.objects(self.stream):
+            self.server.remove(self.stream, id_)
 
     def tell(self, batch: pa.RecordBatch) -> Sequence[Hashable]:
         ids: list[Hashable] = batch.column("id").to_pylist()
         return ids
+
+
+class ChangingList(List):
+    """Charges that change after they were created, and are deleted by a field that says so."""
+
+    def __init__(self, server: RestServer, folder: Path, **options: Any) -> None:
+        changes = {"updated": "updated", "deleted": "gone", "rescan": "7d"}
+        super().__init__(
+            server,
+            folder,
+            time={"lag": 0},
+            changes=changes,
+            columns={"amount": "int64"},
+            paging={"size": 10},
+            **options,
+        )
+
+    def change(self) -> None:
+        ids = [id_ for id_, _ in self.server.objects(self.stream)]
+        self._alter(ids[0], amount=1)
+        self._alter(ids[1], gone=True)
+        self._alter(ids[2], gone=True)
+        self._alter(ids[0], amount=2)
+        self._alter(ids[1], gone=False, amount=3)
+        self._alter(ids[39], amount=4)
+
+    def _alter(self, id_: str, **fields: Any) -> None:
+        self.server.alter(self.stream, id_, updated=self.server.now, **fields)
+        self.server.set_clock(self.server.now + 1)
+
+    def current(self) -> Mapping[Hashable, Hashable]:
+        objects = self.server.bodies(self.stream)
+        return {each["id"]: each["amount"] for each in objects if not each.get("gone")}
+
+    def tell_changes(self, batch: pa.RecordBatch) -> Sequence[tuple[Hashable, Hashable, str]]:
+        columns = (batch.column(name).to_pylist() for name in ("id", "amount", "_change"))
+        return list(zip(*columns, strict=True))
+
+
+class Charges(List):
+    """Charges of a Stripe account."""
+
+    def arrive(self, count: int) -> None:
+        super().arrive(count)
+        # Past the lag, below which nothing is read.
+        self.server.set_clock(self.server.now + 120)
+
+    def open(self) -> StripeSource:
+        return self.open_with(self.stream, self.options)
+
+    def open_with(self, stream: str, options: Mapping[str, Any]) -> StripeSource:
+        account = stripe.Options.model_validate(
+            {"base_url": f"{self.server.url}/v1", "api_key": "sk_test_password", "rate_limit": 1000}
+        )
+        context = Context(pipeline=PIPELINE, folder=str(self.folder), probe=NoProbe(), spools=self.spools)
+        return stripe.build(account, {stream: stripe.StreamOptions.model_validate(options)}, context)

@@ -13,7 +13,7 @@ from tests.sources.rest.test_paging import WAYS
 from penstock.core.marks import Mark, Position
 from penstock.errors import StreamFailed
 from penstock.ports import Budget
-from penstock.sources.rest import ChangingSource
+from penstock.sources.rest import RestSource
 from penstock.sources.rest.marks import TRAIL, CursorPosition
 from penstock.sources.rest.standstill import RESTARTS
 from penstock.testing.contracts.source import Moved, begin, drain, each_once, next_slice, read
@@ -28,7 +28,7 @@ def server() -> Iterator[RestServer]:
         yield server
 
 
-def move_all(opened: ChangingSource, origin: List, moved: list[Moved]) -> None:
+def move_all(opened: RestSource, origin: List, moved: list[Moved]) -> None:
     """Like `drain`, and keeps the slices before a failure."""
     content, ceiling = begin(opened, origin, None, "one")
     assert ceiling is not None

@@ -62,8 +62,8 @@ def test_a_time_that_is_missing_or_null(value: Any, server: RestServer, tmp_path
         ("seconds", "milliseconds", "field created, read as milliseconds, lies before 1990"),
         ("iso", "seconds", "field created: invalid literal"),
         ("iso", "milliseconds", "field created: invalid literal"),
-        ("seconds", "iso", "is no RFC 3339 time"),
-        ("milliseconds", "iso", "is no RFC 3339 time"),
+        ("seconds", "iso", "is not an RFC 3339 timestamp"),
+        ("milliseconds", "iso", "is not an RFC 3339 timestamp"),
     ],
 )
 def test_times_in_another_unit(real: str, said: str, why: str, server: RestServer, tmp_path: Path) -> None:

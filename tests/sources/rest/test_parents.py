@@ -38,7 +38,12 @@ class Cards(List):
         self.server.make(f"customers/{self.server.objects('customers')[-1][0]}/cards", count)
 
     def traces(self) -> Hashable:
-        return tuple(self.rows())
+        return (*self.rows(), *sorted(map(str, self.folder.rglob("*"))))
+
+    def vanish(self) -> None:
+        for parent, _ in self.server.objects("customers"):
+            for id_, _ in self.server.objects(f"customers/{parent}/cards"):
+                self.server.remove(f"customers/{parent}/cards", id_)
 
     def rows(self) -> list[Any]:
         found = []

@@ -21,7 +21,11 @@ def init(
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option("--source", metavar="TYPE", help="postgres, rest or stripe. Default: by the URL."),
+        typer.Option(
+            "--source",
+            metavar="TYPE",
+            help="postgres, rest, stripe, or another type that lists its streams. Default: by the URL.",
+        ),
     ] = None,
     path: Annotated[
         list[str] | None,

@@ -113,10 +113,7 @@ def _rename(offered: DiscoveredStream, taken: Collection[str]) -> DiscoveredStre
         name = f"{offered.name}_{number}"
     if name == offered.name:
         return offered
-    if offered.what == "list":
-        return replace(offered, name=name, options={"list": offered.name, **offered.options})
-    table = offered.options.get("table") or '"' + offered.name.replace('"', '""') + '"'
-    return replace(offered, name=name, options={"table": table, **offered.options})
+    return replace(offered, name=name, options={**offered.options_if_renamed, **offered.options})
 
 
 def _check_streams(

@@ -13,7 +13,7 @@ from penstock.cli.shared.render import count, size
 from penstock.ports import DiscoveredStream
 
 #: maximum characters of a comment line
-WIDTH = 110
+LINE_CHARACTERS = 110
 #: indentation of a stream in a new file
 INDENT = "      "
 #: unquoted words that YAML readers do not treat as strings
@@ -94,7 +94,7 @@ def comment(text: str, indent: str) -> list[str]:
     if plain.endswith(";"):
         return [f"{indent}#   {plain}"]  # an SQL statement, not wrapped
     wrapped = textwrap.wrap(
-        plain, WIDTH - len(indent), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        plain, LINE_CHARACTERS - len(indent), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
     return [f"{indent}# {line}" for line in wrapped] or [f"{indent}#"]
 

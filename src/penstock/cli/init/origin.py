@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from penstock import sources
 from penstock.cli.init.file_text import Variable
+from penstock.config.load import names_of
+from penstock.core.names import suggest
 from penstock.errors import UNTOUCHED, InputError
 
 #: the environment variable with Stripe's key, unless --auth names another
@@ -166,6 +169,26 @@ def postgres_origin(url: str | None, variable: str, schema: str) -> Origin:
         ),
         place=f"schema {schema}",
     )
+
+
+def other_origin(type_: str, url: str | None, variable: str) -> Origin:
+    """A source of another type: its URL if it has an option `url`, and otherwise its defaults."""
+    try:
+        options_model = sources.load(type_).Options
+    except KeyError:
+        raise refuse(
+            f"there is no source type {type_!r}; {suggest(type_, sources.types(), 'sources')}",
+            "choose a source, for example --source postgres",
+        ) from None
+    has_url = "url" in names_of(options_model)
+    if url and not has_url:
+        raise refuse(f"a source of type {type_} has no option `url`", "omit the URL")
+    value = url or os.environ.get(variable)
+    uses_url = has_url and value is not None
+    shown = {"type": type_, **({"url": Variable(variable)} if uses_url else {})}
+    opening = (f"Proposed by `penstock init` for a source of type {type_}. The reasons are given above each stream.",)
+    options = shown | ({"url": value} if uses_url else {})
+    return Origin(shown, options, type_, opening=opening, noun="stream", place=f"the source of type {type_}")
 
 
 def refuse(what: str, next_step: str) -> InputError:

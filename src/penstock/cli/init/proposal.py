@@ -15,15 +15,13 @@ from pydantic import ValidationError
 
 from penstock import sinks, sources
 from penstock.cli.init.file_text import Stream, Variable, file_text
-from penstock.cli.init.origin import Origin, api_origin, postgres_origin, refuse
+from penstock.cli.init.origin import Origin, api_origin, other_origin, postgres_origin, refuse
 from penstock.cli.shared.render import count
 from penstock.config.load import names_of
 from penstock.core.names import suggest
 from penstock.errors import InputError, StreamRefused
 from penstock.ports import Context, DiscoveredStream, NoProbe, Proposing, Sink, Source, capability, discover
 
-#: what stores rows, unlike a view
-_TABLES = ("table", "partitioned table", "list")
 #: the default environment variable for the URL of a postgres sink
 SINK_URL = "SINK_URL"
 
@@ -82,7 +80,7 @@ def propose(wanted: InitOptions) -> None:
         print(text, end="")
         return
     _write(Path(wanted.output), text, force=wanted.force)
-    print("\n".join(_next_steps(wanted, streams)))
+    print("\n".join(_next_steps(wanted, origin, streams)))
 
 
 # ---------------------------------------------------------------- both sides
@@ -94,12 +92,12 @@ def _origin(wanted: InitOptions) -> Origin:
     type_ = wanted.source or ("rest" if is_address or wanted.path else "postgres")
     if type_ in ("rest", "stripe"):
         return api_origin(type_, wanted.url, wanted.path or (), wanted.auth or (), os.environ)
-    if type_ != "postgres":
-        raise refuse(f"init proposes no files for source type {type_!r}", "use --source postgres, rest or stripe")
     for option, given in (("--path", wanted.path), ("--auth", wanted.auth)):
         if given:
             raise refuse(f"{option} is for an API", "give the address of the API, or --source stripe")
-    return postgres_origin(wanted.url, wanted.url_env, wanted.schema)
+    if type_ == "postgres":
+        return postgres_origin(wanted.url, wanted.url_env, wanted.schema)
+    return other_origin(type_, wanted.url, wanted.url_env)
 
 
 def _sink_options(wanted: InitOptions) -> dict[str, Any]:
@@ -207,7 +205,7 @@ def streams_for(offers: Sequence[DiscoveredStream], sink: Sink, *, views: bool) 
     proposed = proposing.propose(offers) if proposing else [{}] * len(offers)
     for offered, options in zip(offers, proposed, strict=True):
         left_out = offered.refused
-        if left_out is None and offered.what not in _TABLES and not views:
+        if left_out is None and not offered.stores_rows and not views:
             left_out = "it stores no rows of its own; to read it in full in every run, remove the # or use --views"
         streams.append(Stream(offered, {**offered.options, **options}, left_out))
     return streams
@@ -234,7 +232,7 @@ def _write(path: Path, text: str, *, force: bool) -> None:
         raise refuse(f"{path} cannot be written: {error.strerror}", "choose another file with --output") from None
 
 
-def _next_steps(wanted: InitOptions, streams: Sequence[Stream]) -> list[str]:
+def _next_steps(wanted: InitOptions, origin: Origin, streams: Sequence[Stream]) -> list[str]:
     synced = [stream for stream in streams if stream.left_out is None]
     with_cursor = sum("cursor" in stream.options for stream in synced)
     only_new = sum(stream.offered.reads_only_new for stream in synced)
@@ -247,8 +245,7 @@ def _next_steps(wanted: InitOptions, streams: Sequence[Stream]) -> list[str]:
     how = ", ".join(f"{number} {way}" for number, way in ways if number)
     lines = [f"Wrote {wanted.output}: {count(len(synced), 'stream')}, {how}" + (f"; {left} left out." if left else ".")]
     lines.append("Next:")
-    is_database = not wanted.path and wanted.source in (None, "postgres") and "://" in (wanted.url or "")
-    if is_database and os.environ.get(wanted.url_env) != wanted.url:
+    if "url" in origin.options and wanted.url and os.environ.get(wanted.url_env) != wanted.url:
         lines.append(f"  export {wanted.url_env}='…'      the URL you passed; the file does not contain it")
     return [*lines, f"  penstock check {wanted.output}", f"  penstock run {wanted.output}"]
 

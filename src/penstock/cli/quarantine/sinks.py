@@ -55,12 +55,20 @@ def open_quarantine(
 def require_quarantine(file: File, pipeline: str) -> tuple[Sink, Quarantining]:
     sides = sink_of(file, pipeline)
     if sides is None:
+        others = [each for each in file.pipelines if each != pipeline and _has_quarantine(file, each)]
         raise InputError(
             f"the sink of {pipeline} has no quarantine",
             safe=UNTOUCHED,
-            next_step="choose a pipeline with a sink of type postgres",
+            next_step=f"choose one of: {', '.join(others)}" if others else "none: no sink of this file has one",
         )
     return sides
+
+
+def _has_quarantine(file: File, pipeline: str) -> bool:
+    sides = sink_of(file, pipeline)
+    if sides is not None:
+        sides[0].close()
+    return sides is not None
 
 
 def require_rows(file: File, pipeline: str, sink: Quarantining, streams: Sequence[str] | None) -> None:

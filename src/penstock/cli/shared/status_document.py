@@ -22,7 +22,7 @@ from penstock.cli.shared.failures import (
 )
 from penstock.cli.shared.render import count, describe_outcome, held_back, size, span
 from penstock.core.content import Content
-from penstock.core.drift import ASIDE
+from penstock.core.drift import QUARANTINE_COLUMN
 from penstock.core.marks import Position
 from penstock.core.messages import stamp
 from penstock.core.reports import WHOLE_RUN
@@ -160,7 +160,7 @@ def stream_lines(name: str, stream: Mapping[str, Any], now: datetime) -> list[st
     if stream["reset_wanted"]:
         lines.append("  reset requested; the next run carries it out")
     if stream["quarantined"]:
-        lines.append(f"  values that do not fit are stored in {ASIDE}: {', '.join(stream['quarantined'])}")
+        lines.append(f"  values that do not fit are stored in {QUARANTINE_COLUMN}: {', '.join(stream['quarantined'])}")
     return lines
 
 

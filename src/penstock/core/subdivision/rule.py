@@ -23,10 +23,11 @@ PAGES_TO_SPLIT, PAGES_TO_SPLIT_LATE = 0.75, 2.0
 #: pages within this factor of each other have the same density
 SAME_DENSITY = 3.0
 #: the density of the last pages raises the background by at most this factor
-TRUST = 2.0
+MAX_BACKGROUND_GROWTH = 2.0
 #: pages that the density expected of a part weighs against what is read in it
 PRIOR_PAGES = 0.3
-#: one in so many parts of a first split goes to ever smaller pieces of the far end, each at most 1/8 of the one before
+#: one in this number of parts of a first split goes to smaller and smaller pieces of the far end, each at most 1/8 of
+#: the one before
 PARTS_FOR_A_RUNG, RUNG_RATIO = 6, 8.0
 
 
@@ -86,7 +87,7 @@ def look_ahead(task: Task, page_size: int) -> Outlook:
         background = (task.records + weight) / (covered + weight / task.density)
     else:
         background = task.records / max(1, covered)
-    background = max(background, min(now, TRUST * background))
+    background = max(background, min(now, MAX_BACKGROUND_GROWTH * background))
     return Outlook(length, background, max(0.0, now - background), task.run)
 
 

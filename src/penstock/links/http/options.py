@@ -107,7 +107,7 @@ class AccountOptions(BaseModel):
     )
 
     def requests_at_once(self, streams: int = 1) -> int:
-        """Requests that are under way at the same time, where so many streams are fetched."""
+        """Requests that are under way at the same time, when this number of streams is fetched."""
         if self.concurrency is not None:
             return self.concurrency
         if self.rate_limit is None:

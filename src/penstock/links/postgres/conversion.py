@@ -30,7 +30,7 @@ class Unfit(Exception):
 
     def __init__(self, columns: Sequence[str]) -> None:
         super().__init__(", ".join(columns))
-        #: those that are known; a list that is none does not say where it stood
+        #: the known ones; a value that is not a list does not tell its column
         self.columns = columns
 
 

@@ -132,7 +132,7 @@ def connection_lost(where: str, said: str) -> ConnectionFailed:
     first = POOL_FULL if "query_wait_timeout" in why else "see that the server is up"
     return ConnectionFailed(
         f"the connection to PostgreSQL at {where} was lost: {why}",
-        next_step=f"{first}, then run the same command again; it resumes where it stood",
+        next_step=f"{first}, then run the same command again; it resumes from the stored mark",
     )
 
 
@@ -179,7 +179,7 @@ def statement_error(sqlstate: str | None, said: str, *, where: str, table: str, 
         )
     return StreamFailed(
         f"{table} cannot be read: {why}",
-        next_step="correct what the server names, then run again",
+        next_step="correct the cause that the server gives, then run again",
         stream=stream,
     )
 

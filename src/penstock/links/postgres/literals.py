@@ -37,7 +37,7 @@ _RESERVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TableName:
-    """A table and its schema, spelt exactly as in the catalog."""
+    """A table and its schema, spelled exactly as in the catalog."""
 
     schema: str
     name: str

@@ -22,6 +22,9 @@ KINDS = {
     "f": "foreign table",
 }
 
+#: the kinds that have rows of their own, on this server
+STORING_KINDS = ("r", "p")
+
 #: runs a query and returns its rows: that of a session, or of a connection that writes
 RunQuery = Callable[[sql.Composed], Sequence[tuple[Any, ...]]]
 
@@ -214,7 +217,7 @@ class Table:
         return any(index.ordered and index.columns[: len(key)] == key for index in self.indexes)
 
     def stamping_trigger(self, column: str) -> Trigger | None:
-        """The trigger that sets a column to the time of every update, wherever the rows are and whoever writes them.
+        """The trigger that sets a column to the time of every update, in every partition, for every writer.
 
         None if there is none for certain.
         """

@@ -45,7 +45,7 @@ def _tls(tls: Tls, context: Context, url: str, side: str) -> dict[str, str | Non
     said = dict(parse_qsl(urlsplit(url).query))
     mode, root = tls.mode, tls.root_certificate
     if (root or said.get("sslrootcert")) == "system":
-        # As libpq has it: whoever trusts everyone that the machine trusts must look at the name.
+        # As libpq does it: the machine's certificate authorities prove a name only if the name is checked.
         mode = mode or said.get("sslmode") or "verify-full"
         root = _trusted() if mode == "verify-full" else "system"
     elif root is not None:

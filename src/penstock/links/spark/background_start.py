@@ -44,7 +44,7 @@ class BackgroundStart(threading.Thread):
         if given_up:
             process.kill()
             process.wait()
-            raise given_up_error()
+            raise cancelled_error()
 
     def give_up(self) -> None:
         """Kill the JVM. A start that has not launched one yet is left alone: it ends by itself."""
@@ -56,5 +56,5 @@ class BackgroundStart(threading.Thread):
             self.join(_NOTICE_SECONDS)
 
 
-def given_up_error() -> StreamFailed:
-    return StreamFailed("the move was given up on request", next_step="run again; the slice is still open")
+def cancelled_error() -> StreamFailed:
+    return StreamFailed("the move was cancelled on request", next_step="run again; the slice is still open")

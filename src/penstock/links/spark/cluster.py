@@ -47,8 +47,8 @@ def refuse_connect(master: str, config: Mapping[str, str], environment: Mapping[
     connect += ["SPARK_API_MODE"] if environment.get("SPARK_API_MODE") == "connect" else []
     if connect:
         raise InputError(
-            f"{connect[0]} asks for Spark Connect, and penstock needs a Spark of its own",
-            next_step="take it away, and name a cluster's own address, as in `spark: {master: spark://host:7077}`, or "
+            f"{connect[0]} selects Spark Connect, which penstock does not support",
+            next_step="remove it, and set a cluster's own address, as in `spark: {master: spark://host:7077}`, or "
             "leave `spark.master` out to run in this process",
         )
 
@@ -62,7 +62,7 @@ def check_master_answers(master: str) -> None:
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal():
             raise InputError(
-                f"`spark.master` {master} is no address of a cluster", next_step="write it as spark://host:7077"
+                f"`spark.master` {master} is not the address of a cluster", next_step="write it as spark://host:7077"
             )
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS).close()

@@ -33,14 +33,14 @@ def start_failed(master: str, text: str, log: str) -> PenstockError:
     """The error where Spark does not start. `log` is the path of its log."""
     if "stopped SparkContext" in text or "masters are unresponsive" in text:
         return ConnectionFailed(
-            f"Spark's master {master} did not take this application; Spark's log is in {log}",
-            next_step="see that it is a Spark master of the same version, and that it reaches this machine: "
-            "`spark.driver.host` in `spark.config` names the address at which it is asked to",
+            f"Spark's master {master} did not accept this application; Spark's log is {log}",
+            next_step="check that it is a Spark master of the same version, and that it can connect to this machine; "
+            "`spark.driver.host` in `spark.config` sets the address of this machine for the cluster",
         )
     return InputError(
         f"Spark could not be started ({master}): {text}; its log is {log}",
-        next_step="see that Java 17 or newer is installed (`script/setup` installs it) and that JAVA_HOME, if set, "
-        "names it",
+        next_step="check that Java 17 or newer is installed (`script/setup` installs it) and that JAVA_HOME, if "
+        "set, is its folder",
     )
 
 

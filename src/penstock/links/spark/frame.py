@@ -57,10 +57,13 @@ def frame(spark: SparkSession, work: Job) -> DataFrame:
 
 
 def frame_schema(schema: pa.Schema, *, changes: bool) -> pa.Schema:
-    """What a frame has of a stream's columns. Spark's type for a time of day is not everywhere yet: it is a text."""
+    """The columns of a frame. Those whose type Spark does not have are strings: times of day, JSON, UUIDs."""
     import pyarrow as pa
 
-    fields = [pa.field(f.name, pa.string() if pa.types.is_time(f.type) else f.type) for f in schema]
+    def has_no_type(type_: pa.DataType) -> bool:
+        return bool(pa.types.is_time(type_) or isinstance(type_, pa.BaseExtensionType))
+
+    fields = [pa.field(f.name, pa.string() if has_no_type(f.type) else f.type) for f in schema]
     return pa.schema([*fields, pa.field(CHANGE, pa.string())] if changes else fields)
 
 
@@ -109,6 +112,10 @@ def _shaped(batch: pa.RecordBatch, work: Job) -> pa.RecordBatch:
     for wanted in work.schema:
         if wanted.name == CHANGE and not carries:
             columns.append(pa.array([UPSERT] * batch.num_rows, pa.string()))
+        elif batch.column(wanted.name).type == pa.uuid():
+            # Its cast gives the bytes.
+            ids = batch.column(wanted.name).to_pylist()
+            columns.append(pa.array([None if each is None else str(each) for each in ids], wanted.type))
         else:
             columns.append(batch.column(wanted.name).cast(wanted.type))
     return pa.RecordBatch.from_arrays(columns, schema=work.schema)

@@ -90,7 +90,7 @@ def forget_dead() -> None:
 
 
 def has_context() -> bool:
-    """Whether this process has a SparkContext, whoever made it."""
+    """Whether this process has a SparkContext, made by penstock or not."""
     if "pyspark" not in sys.modules:
         return False
     from pyspark import SparkContext

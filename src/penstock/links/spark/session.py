@@ -13,7 +13,7 @@ from typing import Any
 from penstock.errors import InputError
 from penstock.links.spark import daemon
 from penstock.links.spark.archive import Archive
-from penstock.links.spark.background_start import BackgroundStart, given_up_error
+from penstock.links.spark.background_start import BackgroundStart, cancelled_error
 from penstock.links.spark.cluster import check_master_answers, count_workers, refuse_connect
 from penstock.links.spark.failures import jvm_died, start_failed
 from penstock.links.spark.jvm import Jvm, end_process
@@ -83,9 +83,9 @@ def merge_settings(settings: Mapping[str, str], more: Mapping[str, str]) -> dict
             result[key] = separator.join(dict.fromkeys(known.split(separator) + value.split(separator)))
         elif known != value:
             raise InputError(
-                f"Spark's setting {key} is wanted with two different values",
-                next_step="take it out of `spark.config` in the pipeline file, or give both sides the same options; "
-                "two lakes need two different `catalog.name`s",
+                f"source and sink need different values of Spark's setting {key}",
+                next_step="remove it from `spark.config` in the pipeline file, or give both the same options; "
+                "two lakes need different values of `catalog.name`",
             )
         else:
             result[key] = value
@@ -140,7 +140,7 @@ def start(
         if launched is not None:
             launched.end()
         if attempt is not None and attempt.given_up:
-            raise given_up_error() from error
+            raise cancelled_error() from error
         if status is not None:
             raise jvm_died(status, log.keep(str(error))) from error
         raise start_failed(options.resolved_master, str(error), log.keep(str(error))) from error

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from penstock import __version__
 from penstock.errors import PenstockError, StreamFailed
-from penstock.links.spark.background_start import given_up_error
+from penstock.links.spark.background_start import cancelled_error
 from penstock.links.spark.cluster import ExecutorWatch
 from penstock.links.spark.failures import jvm_died, key_line, unfit_python
 from penstock.links.spark.jvm import close_connection
@@ -111,7 +111,7 @@ class SparkSessionProvider:
             if watch is not None:
                 watch.look()
         if self._cancelled.is_set():
-            raise given_up_error()
+            raise cancelled_error()
         self._may_be_working = False
         if failure:
             raise self._explain(failure[0], failed)

@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock.errors import InputError
 from penstock.links.spark.attach import SESSION_SETTINGS, attach, without_session_settings
-from penstock.links.spark.background_start import BackgroundStart, given_up_error
+from penstock.links.spark.background_start import BackgroundStart, cancelled_error
 from penstock.links.spark.jvm import Jvm, forget_dead, has_context, stop_session
 from penstock.links.spark.log import SparkLog
 from penstock.links.spark.session import SECRET, SparkOptions, merge_settings, start
@@ -96,7 +96,7 @@ class SharedSpark:
                 self.begin(required)
                 self._await_start()
             first, self._first_session = self._first_session, None
-            # The one that was started has the catalogs of whoever it was started for.
+            # The session has the catalogs of the pipeline that it was started for.
             return first if first is not None and required == self._started_for else self._new_session(required)
 
     def status(self, error: BaseException | None = None) -> int | None:
@@ -117,8 +117,8 @@ class SharedSpark:
             late = [key for key in new if re.search(SECRET, key)]
         if late:
             raise InputError(
-                f"Spark runs already and cannot be given {', '.join(late)} any more",
-                next_step="name them under `spark.config` in the pipeline file, or run this in a process of its own",
+                f"Spark is already running, and these settings must be set before it starts: {', '.join(late)}",
+                next_step="set them under `spark.config` in the pipeline file, or run this pipeline in its own process",
             )
         for key, value in new.items():
             session.conf.set(key, value)
@@ -188,7 +188,7 @@ class SharedSpark:
         try:
             session = start(self.options, wanted.settings, files, self.log, temp_folder.path, attempt)
             if attempt.given_up:
-                raise given_up_error()
+                raise cancelled_error()
         except BaseException:
             jvm = Jvm.current()
             if attempt.given_up and jvm is not None and not self.foreign:

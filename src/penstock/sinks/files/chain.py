@@ -141,9 +141,9 @@ class Chain:
 
     def broken(self, what: str) -> StreamStopped:
         return StreamStopped(
-            f"the output folder cannot be made whole: {what}",
+            f"the output folder is incomplete and cannot be repaired: {what}",
             next_step="restore the folder, or run `penstock state recover FILE --stream "
-            f"{self.layout.stream}`: it withdraws the slices that are not whole and delivers them again",
+            f"{self.layout.stream}`: it withdraws the incomplete slices, and the next run delivers them again",
             safe=UNCHANGED,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from penstock.core.content import Content
@@ -13,7 +13,6 @@ from penstock.core.types import TIMESTAMPS, Fixed, List, Map, Plain, Struct, Typ
 from penstock.errors import StreamRefused, problems_of
 from penstock.ports import StreamInfo
 from penstock.sinks.files.layout import Layout, list_names
-from penstock.sinks.files.options import PartitionBy
 
 #: types whose values have a date
 DATES = (Plain.DATE, *TIMESTAMPS)
@@ -25,7 +24,7 @@ def find_problems(
     stream: StreamInfo,
     content: Content,
     format_: str,
-    partition: PartitionBy | tuple[str, ...] | None,
+    partition: Sequence[str],
 ) -> Iterator[StreamRefused]:
     """Everything that prevents the stream from being written."""
     if partition:
@@ -50,35 +49,23 @@ def find_problems(
         yield StreamRefused(
             f"the folder {folder} {what}",
             next_step=f"run `penstock state migrate FILE --stream {stream.name}`: it moves that folder away, and the "
-            "next run begins the stream again; or give the stream another name, with `table` for what it reads",
+            "next run begins the stream again; or rename the stream in the pipeline file, and set `table` to the table "
+            "that it reads",
         )
 
 
-def _check_partition(partition: PartitionBy | tuple[str, ...], content: Content) -> None:
+def _check_partition(partition: Sequence[str], content: Content) -> None:
+    from penstock.sinks.files.partitions import make_spec
+
     gone = absent(content)
-    types: dict[str, Type | None] = {each.name: each.type for each in content.columns if each.name not in gone}
-    if isinstance(partition, PartitionBy):
-        refuse_dateless(partition, types, gone)
-    else:
-        from penstock.sinks.files.partitions import make_spec
-
-        make_spec(types, partition)
-
-
-def refuse_dateless(partition: PartitionBy, types: Mapping[str, Type | None], gone: Sequence[str] = ()) -> None:
-    """StreamRefused if the column of a partition does not exist, or has no date."""
-    name = partition.column
-    if name not in types:
-        has, step = ("no longer has", "bring it back, or ") if name in gone else ("does not have", "")
-        raise StreamRefused(
-            f"partition_by names the column {name!r}, which the stream {has}",
-            next_step=f"{step}use one of: {', '.join(types)}",
-        )
-    if types[name] not in DATES:
-        raise StreamRefused(
-            f"partition_by needs a date or timestamp column; {name!r} is {types[name]}",
-            next_step="choose another column for partition_by",
-        )
+    schema, spec = make_spec({each.name: each.type for each in content.columns}, partition)
+    for name in (schema.find_column_name(field.source_id) for field in spec.fields):
+        if name in gone:
+            rest = ", ".join(each.name for each in content.columns if each.name not in gone)
+            raise StreamRefused(
+                f"partition_by names the column {name!r}, which the stream no longer has",
+                next_step=f"bring it back, or use one of: {rest}",
+            )
 
 
 def refuse_inexact(name: str, type_: Type, format_: str) -> None:

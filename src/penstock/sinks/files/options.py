@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
@@ -12,15 +13,6 @@ MIB = 1 << 20
 
 SizeText = Annotated[str, Field(pattern=SIZE_PATTERN, json_schema_extra={"format": "size"})]
 Size = Annotated[int, BeforeValidator(size, json_schema_input_type=int | SizeText)]
-
-
-class PartitionBy(BaseModel):
-    """One folder per day, month or year of a column (in UTC if the column has a time zone)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    column: str = Field(description="a date or timestamp column of the stream", examples=["created_at"])
-    by: Literal["date", "month", "year"] = Field(description="`date`, `month` or `year`", examples=["month"])
 
 
 class Options(BaseModel):
@@ -54,9 +46,18 @@ class StreamOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    partition_by: PartitionBy | tuple[str, ...] | None = Field(
-        default=None,
-        description="levels of folders, such as `[month(created_at), bucket(16, id), status]`; or a mapping for one "
-        "date or timestamp column; default: none",
+    partition_by: tuple[str, ...] = Field(
+        default=(),
+        description="levels of folders, such as `[month(created_at), bucket(16, id), status]`; default: none",
         examples=[["month(created_at)"]],
     )
+
+    @field_validator("partition_by", mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        """Refuse `{column: created_at, by: month}`, as it was written before, with the list to write instead."""
+        if isinstance(value, Mapping) and "column" in value:
+            transform = {"date": "day"}.get(str(value.get("by")), str(value.get("by", "month")))
+            raise ValueError(f"must be a list: write `partition_by: [{transform}({value['column']})]`")
+        # Strict validation takes a list for a tuple from a file, but not from a validator.
+        return tuple(value) if isinstance(value, list) else value

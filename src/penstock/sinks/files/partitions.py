@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import DayTransform, MonthTransform, Transform, YearTransform
 from pyiceberg.types import IcebergType, NestedField, StructType, TimestampType, TimestamptzType
 
 from penstock.core.types import Decimal, Plain, Type
 from penstock.lake.iceberg_types import iceberg_type
 from penstock.lake.partitions import make_partition_spec, make_splitter
 from penstock.links.arrow_types import NoType, type_of
-from penstock.sinks.files.check import refuse_dateless
 from penstock.sinks.files.layout import safe
-from penstock.sinks.files.options import PartitionBy
 
 #: the folder of rows whose value is NULL, as Hive names it
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -30,12 +26,11 @@ _FORMS: Mapping[Type, IcebergType] = {
     Plain.TIMESTAMPTZ: TimestamptzType(),
     Plain.TIMESTAMPTZ_NS: TimestamptzType(),
 }
-_BY: Mapping[str, Transform[Any, Any]] = {"date": DayTransform(), "month": MonthTransform(), "year": YearTransform()}
 
 Splitter = Callable[[pa.RecordBatch], Iterator[tuple[str, pa.RecordBatch]]]
 
 
-def make_folder_splitter(schema: pa.Schema, partition: PartitionBy | tuple[str, ...]) -> Splitter:
+def make_folder_splitter(schema: pa.Schema, partition: Sequence[str]) -> Splitter:
     """A function that cuts batches by folder, such as `created_at_month=2024-05`."""
     iceberg, spec = make_spec({field.name: _type_of(field) for field in schema}, partition)
     split = make_splitter(spec, iceberg)
@@ -55,17 +50,11 @@ def make_folder_splitter(schema: pa.Schema, partition: PartitionBy | tuple[str, 
     return cut
 
 
-def make_spec(
-    columns: Mapping[str, Type | None], partition: PartitionBy | tuple[str, ...]
-) -> tuple[Schema, PartitionSpec]:
+def make_spec(columns: Mapping[str, Type | None], partition: Sequence[str]) -> tuple[Schema, PartitionSpec]:
     """The columns as Iceberg has them, and their partitions; StreamRefused if a column does not allow one."""
     fields = [NestedField(place, name, _form(type_)) for place, (name, type_) in enumerate(columns.items(), start=1)]
     schema = Schema(*fields)
-    if not isinstance(partition, PartitionBy):
-        return schema, make_partition_spec(partition, schema)
-    refuse_dateless(partition, columns)
-    source, name = schema.find_field(partition.column).field_id, f"{partition.column}_{partition.by}"
-    return schema, PartitionSpec(PartitionField(source, PARTITION_FIELD_ID_START, _BY[partition.by], name))
+    return schema, make_partition_spec(partition, schema)
 
 
 def _form(type_: Type | None) -> IcebergType:

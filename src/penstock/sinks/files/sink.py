@@ -19,7 +19,7 @@ from penstock.sinks.files.chain import Chain
 from penstock.sinks.files.check import find_problems, refuse_other_file_system
 from penstock.sinks.files.layout import Layout, attempt_number, list_names
 from penstock.sinks.files.manifest import Manifest, SliceFile
-from penstock.sinks.files.options import Options, PartitionBy, StreamOptions
+from penstock.sinks.files.options import Options, StreamOptions
 from penstock.sinks.files.writer import FilesWriter, translate_errors
 
 
@@ -95,9 +95,9 @@ class FilesSink:
             probe=self.probe,
         )
 
-    def _partition(self, stream: str) -> PartitionBy | tuple[str, ...] | None:
+    def _partition(self, stream: str) -> Sequence[str]:
         options = self.streams.get(stream)
-        return options.partition_by if options else None
+        return options.partition_by if options else ()
 
     def commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> None:
         with self._naming(slice_.stream):
@@ -111,7 +111,7 @@ class FilesSink:
         self._check_staged(slice_, receipts, files)
         held = chain.last()
         if (held.slice.id if held else "") != slice_.previous:
-            raise _unclear(slice_, "the folder does not hold the slice before it")
+            raise _unclear(slice_, "the folder does not have the previous slice")
         refuse_other_file_system(self.root, chain.layout, {os.path.dirname(file.name) for file in files})
         manifest = Manifest(
             slice=slice_,

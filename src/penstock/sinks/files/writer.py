@@ -6,7 +6,7 @@ import errno
 import hashlib
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from penstock.errors import StreamFailed
 from penstock.links.durable import sync
 from penstock.ports import Probe
 from penstock.sinks.files.manifest import SliceFile
-from penstock.sinks.files.options import Options, PartitionBy
+from penstock.sinks.files.options import Options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +43,7 @@ class FilesWriter:
     number: int
     attempt: str
     options: Options
-    partition: PartitionBy | tuple[str, ...] | None
+    partition: Sequence[str]
     probe: Probe
 
     def write(self, batches: pa.RecordBatchReader, part: Part) -> Receipt:
@@ -78,7 +78,7 @@ class FilesWriter:
         )
 
     def _splitter(self, schema: pa.Schema):  # type: ignore[no-untyped-def]  # pyarrow has no types of its own
-        if self.partition is None:
+        if not self.partition:
             return lambda batch: [("", batch)]
         from penstock.sinks.files.partitions import make_folder_splitter
 
@@ -173,7 +173,7 @@ def _explain(root: str, error: OSError) -> StreamFailed:
         return StreamFailed(
             f"no space left for {root}",
             next_step="free some space and run again; the slice is moved again from its start",
-            safe="Nothing was lost: the mark has not moved, and what was half written is not visible.",
+            safe="Nothing was lost: the mark has not moved, and incomplete files are not visible.",
         )
     if error.errno == errno.EXDEV:
         return StreamFailed(

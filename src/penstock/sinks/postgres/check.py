@@ -12,6 +12,7 @@ from psycopg import sql
 from penstock.core.content import Content
 from penstock.core.drift import absent
 from penstock.core.slices import Kind
+from penstock.core.types import Plain
 from penstock.errors import StreamRefused, problems_of, refuse_all
 from penstock.links.postgres.literals import TableName, load_statement, quote, to_text
 from penstock.links.postgres.transactions import (
@@ -33,8 +34,8 @@ from penstock.sinks.postgres.target import Target, TargetColumn, describe, holds
 
 #: columns that a Postgres table can have
 MAX_COLUMNS = 1600
-#: the names of text types, Postgres' and Arrow's
-_TEXTS = ("text", "character varying", "character", "string", "large_string")
+#: Postgres' types of strings
+_TEXTS = ("text", "character varying", "character")
 #: the types that can hold the timestamp of a delete
 _TIMES = ("timestamp with time zone", "timestamp without time zone", "date", *_TEXTS)
 #: relkinds that are not tables
@@ -274,15 +275,16 @@ class StreamCheck:
             )
         elif not accepts_values(column):
             yield _refused(
-                f"column {name} of {self.table} is {column.type}, whose values Postgres accepts from nobody",
+                f"column {name} of {self.table} is {column.type}, and Postgres does not accept values for this type",
                 f"make it text, or {leave_out}",
             )
         elif not fits(sent_as, column) and name not in dict(self.wider):
             yield _refused(
-                f"column {name} is {described} and would not be exact in {self.table}, where it is {column.type}",
+                f"column {name} is {described} at the source and {column.type} in {self.table}, which cannot "
+                "hold every value",
                 "cast it with `shape` on the stream, or change the column's type",
             )
-        elif name == self.config.newer_than and column.free in _TEXTS and without_modifier(described) not in _TEXTS:
+        elif name == self.config.newer_than and column.free in _TEXTS and not _is_string(described):
             yield _refused(
                 f"`newer_than` compares by column {name}, which is {column.type} in {self.table} and {described} at "
                 "the source: as text, 9 is newer than 10",
@@ -410,3 +412,8 @@ def _ask_server(connection: Connection) -> ServerState:
             if error.sqlstate not in REFUSAL_STATES:
                 raise
     raise AssertionError("the last question asks for nothing that can be withheld")
+
+
+def _is_string(described: str) -> bool:
+    """Whether a type of the source, in its own words or in those of `core`, is one of strings."""
+    return without_modifier(described) in (*_TEXTS, str(Plain.STRING))

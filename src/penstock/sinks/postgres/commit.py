@@ -116,7 +116,7 @@ class SliceCommit:
             raise StreamFailed(
                 f"{self.table}: more than {MAX_SLICE_ROWS} rows of one slice cannot be written; the first: "
                 f"{bad[0].reason}, key {bad[0].key or '?'}",
-                next_step="so many bad rows point to the table or the stream: correct it, then run again",
+                next_step="that many bad rows suggest a mistake in the table or the stream: correct it, then run again",
             ) from error
         if not bad:
             raise explain_bad_row(str(self.table), explain_row_error(error)) from error
@@ -162,15 +162,15 @@ class SliceCommit:
         except psycopg.errors.LockNotAvailable:
             blocker = find_blocker(connection, [TableName(self.ledger.schema, "ledger")])
             who = f": {blocker[1]}" if blocker else ""
-            raise self._unclear(f"another attempt is at it and has not ended{who}") from None
+            raise self._unclear(f"another attempt is still committing it{who}") from None
         if not has_moved:
-            raise self._unclear("the ledger does not hold the slice before it")
+            raise self._unclear("the ledger does not have the previous slice")
         self.probe.at("postgres.moved", number=self.slice.number)
         self._hold_table(connection)
         outcome = self._write_rows(connection, rows, bad) if self.slice.kind.moves else Outcome()
         # A refresh also deletes rows that did not come in.
         if outcome.rows - (outcome.deleted if self.is_refresh else 0) != rows:
-            raise self._refused(f"{rows} rows came in, and {outcome.rows} are accounted for")
+            raise self._refused(f"{rows} rows were staged, but only {outcome.rows} were counted after the write")
         self.ledger.note(connection, self.slice, self.staging.attempt, outcome, target=target)
         drop(connection, self.staging.sql)
         return outcome
@@ -279,7 +279,9 @@ class SliceCommit:
         for receipt in self.receipts:
             count = staged.get(int(receipt.attempt), 0)
             if count != receipt.rows:
-                raise self._refused(f"part {receipt.part} staged {receipt.rows} rows, and {count} are there")
+                raise self._refused(
+                    f"part {receipt.part} staged {receipt.rows} rows, but the staging table has {count}"
+                )
         return set(staged) <= {int(receipt.attempt) for receipt in self.receipts}
 
     # ------------------------------------------------------------ errors

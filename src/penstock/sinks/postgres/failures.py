@@ -76,7 +76,7 @@ def explain_failure(error: psycopg.Error, *, where: str, table: str) -> Penstock
         return StreamFailed(f"{table} cannot be written: {full}", next_step="free space on the server, then run again")
     if state in CONFLICTS:
         return StreamFailed(f"{table}: others write the same rows at the same time", next_step="run again")
-    step = "correct what the server names, then run again"
+    step = "correct the cause that the server gives, then run again"
     return StreamFailed(f"{table} cannot be written: {why}", next_step=step)
 
 
@@ -87,11 +87,11 @@ def explain_copy_failure(text: str, staging: str, *, where: str, is_connection: 
     if _NUL in first_line(text):
         column = _COPY_COLUMN.search(text)
         return StreamFailed(
-            f"{f'column {column[1]}' if column else 'a column'} has a text with a NUL character (0x00), which no "
-            "Postgres text can hold",
+            f"{f'column {column[1]}' if column else 'a column'} has a string with a NUL character (0x00), which "
+            "Postgres cannot store",
             next_step="remove it at the source, or leave the column out with `shape` on the stream, then run again",
         )
-    step = "correct what the server names, then run again"
+    step = "correct the cause that the server gives, then run again"
     return StreamFailed(f"rows could not be staged in {staging}: {first_line(text)}", next_step=step)
 
 

@@ -60,7 +60,7 @@ def delete_rows(connection: Connection, target: Target, which: sql.Composable) -
         raise StreamFailed(
             f"{target.name} keeps {row[0]} rows that the full refresh deletes: {which_one} NULL for them",
             next_step="let the trigger return OLD, or set `triggers: false` on the stream, then run again",
-            safe="Nothing was replaced: readers see the refresh before.",
+            safe="Nothing was replaced: readers still see the previous refresh.",
         )
     return deleted
 

@@ -47,6 +47,7 @@ def describe_table(name: str, state: TableState) -> DiscoveredStream:
         options=options,
         reasons=tuple(reasons),
         refused=refused,
+        options_if_renamed={"table": name},
     )
 
 

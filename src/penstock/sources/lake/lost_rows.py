@@ -52,10 +52,10 @@ def make_stop(state: TableState, table: str, seq: int, step: str, *, pipeline: s
 def make_deletes_lost(lost: int, table: str, *, pipeline: str, stream: str) -> StreamStopped:
     """Make the stop of a reader that a purge of deletes has passed, by force or because it was abandoned."""
     return StreamStopped(
-        f"{lost} deletes in {table} were purged before this reader had seen them: what it has delivered may hold rows "
-        "that are gone",
-        next_step=f"to deliver the current rows again: `penstock state reset FILE --stream {stream}`; then remove from "
-        "the target what does not come again",
+        f"{lost} deletes in {table} were purged before this reader read them: its target may still hold rows that are "
+        "deleted in the table",
+        next_step=f"to deliver the current rows again: `penstock state reset FILE --stream {stream}`; then delete the "
+        "rows in the target that were not delivered again",
         safe=SAFE,
         pipeline=pipeline,
         stream=stream,

@@ -81,9 +81,9 @@ def find_number(to: str, state: TableState, *, at: int, table: str, pipeline: st
                 f"give a number from {state.floor} to {state.head}, or a time such as 2026-01-31T12:00:00+00:00",
             ) from None
         if moment.tzinfo is None:
-            raise refused(f"the time {to!r} does not say its zone", f"for UTC write {moment.isoformat()}+00:00")
+            raise refused(f"the time {to!r} has no time zone", f"for UTC write {moment.isoformat()}+00:00")
         if moment > datetime.now(UTC):
-            raise refused(f"the time {to} lies in the future", "give a time that has been")
+            raise refused(f"the time {to} is in the future", "give a time in the past")
         found = _head_at(state, moment)
         if found is None:
             oldest = min((at_ms for at_ms, _ in read_times(state)), default=0)
@@ -95,17 +95,17 @@ def find_number(to: str, state: TableState, *, at: int, table: str, pipeline: st
         seq = found
     if seq > state.head:
         raise refused(
-            f"number {seq} lies in the future: the highest number of {table} is {state.head}",
+            f"number {seq} does not exist yet: the highest number of {table} is {state.head}",
             f"give a number from {state.floor} to {state.head}",
         )
     if seq < state.floor:
         raise refused(
-            f"{describe_floor(state, table)}, so {seq} cannot be gone back to",
+            f"{describe_floor(state, table)}, so the mark cannot be set to {seq}",
             f"give a number from {state.floor} to {state.head}",
         )
     if seq > max(at, state.floor):
         raise refused(
-            f"what comes before number {seq} has not been read yet: this reader is at number {at}",
+            f"rows before number {seq} have not been read yet: this reader is at number {at}",
             f"give a number from {state.floor} to {at}",
         )
     return seq

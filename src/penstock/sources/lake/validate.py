@@ -43,7 +43,7 @@ def _find_problems(
     columns = [field["name"] for field in state.columns]
     for name in chosen:
         if name in names.INTERNAL:
-            yield _refused(f"the column {name!r} never leaves the lake", "leave it out of `columns`")
+            yield _refused(f"the column {name!r} is internal and cannot be read", "remove it from `columns`")
         elif name not in columns:
             hint = did_you_mean(name, columns)
             have = ", ".join(each for each in columns if each not in names.INTERNAL)
@@ -56,7 +56,7 @@ def _find_problems(
     start = str(options.from_)
     if start.isdigit() and int(start) > state.head:
         yield _refused(
-            f"from: {start} lies in the future: the highest number of {table} is {state.head}",
+            f"from: {start} is in the future: the highest number of {table} is {state.head}",
             f"use `now`, `beginning`, or a number up to {state.head}",
         )
 

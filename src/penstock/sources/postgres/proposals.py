@@ -16,7 +16,7 @@ from psycopg import sql
 from penstock.errors import StreamRefused
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import quote
-from penstock.links.postgres.tables import KINDS, Column, Index, Statistics, Table, describe_schema
+from penstock.links.postgres.tables import KINDS, STORING_KINDS, Column, Index, Statistics, Table, describe_schema
 from penstock.links.postgres.types import without_modifier
 from penstock.ports import DiscoveredStream
 from penstock.sources.postgres.options import StreamOptions
@@ -113,15 +113,21 @@ class Proposer:
             options=options,
             reasons=tuple(reasons),
             refused=refused,
+            stores_rows=self.table.kind in STORING_KINDS,
+            options_if_renamed={"table": self._quoted_name},
         )
+
+    @property
+    def _quoted_name(self) -> str:
+        quoted = self.table.name.name.replace('"', '""')
+        return f'"{quoted}"'
 
     def _common_options(self) -> tuple[dict[str, Any], tuple[str, ...]]:
         """The options of every proposal for this table: its name, and the columns if some cannot be read."""
         options: dict[str, Any] = {}
         reasons: list[str] = []
         if self.stream != self.table.name.name:
-            quoted = self.table.name.name.replace('"', '""')
-            options["table"] = f'"{quoted}"'
+            options["table"] = self._quoted_name
         hidden = [column.name for column in self.table.columns if not column.may_select]
         kept = [column.name for column in self.table.columns if column.name not in (*hidden, RESERVED_COLUMN)]
         if kept and len(kept) < len(self.table.columns):

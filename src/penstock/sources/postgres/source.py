@@ -44,7 +44,7 @@ from penstock.sources.postgres.validate import TableChecks, key_names, table_nam
 
 
 class PostgresSource:
-    """Tables of one database. See `Source` in ports.py for the obligations of each method."""
+    """Tables of one database. See `penstock.ports.Source` for the obligations of each method."""
 
     def __init__(self, options: Options, streams: Mapping[str, StreamOptions], context: Context) -> None:
         self._options = options

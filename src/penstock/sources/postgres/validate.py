@@ -19,7 +19,7 @@ from penstock.sources.postgres.content import KeyColumn, TableContent
 from penstock.sources.postgres.listing import missing_table_error
 from penstock.sources.postgres.options import StreamOptions
 
-#: the column of batches that says upsert or delete; see Reader in ports.py
+#: the column of batches that says upsert or delete; see `penstock.ports.Reader`
 RESERVED_COLUMN = "_change"
 #: NULL cursors are counted up to this number
 MAX_COUNTED_NULLS = 1000

@@ -49,7 +49,7 @@ class Ahead:
         future = asyncio.wrap_future(self.future)
         await asyncio.wait([future])
         if not future.cancelled():
-            future.exception()  # looked at here; whoever goes on from this gather meets it again
+            future.exception()  # retrieved here; the gather that continues this one raises it again
         return self.gathering
 
     def throw_away(self) -> None:

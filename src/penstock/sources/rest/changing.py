@@ -17,7 +17,6 @@ from penstock.core.marks import Mark, Position
 from penstock.core.subdivision import Position as TimePosition
 from penstock.core.subdivision import Span, start
 from penstock.core.subdivision.spans import intersect
-from penstock.errors import StreamRefused
 from penstock.ports import Budget, Planned, Spool
 from penstock.sources.rest import marks, rescans
 from penstock.sources.rest.comparing import ComparableSource
@@ -40,11 +39,7 @@ class ChangingSource(ComparableSource):
         try:
             rescans.split_mark(last.mark)
         except (KeyError, TypeError, ValueError) as error:
-            raise StreamRefused(
-                f"the stored mark is not one of this stream: {error}",
-                next_step=f"`penstock state reset FILE --stream {stream}` reads it again from the beginning",
-                stream=stream,
-            ) from None
+            raise marks.refuse_mark(stream, error) from None
 
     def describe(self, mark: Mark | None) -> str:
         bare, rescan = rescans.split_mark(mark)

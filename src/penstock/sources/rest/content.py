@@ -12,7 +12,6 @@ from penstock.core.names import did_you_mean
 from penstock.core.types import Plain, parse_type
 from penstock.errors import StreamRefused, refuse_all
 from penstock.sources.rest.options import PARENT_ID, RESERVED, Options, StreamOptions, read_time
-from penstock.sources.rest.times import Unit
 
 #: the column that says which of two versions of an object is newer
 VERSION = "_changed_at"
@@ -231,10 +230,6 @@ def _find_parent_problems(stream: str, streams: Mapping[str, StreamOptions]) -> 
 def _change_fields(options: StreamOptions) -> ChangeFields | None:
     changes, time = options.changes, options.time
     return ChangeFields(changes.updated, changes.deleted, time.field) if changes and time else None
-
-
-def unit_of(content: ListContent) -> Unit:
-    return Unit(content.unit)
 
 
 def _column_of(path: str, paths: dict[str, str]) -> str | None:

@@ -78,6 +78,15 @@ def whole_mark(run: str) -> Mark:
     return Mark.of({"run": run})
 
 
+def refuse_mark(stream: str, error: Exception) -> StreamRefused:
+    """The refusal of a stored mark that another source has made."""
+    return StreamRefused(
+        f"the stored mark is not one of this stream: {error}",
+        next_step=f"`penstock state reset FILE --stream {stream}` reads it again from the beginning",
+        stream=stream,
+    )
+
+
 def accept(stream: str, last: Held, content: Content) -> None:
     """StreamRefused if a stored position does not fit what would be read now."""
     if last.mark is None:
@@ -96,9 +105,7 @@ def accept(stream: str, last: Held, content: Content) -> None:
         elif not isinstance(document["run"], str):
             raise ValueError("it names no run")
     except (KeyError, ValueError, TypeError) as error:
-        raise StreamRefused(
-            f"the stored mark is not one of this stream: {error}", next_step=reset, stream=stream
-        ) from None
+        raise refuse_mark(stream, error) from None
     for name in ("api", "path", "params", "id", "mode", "time", "unit", "order", "parent", "parent_column"):
         was, is_ = getattr(before, name), getattr(now, name)
         if was != is_:
@@ -110,7 +117,7 @@ def accept(stream: str, last: Held, content: Content) -> None:
 
 
 def describe(mark: Mark | None) -> str:
-    """A mark in words."""
+    """A mark, human-readable."""
     if mark is None:
         return "the beginning"
     document = mark.document
@@ -129,7 +136,7 @@ def describe(mark: Mark | None) -> str:
 
 
 def describe_abandoned(position: Position, unit: str) -> list[str]:
-    """Warnings about ranges that several runs in a row have waited for in vain."""
+    """Warnings about ranges for which several runs in a row got no answer."""
     at = Unit(unit)
     return [
         f"the range from {_show(each.gte, at, 'the beginning')} to {_show(each.lt, at, 'now')} was unanswered at "

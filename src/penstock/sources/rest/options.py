@@ -20,7 +20,7 @@ RESERVED = ("_change", "_ingest_seq", "_tombstone")
 def _column_type(value: str) -> str:
     type_ = parse_type(value)
     if is_nested(type_) or type_ in (Plain.NULL, Plain.BINARY, Plain.UUID) or str(type_).startswith("fixed"):
-        raise ValueError(f"{value} is no type of a column here; use json for objects and lists")
+        raise ValueError(f"{value} is not supported as a column type; use json for objects and lists")
     return value
 
 
@@ -154,6 +154,26 @@ class AccountField(BaseModel):
     field: str = Field(default="id", min_length=1, description="path of the field that identifies the account")
 
 
+#: keys that the sources of one provider's lists have too
+ConcurrentStreams = Annotated[
+    int, Field(ge=1, le=1000, description="streams that are fetched at the same time, each up to 64 MiB ahead")
+]
+FieldPaths = Annotated[
+    dict[str, str],
+    Field(
+        description="columns whose field has another name or lies deeper, with its path; default: none",
+        examples=[{"city": "address.city"}],
+    ),
+]
+JsonColumn = Annotated[
+    str | None, Field(min_length=1, description="column with the whole object as JSON; null: no such column")
+]
+StreamTimeRange = Annotated[
+    TimeRange | None,
+    Field(description="like `time_range` of the source, for this stream only; default: the source's"),
+]
+
+
 class Options(AccountOptions):
     """An API that lists objects."""
 
@@ -165,9 +185,7 @@ class Options(AccountOptions):
     time_range: TimeRange | None = Field(
         default=None, description="the objects to read, by their time, for all streams with `time`; default: all"
     )
-    max_concurrent_streams: int = Field(
-        default=5, ge=1, le=1000, description="streams that are fetched at the same time, each up to 32 MiB ahead"
-    )
+    max_concurrent_streams: ConcurrentStreams = 5
     slice_seconds: float = Field(
         default=60.0,
         gt=0,
@@ -229,17 +247,9 @@ class StreamOptions(BaseModel):
         "timestamptz; default: the id, the time, and `json_column`",
         examples=[{"amount": "int64", "city": "string"}],
     )
-    fields: dict[str, str] = Field(
-        default_factory=dict,
-        description="columns whose field has another name or lies deeper, with its path; default: none",
-        examples=[{"city": "address.city"}],
-    )
-    json_column: str | None = Field(
-        default="json", min_length=1, description="column with the whole object as JSON; null: no such column"
-    )
-    time_range: TimeRange | None = Field(
-        default=None, description="like `time_range` of the source, for this stream only; default: the source's"
-    )
+    fields: FieldPaths = Field(default_factory=dict)
+    json_column: JsonColumn = "json"
+    time_range: StreamTimeRange = None
     accept_drop: bool = Field(
         default=False,
         description="accept a full refresh with less than half the rows of the previous one",

@@ -62,9 +62,9 @@ def join_mark(mark: Mark, rescan: Rescan) -> Mark:
 
 def _read(document: Any) -> Rescan:
     if not isinstance(document, Mapping):
-        raise ValueError("its rescan is no document")
+        raise ValueError("its field `rescan` is not an object")
     checked, began = document["checked"], document["began"]
     if not isinstance(checked, int | None) or not isinstance(began, int | None):
-        raise ValueError("its rescan has no times")
+        raise ValueError("its field `rescan` has no times")
     position = Position.from_document({"remaining": document["remaining"], "covered": []})
     return Rescan(checked, began, position.remaining)

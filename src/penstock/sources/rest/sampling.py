@@ -27,7 +27,7 @@ SAMPLE_PAGES = 3
 #: parents of which one with children is looked for
 SAMPLE_PARENTS = 10
 #: objects of a page by which it is tried how pages are asked for
-FEW = 2
+PROBED_PAGE_ROWS = 2
 
 
 @dataclass
@@ -49,6 +49,8 @@ class ListProposal:
     async def discover(self) -> DiscoveredStream:
         """The proposal; a list that cannot be read, or whose records are not found, is refused with the reason."""
         bare = DiscoveredStream(self.stream, "list", (("json", "json"),), read_by=self.stream)
+        renamed = {"list": self.stream} if self.is_preset else {"path": self.options.path or self.stream}
+        bare = replace(bare, options_if_renamed=renamed)
         try:
             await self._find_parent()
             found = self.options if self.is_preset else await self._find_options()
@@ -148,8 +150,8 @@ class ListProposal:
             self._reasons.append("no parameter for the size of a page was found: the API's own size counts")
             few = max(1, len(records))
         else:
-            page, headers = await self._get({name: str(FEW)})
-            few = FEW
+            page, headers = await self._get({name: str(PROBED_PAGE_ROWS)})
+            few = PROBED_PAGE_ROWS
         for candidate in guesses.find_pagings(page, headers, name or "limit", few):
             tried = options.model_copy(update={"paging": candidate})
             if await self._leads_on(tried):
@@ -172,14 +174,14 @@ class ListProposal:
         return Paging(by="none")
 
     async def _find_size_parameter(self, records: str, count: int) -> str | None:
-        if count <= FEW:
+        if count <= PROBED_PAGE_ROWS:
             return "limit"
         for name in guesses.SIZE_PARAMETERS:
             try:
-                page, _ = await self._get({name: str(FEW)})
+                page, _ = await self._get({name: str(PROBED_PAGE_ROWS)})
             except (StreamFailed, StreamRefused):
                 continue
-            if len(_records_at(page, records)) == FEW:
+            if len(_records_at(page, records)) == PROBED_PAGE_ROWS:
                 return name
         return None
 

@@ -86,7 +86,7 @@ class RestSource:
         twice = self._options.auth.contradictions() if self._options.auth else []
         if twice:
             raise InputError(
-                f"`auth` has {' and '.join(twice)}, which both say who asks",
+                f"`auth` has {' and '.join(twice)}, which both set the credentials",
                 next_step="keep one of them",
                 pipeline=self._context.pipeline,
             )

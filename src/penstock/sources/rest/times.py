@@ -40,18 +40,18 @@ class Unit:
         return int(seconds) * self.ticks if seconds else 1
 
     def read(self, value: object) -> int:
-        """A time from the value in a record; ValueError if it is none."""
+        """A time from the value in a record; ValueError if it is not one."""
         if isinstance(value, bool) or value is None:
-            raise ValueError(f"{value!r} is no time")
+            raise ValueError(f"{value!r} is not a time")
         if self.kind == "iso":
             if not isinstance(value, str):
-                raise ValueError(f"{value!r} is no RFC 3339 time")
+                raise ValueError(f"{value!r} is not an RFC 3339 timestamp")
             found = datetime.fromisoformat(value)
             return math.floor((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()) // self.step
         if isinstance(value, str):
             value = float(value) if "." in value else int(value)
         if not isinstance(value, int | float) or not math.isfinite(value):
-            raise ValueError(f"{value!r} is no number")
+            raise ValueError(f"{value!r} is not a number")
         return math.floor(value) // self.step
 
     def spell(self, time: int) -> str:

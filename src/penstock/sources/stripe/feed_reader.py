@@ -14,7 +14,7 @@ from penstock.sources.stripe.feed import KEPT_SECONDS, MARGIN_SECONDS, Event, Sn
 
 #: events that are held at a time
 MOST_EVENTS = 20_000
-PAGE = 100
+EVENTS_PER_PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class FeedReader:
         cursor, restarts = None, 0
         while True:
             try:
-                page = await self._api.fetch(Asked(gte, lt, cursor, PAGE))
+                page = await self._api.fetch(Asked(gte, lt, cursor, EVENTS_PER_PAGE))
             except (RequestRefused, ResourceRefused) as refused:
                 is_gone = not isinstance(refused, ResourceRefused) or refused.status in GONE
                 if cursor is None or not is_gone or restarts >= RESTARTS:

@@ -27,6 +27,7 @@ from penstock.sources.rest import rescans
 from penstock.sources.rest.changing import ChangingSource
 from penstock.sources.rest.content import ListContent
 from penstock.sources.rest.lists import ListApi
+from penstock.sources.rest.marks import refuse_mark
 from penstock.sources.rest.options import TimeRange, read_time
 from penstock.sources.rest.spooling import SpoolWriter
 from penstock.sources.rest.times import Unit
@@ -96,11 +97,7 @@ class LiveSource(ChangingSource):
         try:
             feed.split_mark(last.mark)
         except ValueError as error:
-            raise StreamRefused(
-                f"the stored mark is not one of this stream: {error}",
-                next_step=f"`penstock state reset FILE --stream {stream}` reads it again from the beginning",
-                stream=stream,
-            ) from None
+            raise refuse_mark(stream, error) from None
 
     def describe(self, mark: Mark | None) -> str:
         bare, position = feed.split_mark(mark)

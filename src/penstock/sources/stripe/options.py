@@ -7,7 +7,14 @@ from datetime import timedelta
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from penstock.sources.rest.change_options import Duration
-from penstock.sources.rest.options import ColumnType, TimeRange
+from penstock.sources.rest.options import (
+    ColumnType,
+    ConcurrentStreams,
+    FieldPaths,
+    JsonColumn,
+    StreamTimeRange,
+    TimeRange,
+)
 
 #: requests per second that Stripe allows with keys of the two modes
 LIVE_RATE, TEST_RATE = 20.0, 10.0
@@ -44,9 +51,7 @@ class Options(BaseModel):
         "smaller of the rate limit and 5 for each stream that is fetched at the same time",
         examples=[5],
     )
-    max_concurrent_streams: int = Field(
-        default=5, ge=1, le=1000, description="streams that are fetched at the same time, each up to 32 MiB ahead"
-    )
+    max_concurrent_streams: ConcurrentStreams = 5
     time_range: TimeRange | None = Field(
         default=None, description="the objects to read, by `created`, for all lists with that filter; default: all"
     )
@@ -88,17 +93,9 @@ class StreamOptions(BaseModel):
         description="columns and their types, as for a rest source; default: `id`, `created` and `json_column`",
         examples=[{"amount": "int64", "city": "string"}],
     )
-    fields: dict[str, str] = Field(
-        default_factory=dict,
-        description="columns whose field has another name or lies deeper, with its path; default: none",
-        examples=[{"city": "address.city"}],
-    )
-    json_column: str | None = Field(
-        default="json", min_length=1, description="column with the whole object as JSON; null: no such column"
-    )
+    fields: FieldPaths = Field(default_factory=dict)
+    json_column: JsonColumn = "json"
     live: bool | None = Field(
         default=None, description="like `live` of the source, for this stream only; default: the source's"
     )
-    time_range: TimeRange | None = Field(
-        default=None, description="like `time_range` of the source, for this stream only; default: the source's"
-    )
+    time_range: StreamTimeRange = None

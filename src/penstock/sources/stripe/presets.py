@@ -121,7 +121,8 @@ def all_stream_options(
         child = CHILDREN.get(each.list or stream)
         if child and child.parent not in readers:
             raise StreamRefused(
-                f"the list {each.list or stream} is read for each object of {child.parent}, which is no stream",
+                f"the list {each.list or stream} is read for each object of {child.parent}, which is not a "
+                "stream of this pipeline",
                 next_step=f"add the stream {child.parent}",
                 stream=stream,
             )

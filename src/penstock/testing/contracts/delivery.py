@@ -107,7 +107,7 @@ def stage_parts(sink: Sink, slice_: Slice, *parts: pa.Table, attempt: str = "a1"
 
 
 def deliver(sink: Sink, slice_: Slice, *parts: pa.Table, attempt: str = "a1") -> Position:
-    """Put a slice aside and commit it."""
+    """Stage a slice and commit it."""
     sink.commit(slice_, attempt, stage_parts(sink, slice_, *parts, attempt=attempt))
     return slice_.position
 

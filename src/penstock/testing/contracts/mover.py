@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: seconds that nothing here takes unless it hangs
-PATIENCE = 60.0
+PATIENCE_SECONDS = 60.0
 
 
 def parts(*sizes: int) -> list[Part]:
-    """Parts of so many rows each; the rows of a part begin where the one before ended."""
+    """Parts with these numbers of rows; the rows of a part begin where the one before ended."""
     firsts = [sum(sizes[:index]) for index in range(len(sizes))]
     return [
         Part(index, canonical({"first": first, "rows": size}))
@@ -113,7 +113,7 @@ class Odd(Exception):
 
 
 def until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not reached():
         if time.monotonic() > deadline:
             raise TimeoutError
@@ -218,19 +218,19 @@ class MoverContract:
 
         canceller = threading.Thread(target=cancel)
         canceller.start()
-        with pytest.raises(StreamFailed) as given_up:
+        with pytest.raises(StreamFailed) as cancelled:
             another.move(Waiting(str(folder)), Notes(str(folder)), parts(1, 1, 1))
-        canceller.join(PATIENCE)
+        canceller.join(PATIENCE_SECONDS)
         (folder / "go").touch()
-        assert "given up" in given_up.value.what
-        assert given_up.value.next_step
+        assert "cancelled" in cancelled.value.what
+        assert cancelled.value.next_step
 
     #: whether a move that is cancelled ends while a part is under way, rather than after it
     gives_up_a_part = True
 
     def test_a_mover_that_was_cancelled_moves_nothing_more(self, another: Mover, folder: Path) -> None:
         another.cancel()
-        with pytest.raises(StreamFailed, match="given up"):
+        with pytest.raises(StreamFailed, match="cancelled"):
             another.move(Numbers(), Notes(str(folder)), parts(1))
         assert list(folder.iterdir()) == []
 

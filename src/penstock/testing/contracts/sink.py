@@ -486,7 +486,7 @@ class SinkContract:
             assert sorted(destination.rows(stream)) == rows
 
     def test_whoever_finishes_may_crash_too(self, destination: Destination) -> None:
-        """A sink that commits at once leaves nothing to be finished: whoever asks it writes nothing."""
+        """A sink that commits at once leaves nothing to be finished: asking it writes nothing."""
         dry = Crashing()
         destination.open(dry).commit(*self.two_parts(destination, "dry"))
         deaths = 0
