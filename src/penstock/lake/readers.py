@@ -102,6 +102,7 @@ def abandon(lake: Lake, table: str, pipeline: str, stream: str) -> str:
             )
         if known.abandoned:
             return f"{pipeline}/{stream} was already abandoned"
+        extract_state(loaded).refuse_other_version(table)
         set_properties(loaded, replace(known, abandoned=True).properties())
         return f"{pipeline}/{stream} (at {known.mark}) no longer holds back the retention of {table}"
 

@@ -38,6 +38,7 @@ def run_upkeep(job: UpkeepJob, only: Collection[str] = tuple(STEPS)) -> Iterator
         why = "there is no such table" if state is None else "its rows have no order: penstock has not adopted it"
         yield StepResult("table", f"skipped: {why}")
         return
+    state.refuse_other_version(job.name)
     refuse_rolled_back(job.name, state)
     yield from _number_foreign_rows(job)
     _record_head(job)
