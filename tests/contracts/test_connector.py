@@ -24,7 +24,8 @@ _NAMES = """
     Position Preparing Probe Proposing Quarantined Quarantining Range Reader Reading Receipt Recovering Releasing
     Remaining Remark Report Retry Rewinding Seal Sealing Sink SinkComparison Slice SliceRefused Source Spark Spool
     Spools StreamFailed StreamInfo StreamRefused StreamStopped Struct Summary Sweeping Type Verdict Withdrawing
-    Watch Writer arrow_schema canonical digest iterate_tries not_comparable parse parse_type pause verdict
+    Awaiting OutOfTime Watch Writer arrow_schema canonical digest iterate_tries not_comparable parse parse_type pause
+    verdict
 """
 FIRST_RELEASE = frozenset(_NAMES.split())
 #: of the ports, what only the engine and the stores need
