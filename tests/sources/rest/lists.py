@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from tests.harness.rest_server import RestServer
 
 from penstock.core.marks import Mark
 from penstock.links.spools import FolderSpools
 from penstock.ports import Context, NoProbe, Probe, Report, no_mark, report_nothing
 from penstock.sources.rest import AccountSource, ChangingSource, Options, StreamOptions
 from penstock.testing.contracts.source import PIPELINE
-from penstock.testing.rest_server import RestServer
 
 
 def source(
