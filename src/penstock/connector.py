@@ -34,7 +34,8 @@ from penstock.errors import (
     StreamRefused,
     StreamStopped,
 )
-from penstock.links.pause import pause
+from penstock.links.pause import iterate_tries, pause
+from penstock.links.watch import Watch
 from penstock.ports import (
     Archiving,
     Awaiting,
@@ -177,11 +178,13 @@ __all__ = [
     "Sweeping",
     "Type",
     "Verdict",
+    "Watch",
     "Withdrawing",
     "Writer",
     "arrow_schema",
     "canonical",
     "digest",
+    "iterate_tries",
     "not_comparable",
     "parse",
     "parse_type",

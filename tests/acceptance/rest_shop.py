@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.testing.rest_server import RestServer
 from tests.harness.faults import Command
+from tests.harness.rest_server import RestServer
 
 PIPELINE = """
 store: .penstock/store.db

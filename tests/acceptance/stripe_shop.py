@@ -10,8 +10,8 @@ from typing import Any
 
 import psycopg
 
-from penstock.testing.rest_server import RestServer
 from tests.harness.faults import Command, Outcome
+from tests.harness.rest_server import RestServer
 
 PIPELINE = """
 store: .penstock/store.db

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 from tests.harness.faults import Command, Outcome
+from tests.harness.rest_server import RestServer
 
 from penstock.sources.stripe.lists import LISTS
-from penstock.testing.rest_server import RestServer
 
 TOKEN = {"API_TOKEN": "sk_live_secret"}
 

@@ -24,8 +24,8 @@ _NAMES = """
     Noticing OptionsModel OutOfTime Outcome Part PenstockError Plain Planned Position Preparing Probe Proposing
     Quarantined Quarantining Range Reader Reading Receipt Recovering Releasing Remaining Remark Report Resuming
     Retry Rewinding Seal Sealing Sink SinkComparison Slice SliceRefused Source Spark Spool Spools StreamFailed
-    StreamInfo StreamRefused StreamStopped Struct Summary Sweeping Type Verdict Withdrawing Writer arrow_schema
-    canonical digest not_comparable parse parse_type pause verdict
+    StreamInfo StreamRefused StreamStopped Struct Summary Sweeping Type Verdict Watch Withdrawing Writer
+    arrow_schema canonical digest iterate_tries not_comparable parse parse_type pause verdict
 """
 FIRST_RELEASE = frozenset(_NAMES.split())
 #: of the ports, what only the engine and the stores need

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from tests.engine.spooling import GatheringSource
 from tests.harness.doubles import MemorySource, Rows
+from tests.harness.rest_server import RestServer
 from tests.sources.lake.lakes import Foreign, Origin
 from tests.sources.rest.lists import ChangingList, Charges, List
 from tests.sources.rest.test_parents import Cards
@@ -21,7 +22,6 @@ from penstock.testing.contracts.source import (
     IncrementalContract,
     SourceContract,
 )
-from penstock.testing.rest_server import RestServer
 
 
 class TestPostgresKeyset(IncrementalContract):

@@ -50,3 +50,10 @@ def test_a_backoff_that_makes_no_sense_is_refused(made: object) -> None:
 def test_no_try_at_all_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one try"):
         Retry(0, Backoff(0.1, 1.0))
+
+
+def test_tries_of_several_processes_are_spaced() -> None:
+    retry = Retry(3, Backoff(10.0, 10.0))
+    assert retry.is_due(0, 0.0)
+    assert [retry.is_due(1, seconds) for seconds in (0.0, 9.0, 11.0, -5.0)] == [False, False, True, True]
+    assert [retry.is_due(failures, 11.0) for failures in (2, 3)] == [True, False]

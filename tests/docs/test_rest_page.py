@@ -9,8 +9,7 @@ import yaml
 from pyiceberg.catalog.sql import SqlCatalog
 from tests.docs.pages import TOP, blocks
 from tests.harness.faults import Command
-
-from penstock.testing.rest_server import RestServer
+from tests.harness.rest_server import RestServer
 
 EXAMPLE = TOP / "examples" / "rest-to-lake.yaml"
 

@@ -6,12 +6,14 @@ import atexit
 import os
 import shutil
 import tempfile
+from typing import Any
 from unittest import mock
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from penstock.lake import landing
+from penstock.core.retry import NO_PAUSE, Retry
+from penstock.lake import landing, tables
 from tests.engine.lake_world import LakeWorld
 from tests.engine.machine import GATE_POINTS, MEMORY, GateMachine, one_of
 
@@ -32,7 +34,11 @@ class LakeMachine(GateMachine):
 
     def __init__(self) -> None:
         # A turn is for liveness; in this box whoever goes on goes alone.
-        self.patience = [mock.patch.object(landing, name, 0.0) for name in ("TURN_SECONDS", "TURN_POLL_SECONDS")]
+        self.patience: list[Any] = [
+            mock.patch.object(landing, "TURN_SECONDS", 0.0),
+            mock.patch.object(landing, "TURN_POLL", NO_PAUSE),
+            *(mock.patch.object(module, "LOST_RACES", Retry(tables.LOST_RACES.tries)) for module in (landing, tables)),
+        ]
         for each in self.patience:
             each.start()
         super().__init__()

@@ -14,7 +14,7 @@ import pytest
 from penstock.core.marks import Mark
 from penstock.core.messages import StateChanged, StepDone
 from penstock.core.slices import Kind, Receipt
-from penstock.engine.delivery import COMMIT_TRIES
+from penstock.engine.delivery import COMMITS
 from penstock.errors import CommitUnclear, StreamFailed
 from penstock.ports import Budget, Owner, Planned, Remaining, StreamInfo
 from tests.engine.pipeline import PIPELINE, At, Pipeline, broken_off, rows
@@ -263,7 +263,7 @@ def test_an_answer_that_was_lost_after_the_commit_is_asked_for(one: Pipeline) ->
 
 
 def test_a_commit_that_took_no_effect_is_tried_again_with_the_same_rows(one: Pipeline) -> None:
-    sink = Unclear(one.sink(), before=COMMIT_TRIES - 1)
+    sink = Unclear(one.sink(), before=COMMITS.tries - 1)
     moves: list[int] = []
 
     class Counting(LoopMover):
@@ -273,7 +273,7 @@ def test_a_commit_that_took_no_effect_is_tried_again_with_the_same_rows(one: Pip
 
     assert one.open(sink=sink, mover=Counting).run().exit_code == 0
     assert moves == [2, 2, 1]
-    assert sink.commits == COMMIT_TRIES + 2
+    assert sink.commits == COMMITS.tries + 2
     assert one.delivered() == [1, 2, 3, 4, 5]
 
 
@@ -281,7 +281,7 @@ def test_a_commit_that_never_takes_effect_fails_and_stays_open(one: Pipeline) ->
     sink = Unclear(one.sink(), before=10**6)
     eof = one.open(sink=sink).run()
     assert eof.exit_code == 1
-    assert sink.commits == COMMIT_TRIES
+    assert sink.commits == COMMITS.tries
     error = one.error("a")
     assert error.reason == "slice 1 could not be committed in 5 tries: the answer was lost"
     assert error.next_step == "run again; the slice is still open and is tried again"

@@ -47,7 +47,7 @@ class Holding(MemorySource):
         if not ceiling.get("held"):
             return found
         held = self.streams[stream].arrived - self.upto
-        return Remaining(found.rows, found.exact, held, "pid 7", self.warning, f"up to {self.upto} (proven)", True)
+        return Remaining(found.rows, found.exact, held, "pid 7", f"up to {self.upto} (proven)", True, self.warning)
 
 
 @pytest.fixture

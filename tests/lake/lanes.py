@@ -16,7 +16,7 @@ from penstock.lake import names
 from penstock.lake.lake import Lake
 from penstock.lake.table_state import TableState
 from penstock.lake.tables import extract_state, load_table
-from penstock.ports import Context, NoProbe, NoSpark, Probe, Spark
+from penstock.ports import Context, NoProbe, NoSpark, Probe, Spark, is_never_cancelled, report_nothing
 from penstock.sinks.lake import LakeSink, Options, StreamOptions, build
 from penstock.testing.contracts.delivery import CONTENT
 
@@ -53,10 +53,20 @@ class Lane:
     spark: Spark = field(default_factory=NoSpark)
     attempts: int = 0
     said: list[str] = field(default_factory=list)
+    is_cancelled: Callable[[], bool] = is_never_cancelled
+    report: Callable[..., None] = report_nothing
 
     def sink(self, probe: Probe | None = None) -> LakeSink:
         merge = StreamOptions(mode="merge", key=("id",)) if self.mode == "merge" else StreamOptions()
-        context = Context(self.pipeline, str(self.folder), probe or NoProbe(), self.spark, say=self.say)
+        context = Context(
+            self.pipeline,
+            str(self.folder),
+            probe or NoProbe(),
+            self.spark,
+            say=self.say,
+            report=self.report,
+            is_cancelled=self.is_cancelled,
+        )
         return build(Options(namespace=self.namespace), {STREAM: merge}, context)
 
     def say(self, stream: str, text: str) -> None:

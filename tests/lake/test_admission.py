@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,13 @@ from penstock.core.marks import Mark
 from penstock.core.slices import Kind, Slice, following
 from penstock.errors import StreamRefused
 from penstock.lake import names
+from penstock.lake.readers import abandon, register
+from penstock.lake.upkeep.job import UpkeepJob
+from penstock.lake.upkeep.options import UpkeepOptions
+from penstock.lake.upkeep.run import run_upkeep
 from penstock.ports import StreamInfo
 from penstock.sinks import lake as lake_sink
+from penstock.sources import lake as lake_source
 
 CONTENT = content_of(id="int64", note="string")
 
@@ -172,12 +179,14 @@ def test_a_table_of_another_version_is_refused_and_nothing_in_it_is_changed(tmp_
     """The content of the commit before this form, which had no version."""
     lake = LakeWorld(tmp_path)
     lake.land(orders(1, 3))
+    sink = lake_sink.build(lake_sink.Options(namespace=lake.namespace), {}, lake.context("in"))
+    place = sink.lake
+    register(place, "orders", "other", "orders", 0)
     [(name, text)] = [each for each in lake.table().properties.items() if each[0].startswith(names.CONTENT)]
     older = canonical({key: value for key, value in json.loads(text).items() if key != "format"})
     with lake.table().transaction() as change:
         change.set_properties({name: older})
     before = lake.table().metadata
-    sink = lake_sink.build(lake_sink.Options(namespace=lake.namespace), {}, lake.context("in"))
     for ask in (sink.held, sink.recover):
         with pytest.raises(StreamRefused) as refused:
             ask("orders")
@@ -186,4 +195,17 @@ def test_a_table_of_another_version_is_refused_and_nothing_in_it_is_changed(tmp_
         assert what.endswith("was landed by another version of penstock: its format is 1, this penstock reads 2")
         assert safe == "Nothing was changed: neither the mark nor the table."
         assert "name another table with `into` on the stream" in step
+    context = lake.context("export")
+    source = lake_source.build(lake_source.Options(namespace=lake.namespace), {}, context)
+    job = UpkeepJob(place, "orders", UpkeepOptions(), context.spark, context.mover, context.probe, datetime.now(UTC))
+    uses: list[Callable[[], object]] = [
+        lambda: source.content("orders"),
+        lambda: source.prepare("orders", CONTENT, None),
+        lambda: list(run_upkeep(job)),
+        lambda: list(run_upkeep(replace(job, dry_run=True))),
+        lambda: abandon(place, "orders", "other", "orders"),
+    ]
+    for use in uses:
+        with pytest.raises(StreamRefused, match="was written by another version of penstock: slice 1 of in/orders: "):
+            use()
     assert lake.table().metadata == before

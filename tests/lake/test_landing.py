@@ -15,8 +15,10 @@ from tests.engine.lake_world import LakeWorld
 from tests.engine.machine import MEMORY
 from tests.lake.lanes import STREAM, At, Lane, Poller, rows
 
+from penstock.core.retry import Backoff
 from penstock.errors import CommitUnclear, StreamFailed, StreamStopped
 from penstock.lake import disk_space, landing, parquet
+from penstock.links import watch
 
 
 @pytest.fixture
@@ -96,7 +98,7 @@ def test_a_head_that_moved_gives_new_numbers_and_removes_the_old_files(lane: Lan
 
 
 def test_whoever_lost_two_races_has_the_next_turn(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(landing, "TURN_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(landing, "TURN_POLL", Backoff(0.001, 0.001))
     other = Lane(lane.folder, "other")
     lane.deliver(rows(1))
     waiting: list[threading.Thread] = []
@@ -121,7 +123,7 @@ def test_whoever_lost_two_races_has_the_next_turn(lane: Lane, monkeypatch: pytes
 
 
 def test_a_writer_that_gives_up_gives_its_turn_back(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(landing, "TURN_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(landing, "TURN_POLL", Backoff(0.001, 0.001))
     monkeypatch.setattr(landing, "RACES_BEFORE_TURN", 0)
     lane.deliver(rows(1))
     slice_ = lane.next()
@@ -185,7 +187,7 @@ def test_killed_before_the_commit_its_files_are_swept(world: LakeWorld, point: s
 
 def test_a_landing_does_not_wait_for_others_without_end(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn that does not end: its owner's clock is ahead, or one follows the other."""
-    monkeypatch.setattr(landing, "TURN_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(landing, "TURN_POLL", Backoff(0.001, 0.001))
     monkeypatch.setattr(landing, "MAX_WAIT_SECONDS", 0.1)
     monkeypatch.setattr(landing, "SILENCE_SECONDS", 0.01)
     lane.deliver(rows(1))
@@ -200,6 +202,34 @@ def test_a_landing_does_not_wait_for_others_without_end(lane: Lane, monkeypatch:
     landing.remove_turn(lane.table)
     lane.deliver(rows(2))
     assert lane.ids() == [1, 2]
+
+
+def test_a_landing_that_waits_is_reported_and_ends_with_the_run(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "REPORT_SECONDS", 0.3)
+    doing: list[str] = []
+    lane.report = lambda stream, text, **_: doing.append(f"{stream}: {text}")
+    lane.is_cancelled = lambda: len(doing) > 1
+    lane.deliver(rows(1))
+    landing.take_turn(lane.table, lane.state, "another", 3600)
+    with pytest.raises(StreamFailed, match="because the run is to end"):
+        lane.deliver(rows(2))
+    assert doing[0].startswith("orders: landing 1 row, ")
+    landing.remove_turn(lane.table)
+    lane.is_cancelled = lambda: False
+    lane.deliver(rows(2))
+    assert lane.ids() == [1, 2]
+
+
+def test_a_writer_that_loses_races_ends_with_the_run_and_gives_its_turn_back(lane: Lane) -> None:
+    other = Lane(lane.folder, "other")
+    lane.deliver(rows(1))
+    late = iter(range(50, 90))
+    probe = At("lake.prepared", lambda: other.deliver(rows(next(late))), times=2)
+    lane.is_cancelled = lambda: probe.passed.count("lake.lost_race") == 2
+    with pytest.raises(StreamFailed, match="because the run is to end"):
+        lane.deliver(rows(2), probe=probe)
+    assert lane.state.turn() is None
+    assert lane.ids() == [1, 50, 51]
 
 
 @pytest.mark.parametrize("first", [True, False])

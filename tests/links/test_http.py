@@ -12,13 +12,13 @@ from email.utils import format_datetime
 from typing import Any
 
 import pytest
+from tests.harness.rest_server import RestServer
 
 from penstock.errors import ConnectionFailed, StreamFailed
 from penstock.links.http.account import Account, Effort
 from penstock.links.http.failures import Answer, Malformed, ResourceRefused, describe, retry_after, wait_of
 from penstock.links.http.loop import LoopThread
 from penstock.links.http.options import AccountOptions
-from penstock.testing.rest_server import RestServer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -33,10 +33,10 @@ from typing import Any
 import psycopg
 from pyiceberg.catalog.sql import SqlCatalog
 
-from penstock.testing.rest_server import RestServer
 from tests.acceptance.rest_shop import RestShop
 from tests.harness.faults import Outcome
 from tests.harness.postgres import PostgresServer
+from tests.harness.rest_server import RestServer
 
 LISTS = tuple(f"list_{number}" for number in range(8))
 FORBIDDEN, FAILING = "forbidden", "failing"

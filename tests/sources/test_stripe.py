@@ -11,12 +11,12 @@ import yaml
 from pyiceberg.catalog.sql import SqlCatalog
 from tests.docs.pages import TOP, blocks
 from tests.harness.faults import Command
+from tests.harness.rest_server import RestServer
 
 from penstock.errors import StreamRefused
 from penstock.sources import stripe
 from penstock.sources.stripe.lists import BY_CREATED, EVENTS, LISTS, WITHOUT_EVENTS
 from penstock.sources.stripe.options import Options, StreamOptions
-from penstock.testing.rest_server import RestServer
 
 
 @pytest.mark.parametrize(("key", "rate"), [("sk_live_1", 20), ("rk_live_1", 20), ("sk_test_1", 10)])

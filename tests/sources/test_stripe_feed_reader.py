@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from tests.harness.rest_server import RestServer
 
 from penstock.errors import StreamFailed, StreamRefused
 from penstock.links.http.account import Account
@@ -17,7 +18,6 @@ from penstock.sources.stripe.feed import KEPT_SECONDS, FeedPosition, Snapshot, t
 from penstock.sources.stripe.feed_reader import FeedReader
 from penstock.sources.stripe.lists import EVENTS
 from penstock.sources.stripe.options import Options, StreamOptions
-from penstock.testing.rest_server import RestServer
 
 Read = Callable[[int | None, int], Snapshot]
 

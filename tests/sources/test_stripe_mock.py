@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from urllib.parse import urlencode
 
 import pytest
+from tests.harness.stripe_mock import StripeMock
 
 from penstock.errors import StreamFailed
 from penstock.links.http.account import Account
@@ -21,7 +22,6 @@ from penstock.sources.stripe.feed_reader import FeedReader
 from penstock.sources.stripe.lists import BY_CREATED, CHILDREN, EVENTS, LISTS
 from penstock.sources.stripe.options import Options, StreamOptions
 from penstock.sources.stripe.source import StripeAccount, read_account
-from penstock.testing.stripe_mock import StripeMock
 
 #: the requests that a gather makes: the first look, a page of a range, and the page after it
 REQUESTS = (Asked(None, None, None, 1), Asked(1, 2, None, 100), Asked(1, 2, "obj_1", 100))

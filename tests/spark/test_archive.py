@@ -220,12 +220,12 @@ def test_a_use_is_noted_once_a_day(folder: Path, jars: list[Path]) -> None:
 def test_failed_attempts_are_repeated_after_a_day_and_not_for_ever(folder: Path, jars: list[Path]) -> None:
     archive = some_archive(jars)
     assert archive.is_wanted()
-    for count in range(1, archives.MOST_ATTEMPTS + 1):
+    for count in range(1, archives.ATTEMPTS.tries + 1):
         archive.note_attempt()
         assert not archive.is_wanted()
         yesterday = time.time() - 1.1 * DAY
         os.utime(archive.attempts_file, (yesterday, yesterday))
-        assert archive.is_wanted() is (count < archives.MOST_ATTEMPTS)
+        assert archive.is_wanted() is (count < archives.ATTEMPTS.tries)
     archive.attempts_file.unlink()
     there(archive)
     assert not archive.is_wanted()

@@ -12,10 +12,10 @@ from typing import Any
 import psycopg
 import pytest
 from tests.harness.faults import Command
+from tests.harness.rest_server import RestServer
 from typer.testing import CliRunner, Result
 
 from penstock.cli import app
-from penstock.testing.rest_server import RestServer
 
 FILE = """\
 store: .penstock/store.db

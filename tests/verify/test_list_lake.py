@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from tests.harness.doubles import LoopMover
+from tests.harness.rest_server import RestServer
 from typer.testing import CliRunner, Result
 
 from penstock import wiring
 from penstock.cli import app
 from penstock.links.spark.runtime import SparkRuntime
 from penstock.links.spark.session_provider import SparkSessionProvider
-from penstock.testing.rest_server import RestServer
 
 # PySpark leaves the socket of a collected answer to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

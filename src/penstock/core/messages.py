@@ -123,24 +123,33 @@ class StepDone(Message):
     outcome: dict[str, int] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowsRemaining(Message):
-    """What a stream has before it at this moment, the current slice included."""
+@dataclass(frozen=True)
+class RemainingRows:
+    """Rows up to the run's ceiling, the current slice included, and rows held back above it."""
 
-    type: ClassVar[str] = "remaining"
-    stream: str
-    #: rows up to the run's ceiling; None: unknown
+    #: rows; None: unknown without counting them
     rows: int | None
     #: counted, not estimated
     exact: bool = False
-    #: rows above the ceiling that may not be read yet
+    #: rows above the ceiling that may not be read yet; None: not known
     held_back: int | None = None
     #: what keeps them from being read
     blocker: str | None = None
-    #: how far it is safe to read, and why; None: the source has no horizon
+    #: how far it is safe to read now, and why; None: the source has no horizon
     horizon: str | None = None
-    #: that nothing below can still appear: proven, or assumed
+    #: whether it is proven, not assumed, that no row appears below; None: not examined
     proven: bool | None = None
+
+    def document(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in dataclasses.fields(RemainingRows)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsRemaining(RemainingRows, Message):
+    """What a stream has before it at this moment."""
+
+    type: ClassVar[str] = "remaining"
+    stream: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -254,16 +254,8 @@ def _(message: StepDone, progress: Progress) -> Progress:
 
 @_apply.register
 def _(message: RowsRemaining, progress: Progress) -> Progress:
-    return _with(
-        progress,
-        message.stream,
-        left=message.rows,
-        left_exact=message.exact,
-        held_back=message.held_back,
-        blocker=message.blocker,
-        horizon=message.horizon,
-        proven=message.proven,
-    )
+    found = message.document()
+    return _with(progress, message.stream, left=found.pop("rows"), left_exact=found.pop("exact"), **found)
 
 
 @_apply.register

@@ -29,6 +29,9 @@ class Backoff:
         return max(at_least, longest * (1 - self.jitter * (1 - chance)))
 
 
+NO_PAUSE = Backoff(0.0, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Retry:
     """A limit on tries, and the pauses between them.
@@ -40,10 +43,12 @@ class Retry:
             if RETRY.is_last(attempt):
                 raise
             pause(RETRY.backoff, attempt)
+
+    Where every failure is followed by a pause, `links.pause.iterate_tries` does the pausing.
     """
 
     tries: int
-    backoff: Backoff
+    backoff: Backoff = NO_PAUSE
 
     def __post_init__(self) -> None:
         if self.tries < 1:
@@ -55,3 +60,12 @@ class Retry:
 
     def is_last(self, attempt: int) -> bool:
         return attempt >= self.tries
+
+    def is_due(self, failures: int, seconds_since: float) -> bool:
+        """Whether to try again now, where failures and the time of the last one outlive the process.
+
+        A last failure in the future, after a change of the clock, delays nothing.
+        """
+        if failures == 0:
+            return True
+        return failures < self.tries and not 0 <= seconds_since < self.backoff.seconds(failures, 1.0)

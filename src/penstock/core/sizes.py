@@ -44,6 +44,11 @@ def duration(value: Any) -> Any:
     return timedelta(**{unit: int(count) for unit, count in found.groupdict().items() if count})
 
 
+def count_noun(number: int, thing: str) -> str:
+    """`1 row`, `1,200 rows`."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
 def shown_size(count: int) -> str:
     """Bytes in a few characters: 340 B, 1.2 MiB."""
     if count < 1024:

@@ -16,6 +16,7 @@ from penstock.core.drift import EVOLVE, follow_drift
 from penstock.core.limits import Limits
 from penstock.core.marks import Mark
 from penstock.core.ranges import Key, Range
+from penstock.core.retry import Retry
 from penstock.ports import (
     ComparedColumns,
     ComparedRows,
@@ -31,8 +32,8 @@ from penstock.ports import (
 
 #: a comparison ends at this many differences: the sides are not copies of each other
 MAX_DIFFERENCES = 100_000
-#: looks at keys while a run changes the sink
-MAX_LOOKS = 5
+#: of a look at keys, while a run changes the sink
+LOOKS = Retry(5)
 
 
 @dataclass
@@ -155,7 +156,7 @@ class Comparison:
 
     def look_again(self, keys: Sequence[Key], found: Differences) -> None:
         """Look at keys on both sides, and add those that differ for certain."""
-        for _ in range(MAX_LOOKS):
+        for _ in LOOKS.attempts():
             held = self.sink.held(self.info.name)
             with closing(self._rows(self._mark())) as rows:
                 at_source = rows.look(keys)

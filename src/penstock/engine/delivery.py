@@ -13,6 +13,7 @@ from typing import NoReturn
 from penstock.core.marks import Position
 from penstock.core.messages import Log, Message, StateChanged, StepDone
 from penstock.core.outcome import Outcome
+from penstock.core.retry import Retry
 from penstock.core.slices import Kind, Receipt, Seal, Slice, faults_of
 from penstock.engine import drifting, sealing
 from penstock.engine.look import Look
@@ -35,8 +36,8 @@ from penstock.ports import (
     has_capability,
 )
 
-#: tries of a commit while the sink holds the predecessor
-COMMIT_TRIES = 5
+#: of a commit, while the sink holds the predecessor
+COMMITS = Retry(5)
 #: a refresh with fewer rows than this share of the one before needs `accept_drop`
 DROP_LIMIT = 0.5
 
@@ -210,7 +211,7 @@ class Delivery:
 
     def commit(self, state: StreamState, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> Outcome | None:
         """Commit; after a conflict or a lost answer ask the sink and decide by the chain, never blindly."""
-        for _ in range(COMMIT_TRIES):
+        for _ in COMMITS.attempts():
             try:
                 return self.sink.commit(slice_, attempt, receipts)
             except CommitUnclear as unclear:
@@ -224,7 +225,7 @@ class Delivery:
             if held is not None:
                 return held.outcome
         raise StreamFailed(
-            f"slice {slice_.number} could not be committed in {COMMIT_TRIES} tries: {reason.what}",
+            f"slice {slice_.number} could not be committed in {COMMITS.tries} tries: {reason.what}",
             next_step="run again; the slice is still open and is tried again",
             pipeline=self.pipeline,
             stream=self.stream,

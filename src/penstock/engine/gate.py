@@ -312,17 +312,7 @@ class Gate(Delivery):
             return
         after = state.last.mark if state.last else None
         remaining = estimate(self.source, self.stream, content, after, ceiling)
-        self.emit(
-            RowsRemaining(
-                stream=self.stream,
-                rows=remaining.rows,
-                exact=remaining.exact,
-                held_back=remaining.held_back,
-                blocker=remaining.blocker,
-                horizon=remaining.horizon,
-                proven=remaining.proven,
-            )
-        )
+        self.emit(RowsRemaining(stream=self.stream, **remaining.document()))
         if remaining.warning and not self.has_warned:
             self.emit(Log(level="warning", stream=self.stream, text=remaining.warning))
             self.has_warned = True

@@ -181,7 +181,10 @@ class Look:
             if problems is None:
                 raise
             others = error.others if isinstance(error, StreamRefused) else ()
-            problems += [each.at(pipeline=self.pipeline, stream=self.stream) for each in (error, *others)]
+            # The sink says what it holds and what fits by the same table.
+            known = {problem.what for problem in problems}
+            found = [each for each in (error, *others) if each.what not in known]
+            problems += [each.at(pipeline=self.pipeline, stream=self.stream) for each in found]
 
 
 def keep_delivered(info: StreamInfo, state: StreamState) -> StreamInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 
@@ -42,13 +43,18 @@ class RunReporter:
     def __init__(self, clock: Clock, emit: Callable[[Message], None], pipeline: str | None = None) -> None:
         self._clock, self._emit = clock, emit
         self._state = State()
+        # A sink that works for long reports from a thread of its own.
+        self._lock = threading.RLock()
         #: the run over all its continuations, and this execution alone
         self.run = self.request = Progress(pipeline=pipeline)
         #: messages from before the run was recorded; None: it is recorded
         self._early: list[Message] | None = []
 
     def report(self, message: Message) -> None:
-        message = message.stamped(self._clock.now())
+        with self._lock:
+            self._report(message.stamped(self._clock.now()))
+
+    def _report(self, message: Message) -> None:
         self.run = progress_fold.apply(self.run, message)
         self.request = progress_fold.apply(self.request, message)
         self._state = state_fold.apply(self._state, message)

@@ -11,14 +11,13 @@ from penstock.errors import StreamRefused
 from penstock.lake import names
 from penstock.lake.lake import Lake
 from penstock.lake.table_state import UNNUMBERED
-from penstock.lake.tables import LostRace, extract_state, format_inspected, load_table, translate_commit_errors
-
-MAX_LOST_RACES = 20
+from penstock.lake.tables import extract_state, format_inspected, load_table, retry_commit, translate_commit_errors
 
 
 def adopt(lake: Lake, table: str, *, mode: str = "append", key: Sequence[str] = ()) -> list[str]:
     """Give the table its order; existing rows get their numbers by `foreign.stamp`. Idempotent."""
-    for _ in range(MAX_LOST_RACES):
+
+    def attempt() -> list[str]:
         loaded = load_table(lake, table)
         if loaded is None or extract_state(loaded).ours:
             return []
@@ -35,20 +34,18 @@ def adopt(lake: Lake, table: str, *, mode: str = "append", key: Sequence[str] = 
             properties[names.INSPECTED] = format_inspected(current.snapshot_id, current.sequence_number or 0)
         if mode == "merge":
             properties |= {names.KEY: canonical(list(key)), names.MERGE_MODE: names.ON_READ}
-        try:
-            with translate_commit_errors():
-                transaction = loaded.transaction()
-                with transaction.update_schema(allow_incompatible_changes=True) as update:
-                    if names.SEQ in loaded.schema().column_names:
-                        # Numbers of another table: under a new field id they are not seen again.
-                        update.delete_column(names.SEQ)
-                    update.add_column((names.SEQ,), LongType(), required=False)
-                transaction.set_properties(properties)
-                transaction.commit_transaction()
-        except LostRace:
-            continue
+        with translate_commit_errors():
+            transaction = loaded.transaction()
+            with transaction.update_schema(allow_incompatible_changes=True) as update:
+                if names.SEQ in loaded.schema().column_names:
+                    # Numbers of another table: under a new field id they are not seen again.
+                    update.delete_column(names.SEQ)
+                update.add_column((names.SEQ,), LongType(), required=False)
+            transaction.set_properties(properties)
+            transaction.commit_transaction()
         return [f"adopted {lake.namespace}.{table}: added the column {names.SEQ}"]
-    raise StreamRefused(
-        f"cannot adopt {lake.namespace}.{table}: other writers committed first {MAX_LOST_RACES} times",
-        next_step="run again",
-    )
+
+    def give_up(why: str) -> StreamRefused:
+        return StreamRefused(f"cannot adopt {lake.namespace}.{table}: {why}", next_step="run again")
+
+    return retry_commit(attempt, give_up)

@@ -53,5 +53,6 @@ def accept(lake: Lake, table: str, mover: Callable[[], Mover], probe: Probe, *, 
     from penstock.lake.numbering import Numbering
     from penstock.lake.upkeep.job import refuse_rolled_back
 
+    state.refuse_other_version(f"{lake.namespace}.{table}")
     refuse_rolled_back(f"{lake.namespace}.{table}", state)
     return Numbering(lake, table, mover, probe, accepting=True, dry_run=dry_run).run()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.documents import canonical
+from penstock.core.retry import Backoff
 from penstock.core.slices import Kind, Slice
 from penstock.errors import CommitUnclear, StreamFailed
 from penstock.lake import names
@@ -26,6 +26,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.pruning import SnapshotLimits, find_prunable
 from penstock.lake.table_state import Link, TableState, Turn, find_link
 from penstock.lake.tables import (
+    LOST_RACES,
     LostRace,
     NewSnapshot,
     OutcomeUnknown,
@@ -35,7 +36,8 @@ from penstock.lake.tables import (
     prune,
     translate_commit_errors,
 )
-from penstock.ports import Probe
+from penstock.links.pause import iterate_tries, pause
+from penstock.ports import Probe, is_never_cancelled
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -43,12 +45,10 @@ if TYPE_CHECKING:
 
 #: races that a writer loses before it announces its turn
 RACES_BEFORE_TURN = 2
-#: races that a writer loses before it leaves the slice open
-MAX_LOST_RACES = 40
 #: how long a turn holds other writers back
 TURN_SECONDS = 60.0
-#: how often a writer looks whether another's turn is over
-TURN_POLL_SECONDS = 0.05
+#: between two looks whether another writer's turn is over
+TURN_POLL = Backoff(0.05, 0.05, jitter=0)
 #: how long a landing waits for the turns of others in total
 MAX_WAIT_SECONDS = 600.0
 #: how long it waits before it reports that it waits
@@ -95,24 +95,23 @@ class Landing:
     say: Callable[[str], None] = lambda _: None
     #: which earlier snapshots are kept
     limits: SnapshotLimits = field(default_factory=SnapshotLimits)
+    #: whether the run is to end; then a landing that waits for others is given up
+    is_cancelled: Callable[[], bool] = is_never_cancelled
 
     def land(self, staged: StagedSlice, commit: Committer | None = None) -> None:
         """Commit the slice after its predecessor. CommitUnclear: this attempt did not, or the outcome is unknown.
 
         A log appends; `commit` is how a keyed table takes the slice.
         """
-        lost = 0
         try:
-            while lost < MAX_LOST_RACES:
-                before = self._once(staged, commit or self._append, hurry=lost >= RACES_BEFORE_TURN)
+            for attempt in iterate_tries(LOST_RACES, self.is_cancelled):
+                before = self._once(staged, commit or self._append, hurry=attempt > RACES_BEFORE_TURN)
                 if before is not None:
                     self.probe.at("lake.landed", number=self.slice.number)
                     self._prune(before)
                     return
-                lost += 1
                 self.probe.at("lake.lost_race", number=self.slice.number)
-                time.sleep(random.uniform(0, TURN_POLL_SECONDS * min(lost, 4)))
-            raise self._unclear(f"other writers of the table committed first {lost} times")
+            raise self._unclear(f"other writers of the table committed first {LOST_RACES.tries} times")
         except BaseException:
             # No one should wait for a writer that has given up. The turn of one that is killed expires.
             return_turn(self.lake, self.table, self.attempt)
@@ -154,7 +153,7 @@ class Landing:
                 if waited > SILENCE_SECONDS and reported != other.owner:
                     reported = other.owner
                     self.say(f"slice {self.slice.number} waits for {other.by}, which is writing to {self._name}")
-                time.sleep(TURN_POLL_SECONDS)
+                pause(TURN_POLL, 1, is_cancelled=self.is_cancelled)
             elif hurry and not is_owner(state, self.attempt):
                 by = f"slice {self.slice.number} of {self.slice.pipeline}/{self.slice.stream}"
                 take_turn(table, state, self.attempt, by=by)
@@ -271,7 +270,7 @@ def take_turn(
 
 def return_turn(lake: Lake, table: str, owner: str) -> None:
     """Let others go on. A turn that cannot be given back expires."""
-    for _ in range(MAX_LOST_RACES):
+    for _ in LOST_RACES.attempts():
         loaded = load_table(lake, table)
         if loaded is None or not is_owner(extract_state(loaded), owner):
             return

@@ -16,13 +16,14 @@ import urllib.parse
 import zlib
 from typing import Any
 
+from penstock.core.retry import Retry
 from penstock.errors import InputError
 from penstock.lake import bucket, rest
 from penstock.lake.lake import CATALOG_LOCK_SECONDS, Lake
 from penstock.lake.table_state import TableState
 
-#: attempts to read a metadata document that concurrent commits remove
-_MAX_READS = 5
+#: of a metadata document that concurrent commits remove
+READS = Retry(5)
 
 
 def read_state(lake: Lake, table: str) -> TableState | None:
@@ -46,14 +47,14 @@ def list_tables(lake: Lake) -> list[str]:
 
 def _read_document(lake: Lake, table: str) -> TableState | None:
     seen: set[str] = set()
-    for _ in range(_MAX_READS):
+    for attempt in READS.attempts():
         location = _location(lake, table)
         if location is None:
             return None
         try:
             return TableState(_parse(lake, location, read(lake, location)))
         except FileNotFoundError as error:
-            if location in seen or len(seen) == _MAX_READS - 1:
+            if location in seen or READS.is_last(attempt):
                 raise _unreadable(lake, location, "it does not exist") from error
             seen.add(location)
     raise AssertionError("the last attempt raises")

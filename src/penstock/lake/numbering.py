@@ -24,18 +24,17 @@ from penstock.lake import names
 from penstock.lake.data_files import read_bounds
 from penstock.lake.foreign_rows import ForeignRows, Overwrite, Untraceable, find_foreign_ranges, find_foreign_rows
 from penstock.lake.lake import Lake
-from penstock.lake.landing import take_turn
+from penstock.lake.landing import RACES_BEFORE_TURN, take_turn
 from penstock.lake.parquet import FileLayout, remove
 from penstock.lake.planning import NAME_MAPPING, make_scan_file, open_data_files, plan_files
 from penstock.lake.readers import record_stop
 from penstock.lake.stamping import Stamper, WholeFiles, count_stamped
 from penstock.lake.table_state import SNAPSHOTS_EXPIRED, UNNUMBERED, TableState
-from penstock.lake.tables import LostRace, commit_snapshot, extract_state, load_table
+from penstock.lake.tables import LOST_RACES, LostRace, commit_snapshot, extract_state, load_table
 from penstock.lake.writing import decode_files
+from penstock.links.pause import iterate_tries
 from penstock.ports import Mover, Probe
 
-#: races lost before the turn is taken, and before the work is left to the next run
-RACES_BEFORE_TURN, MAX_LOST_RACES = 2, 20
 #: how often progress is reported
 PROGRESS_STEPS = 10
 #: acceptances that a table remembers
@@ -83,7 +82,7 @@ class Numbering:
 
     def run(self) -> list[str]:
         owner = uuid.uuid4().hex[:12]
-        for lost in range(MAX_LOST_RACES):
+        for attempt in iterate_tries(LOST_RACES):
             loaded = load_table(self.lake, self.table)
             if loaded is None:
                 return []
@@ -93,7 +92,7 @@ class Numbering:
             if state.gap and not self.accepting:
                 raise self._untraceable(SNAPSHOTS_EXPIRED)
             try:
-                if lost == RACES_BEFORE_TURN:
+                if attempt - 1 == RACES_BEFORE_TURN:
                     take_turn(loaded, state, owner, by="a reader that numbers rows of other programs")
                     loaded = load_table(self.lake, self.table) or loaded
                     state = extract_state(loaded)
@@ -101,7 +100,7 @@ class Numbering:
             except LostRace:
                 self.probe.at("lake.stamp_lost_race")
         raise StreamFailed(
-            f"cannot number foreign rows of {self._name}: other writers committed first {MAX_LOST_RACES} times",
+            f"cannot number foreign rows of {self._name}: other writers committed first {LOST_RACES.tries} times",
             next_step="run again",
         )
 

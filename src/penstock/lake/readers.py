@@ -23,13 +23,12 @@ from penstock.lake.tables import (
     commit_snapshot,
     extract_state,
     load_table,
+    retry_commit,
     set_properties,
 )
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
-
-MAX_LOST_RACES = 40
 
 
 def needs_registration(state: TableState, pipeline: str, stream: str, mark: int) -> bool:
@@ -51,7 +50,8 @@ def register(
 
     `follows`: do nothing if the table knows a later slice than `number`.
     """
-    for _ in range(MAX_LOST_RACES):
+
+    def attempt() -> str | None:
         loaded = load_table(lake, table)
         if loaded is None:
             raise StreamFailed(
@@ -67,20 +67,17 @@ def register(
             return None
         now = datetime.now(UTC).isoformat(timespec="seconds")
         properties = ReaderMark(pipeline, stream, mark, now, number=number).properties()
-        try:
-            if known is not None and not known.abandoned and known.mark < mark:
-                set_properties(loaded, properties)
-            else:
-                _commit_registration(loaded, state, properties)
-        except LostRace:
-            continue
+        if known is not None and not known.abandoned and known.mark < mark:
+            set_properties(loaded, properties)
+        else:
+            _commit_registration(loaded, state, properties)
         return None if known and not known.abandoned else f"registered as a reader of {table} at number {mark}"
-    raise StreamFailed(
-        f"cannot register as a reader of {table}: other writers committed first {MAX_LOST_RACES} times",
-        next_step="run again",
-        pipeline=pipeline,
-        stream=stream,
-    )
+
+    def give_up(why: str) -> StreamFailed:
+        what = f"cannot register as a reader of {table}: {why}"
+        return StreamFailed(what, next_step="run again", pipeline=pipeline, stream=stream)
+
+    return retry_commit(attempt, give_up)
 
 
 def _commit_registration(table: Table, state: TableState, properties: Mapping[str, str]) -> None:
@@ -93,7 +90,8 @@ def _commit_registration(table: Table, state: TableState, properties: Mapping[st
 
 def abandon(lake: Lake, table: str, pipeline: str, stream: str) -> str:
     """Let a reader no longer hold retention back, at the operator's request."""
-    for _ in range(MAX_LOST_RACES):
+
+    def attempt() -> str:
         loaded = load_table(lake, table)
         known = extract_state(loaded).reader(pipeline, stream) if loaded else None
         if loaded is None or known is None:
@@ -104,10 +102,11 @@ def abandon(lake: Lake, table: str, pipeline: str, stream: str) -> str:
             )
         if known.abandoned:
             return f"{pipeline}/{stream} was already abandoned"
-        with contextlib.suppress(LostRace):
-            set_properties(loaded, replace(known, abandoned=True).properties())
-            return f"{pipeline}/{stream} (at {known.mark}) no longer holds back the retention of {table}"
-    raise InputError(f"other writers of {table} committed first {MAX_LOST_RACES} times", next_step="try again")
+        extract_state(loaded).refuse_other_version(table)
+        set_properties(loaded, replace(known, abandoned=True).properties())
+        return f"{pipeline}/{stream} (at {known.mark}) no longer holds back the retention of {table}"
+
+    return retry_commit(attempt, lambda why: InputError(f"{table}: {why}", next_step="try again"))
 
 
 def record_stop(lake: Lake, table: str, why: str) -> None:

@@ -12,17 +12,16 @@ from penstock.errors import StreamStopped
 from penstock.lake import names
 from penstock.lake.lake import Lake
 from penstock.lake.table_state import Link, TableState
-from penstock.lake.tables import LostRace, NewSnapshot, commit_snapshot, extract_state, load_table
+from penstock.lake.tables import NewSnapshot, commit_snapshot, extract_state, load_table, retry_commit
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-MAX_LOST_RACES = 20
-
 
 def recover(lake: Lake, table: str, pipeline: str, stream: str) -> Sequence[str]:
     """Make the chain fit what main shows, with an empty snapshot; returns which slice was withdrawn."""
-    for _ in range(MAX_LOST_RACES):
+
+    def attempt() -> Sequence[str]:
         loaded = load_table(lake, table)
         state = extract_state(loaded) if loaded else None
         link = state.link(pipeline, stream) if state else None
@@ -39,18 +38,15 @@ def recover(lake: Lake, table: str, pipeline: str, stream: str) -> Sequence[str]
                 pipeline=pipeline,
                 stream=stream,
             )
-        try:
-            _commit_chain(loaded, state, shown, pipeline, stream)
-        except LostRace:
-            continue
+        _commit_chain(loaded, state, shown, pipeline, stream)
         now = f"slice {shown.position.number}" if shown else "no slice"
         return (f"the table {table} held slice {link.position.number} before it was rolled back; it now holds {now}",)
-    raise StreamStopped(
-        f"other writers of {table} committed first {MAX_LOST_RACES} times",
-        next_step="recover again when fewer pipelines write to it",
-        pipeline=pipeline,
-        stream=stream,
-    )
+
+    def give_up(why: str) -> StreamStopped:
+        step = "recover again when fewer pipelines write to it"
+        return StreamStopped(f"{table}: {why}", next_step=step, pipeline=pipeline, stream=stream)
+
+    return retry_commit(attempt, give_up)
 
 
 def _commit_chain(table: Table, state: TableState, shown: Link | None, pipeline: str, stream: str) -> None:

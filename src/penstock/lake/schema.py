@@ -20,14 +20,13 @@ from penstock.core.types import Type
 from penstock.errors import StreamFailed, StreamRefused
 from penstock.lake.iceberg_types import NoForm, describe_type, fits, iceberg_type, widens
 from penstock.lake.names import DELETED, INTERNAL, SEQ
+from penstock.lake.tables import LostRace, retry_commit
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 #: names that a stream's columns cannot have: ours, the one in which batches carry changes, and Iceberg's own in Spark
 RESERVED = (*INTERNAL, "_change", "_file", "_pos", "_deleted", "_spec_id", "_partition")
-#: how often a schema change is tried again after a lost race
-MAX_LOST_RACES = 10
 
 
 def make_iceberg_schema(
@@ -132,7 +131,8 @@ def evolve(table: Table, wanted: Schema) -> bool:
 
     Another writer may widen it at the same time: after a lost race the schemas are compared again.
     """
-    for _ in range(MAX_LOST_RACES):
+
+    def attempt() -> bool:
         changes = find_changes(table.schema(), wanted)
         if not changes:
             return False
@@ -142,11 +142,12 @@ def evolve(table: Table, wanted: Schema) -> bool:
                     update.add_column((name,), type_, required=False)
                 for name, type_ in changes.widened:
                     update.update_column((name,), field_type=type_)
-        except CommitFailedException:
+        except CommitFailedException as error:
             table.refresh()
-        else:
-            return True
-    raise StreamFailed(
-        f"the schema of {'.'.join(table.name())} changed {MAX_LOST_RACES} times while penstock tried to change it",
-        next_step="run again",
-    )
+            raise LostRace(str(error)) from error
+        return True
+
+    def give_up(why: str) -> StreamFailed:
+        return StreamFailed(f"cannot change the schema of {'.'.join(table.name())}: {why}", next_step="run again")
+
+    return retry_commit(attempt, give_up)

@@ -234,6 +234,20 @@ class TableState:
             if (about := names.parse_property(name, names.CHAIN))
         }
 
+    def refuse_other_version(self, table: str) -> None:
+        """StreamRefused if another version of penstock has landed a slice in the table."""
+        for (pipeline, stream), link in self.links().items():
+            try:
+                check_format(link.position.content)
+            except OtherFormat as error:
+                raise StreamRefused(
+                    f"the table {table} was written by another version of penstock: slice {link.position.number} of "
+                    f"{pipeline}/{stream}: {error}",
+                    next_step="use that version; or have the pipeline that writes it begin again in another table "
+                    "(`into` on its stream), and use that one",
+                    safe="Nothing was changed in the table.",
+                ) from error
+
     def stale(self, link: Link) -> str | None:
         """Why a link does not belong to what the table shows now; None: it does.
 

@@ -11,7 +11,7 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
@@ -40,12 +40,15 @@ from pyiceberg.table.update import (
 )
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from penstock.errors import StreamRefused
+from penstock.core.retry import Backoff, Retry
+from penstock.errors import PenstockError, StreamRefused
 from penstock.lake import names
 from penstock.lake.bucket import is_occupied
 from penstock.lake.lake import Lake
+from penstock.lake.metadata import READS
 from penstock.lake.pruning import Pruning
 from penstock.lake.table_state import TableState
+from penstock.links.pause import iterate_tries
 
 #: properties of every table that penstock creates, for all its writers
 DEFAULTS = {
@@ -66,13 +69,15 @@ DEFAULTS = {
     **names.METRICS,
 }
 
-#: attempts to read a metadata document that concurrent commits remove
-MAX_READS = 5
+#: a commit that asserts what its table was loaded with, while other writers commit first
+LOST_RACES = Retry(40, Backoff(0.05, 0.2))
 
 # PyIceberg logs that it could not remove an old document which another process has just removed: of no use to a user.
 logging.getLogger("pyiceberg").addHandler(logging.NullHandler())
 
 _catalogs: dict[Any, Catalog] = {}
+
+Made = TypeVar("Made")
 
 
 # A commit by PyIceberg copies the table's whole metadata fifteen times, and copying its entries one by one takes longer
@@ -97,6 +102,14 @@ class OutcomeUnknown(Exception):
     """The answer to a commit was lost; only the table knows whether it happened."""
 
 
+def retry_commit(attempt: Callable[[], Made], error: Callable[[str], PenstockError]) -> Made:
+    """Let `attempt` load the table and commit, until no other writer commits first; `error` takes why it gives up."""
+    for _ in iterate_tries(LOST_RACES):
+        with contextlib.suppress(LostRace):
+            return attempt()
+    raise error(f"other writers committed first {LOST_RACES.tries} times")
+
+
 def open_catalog(lake: Lake) -> Catalog:
     """The catalog of a lake, opened once per process."""
     key = (lake.type, lake.name, lake.uri, lake.warehouse, tuple(sorted(lake.properties.items())))
@@ -109,7 +122,7 @@ def load_table(lake: Lake, table: str) -> Table | None:
     """Load a table as it is now; None: it does not exist. PyIceberg does not retry a conflicting commit on it."""
     if lake.is_new:
         return None
-    for look in range(MAX_READS):
+    for read in READS.attempts():
         try:
             loaded = open_catalog(lake).load_table(lake.identifier(table))
             break
@@ -117,7 +130,7 @@ def load_table(lake: Lake, table: str) -> Table | None:
             return None
         except FileNotFoundError as error:
             # Concurrent commits remove old documents. One that stays missing is lost.
-            if look == MAX_READS - 1:
+            if READS.is_last(read):
                 raise lake.unreachable(error) from error
         except (SQLAlchemyError, RESTError, OSError) as error:
             raise lake.unreachable(error) from error

@@ -116,6 +116,7 @@ class Context:
     #: report how far a gather, a move or a commit is, as often as it likes: the newest report counts
     report: Report = report_nothing
     #: whether the run is to end soon: asked by work that takes minutes, which then raises StreamFailed
+    #: (`links.watch` asks and reports beside work that blocks its thread, `links.pause` during a pause)
     is_cancelled: Callable[[], bool] = is_never_cancelled
     #: where to gather and to stage on disk
     spools: Spools = field(default_factory=NoSpools)

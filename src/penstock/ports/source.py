@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
+from penstock.core.messages import RemainingRows
 from penstock.core.slices import Kind, Part, Slice
 from penstock.ports.rows import Reader
 from penstock.ports.spools import Spool
@@ -111,24 +112,12 @@ class Remark:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Remaining:
-    """Rows left in this run, and rows held back above its ceiling."""
+@dataclass(frozen=True)
+class Remaining(RemainingRows):
+    """What `remaining` returns."""
 
-    #: rows; None: unknown without counting them
-    rows: int | None
-    #: counted, not estimated
-    exact: bool = False
-    #: rows that are there but may not be read yet; None: not known
-    held_back: int | None = None
-    #: what keeps them from being read
-    blocker: str | None = None
     #: a warning for the operator: rows have been held back for long
     warning: str | None = None
-    #: how far it is safe to read now, and why; None: not examined
-    horizon: str | None = None
-    #: whether it is proven, not assumed, that no row appears below; None: not examined
-    proven: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

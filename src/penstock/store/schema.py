@@ -32,10 +32,10 @@ from penstock.core.outcome import Outcome
 from penstock.core.slices import Seal
 
 #: every revision, oldest first; kept here because reading it from Alembic would cost its import at each start
-REVISIONS = ("0005", "0006")
+REVISIONS = ("0006",)
 HEAD = REVISIONS[-1]
 #: revisions of penstock before its first release, from which no migration leads here
-ABANDONED = ("0001", "0002", "0003", "0004")
+ABANDONED = ("0001", "0002", "0003", "0004", "0005")
 #: Alembic's version table; not its default name, which a database of another program may well have
 REVISION_TABLE = "revision"
 #: the schema that holds the tables in Postgres

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ from penstock.core.content import Content
 from penstock.core.marks import Mark, Position
 from penstock.core.outcome import Outcome
 from penstock.core.slices import Kind, following
-from penstock.ports import Context, NoProbe, Probe, StreamInfo
+from penstock.ports import Context, NoProbe, Probe, StreamInfo, is_never_cancelled, report_nothing
 from penstock.sinks.postgres import Options, PostgresSink, StreamOptions, build
 from penstock.sinks.postgres.columns import CHANGE
 from penstock.testing.contracts.delivery import stage_parts
@@ -34,10 +34,12 @@ class Deliveries:
     #: options of the sink itself
     more: Mapping[str, Any] = field(default_factory=dict)
     last: Position | None = None
+    report: Callable[..., None] = report_nothing
+    is_cancelled: Callable[[], bool] = is_never_cancelled
 
     @property
     def sink(self) -> PostgresSink:
-        context = Context(pipeline=self.pipeline, folder=".", probe=self.probe)
+        context = Context(self.pipeline, ".", self.probe, report=self.report, is_cancelled=self.is_cancelled)
         streams = {STREAM: StreamOptions.model_validate(dict(self.options))}
         return build(Options.model_validate({"url": self.url, "lock_timeout": 2, **self.more}), streams, context)
 

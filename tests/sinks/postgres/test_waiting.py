@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import closing
+from dataclasses import dataclass
 from unittest import mock
 
 import psycopg
@@ -12,7 +14,8 @@ import pytest
 from tests.sinks.postgres.deliveries import STREAM, Deliveries
 
 from penstock.core.outcome import Outcome
-from penstock.errors import CommitUnclear
+from penstock.errors import CommitUnclear, StreamFailed
+from penstock.links import watch
 from penstock.links.postgres import write_connection
 from penstock.ports import NoProbe
 from penstock.testing.contracts.delivery import after, deliver, stage_parts, table
@@ -113,3 +116,52 @@ def test_a_deadlock_is_tried_again(database: str) -> None:
     assert outcomes == [Outcome(updated=2)]
     assert moved.times == 3, "the second slice was tried twice"
     assert orders.rows() == [(1, "c"), (2, "d")]
+
+
+@dataclass
+class Ending:
+    """A probe that ends the run at a point."""
+
+    point: str
+    is_ended: bool = False
+
+    def at(self, point: str, **about: object) -> None:
+        if point == self.point:
+            self.is_ended = True
+            time.sleep(0.6)
+
+
+@pytest.mark.parametrize(
+    ("point", "lands"), [("postgres.moved", False), ("postgres.merged", False), ("postgres.landed", True)]
+)
+def test_a_commit_is_cancelled_only_before_its_end(point: str, lands: bool, database: str) -> None:
+    probe = Ending(point)
+    orders = Deliveries(database, pipeline="contract", probe=probe, is_cancelled=lambda: probe.is_ended)
+    slice_ = after(None)
+    with closing(orders.sink) as sink:
+        receipts = stage_parts(sink, slice_, table(1, 2))
+        if lands:
+            assert sink.commit(slice_, "a1", receipts) == Outcome(created=2)
+        else:
+            with pytest.raises(StreamFailed, match="because the run is to end"):
+                sink.commit(slice_, "a1", receipts)
+            assert sink.held(STREAM) is None
+            probe.is_ended, probe.point = False, "none"
+            assert sink.commit(slice_, "a1", receipts) == Outcome(created=2)
+
+
+def test_a_long_merge_is_reported(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "REPORT_SECONDS", 0.3)
+    doing: list[str] = []
+    orders = Deliveries(database, pipeline="contract", report=lambda _, text, **more: doing.append(text))
+    with closing(orders.sink) as sink:
+        deliver(sink, after(None), table(1))
+        slice_ = after(sink.held(STREAM).position)  # type: ignore[union-attr]  # it was delivered just before
+        receipts = stage_parts(sink, slice_, table(2, 3))
+        with psycopg.connect(database) as other:
+            other.execute("LOCK TABLE orders IN EXCLUSIVE MODE")
+            release = threading.Timer(1.0, other.rollback)
+            release.start()
+            sink.commit(slice_, "a1", receipts)
+            release.join()
+    assert doing[0].startswith("merging 2 rows, ")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from tests.harness.rest_server import RestServer
 
 from penstock.core.marks import Mark
 from penstock.links.spools import FolderSpools
@@ -16,7 +17,6 @@ from penstock.sources.rest import AccountSource, Options, StreamOptions
 from penstock.sources.rest.source import RestSource
 from penstock.sources.stripe.source import StripeSource
 from penstock.testing.contracts.source import PIPELINE
-from penstock.testing.rest_server import RestServer
 
 
 def source(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.rest_server import RestServer
 from tests.sources.rest.lists import List, source
 
 from penstock.core.marks import Mark
@@ -15,7 +16,6 @@ from penstock.ports import Budget
 from penstock.sources.rest import AccountSource
 from penstock.sources.rest.options import AccountField
 from penstock.testing.contracts.source import drain
-from penstock.testing.rest_server import RestServer
 
 ACCOUNT = AccountField(path="account")
 #: read by time, read whole, read on from a cursor

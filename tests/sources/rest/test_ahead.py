@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.rest_server import RestServer
 from tests.sources.rest.lists import List, source
 
 from penstock.core.marks import Position
 from penstock.ports import Budget
 from penstock.sources.rest import Options
 from penstock.testing.contracts.source import Moved, begin, each_once, next_slice, read
-from penstock.testing.rest_server import RestServer
 
 LOOK = Budget(bytes=1 << 20, rows=1, look=True)
 BUDGET = Budget(bytes=300_000, workers=2)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.rest_server import RestServer
 from tests.sources.rest.lists import List, source
 from tests.sources.rest.test_paging import WAYS
 
@@ -17,7 +18,6 @@ from penstock.sources.rest import RestSource
 from penstock.sources.rest.marks import TRAIL, CursorPosition
 from penstock.sources.rest.standstill import RESTARTS
 from penstock.testing.contracts.source import Moved, begin, drain, each_once, next_slice, read
-from penstock.testing.rest_server import RestServer
 
 BUDGET = Budget(bytes=1 << 20)
 

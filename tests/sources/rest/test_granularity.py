@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.rest_api import EPOCH
+from tests.harness.rest_server import RestServer
 from tests.sources.rest.lists import List, source
 
 from penstock.errors import StreamRefused
 from penstock.ports import Budget
 from penstock.sources.rest.times import Unit
 from penstock.testing.contracts.source import drain
-from penstock.testing.rest_api import EPOCH
-from penstock.testing.rest_server import RestServer
 
 KINDS = ("seconds", "milliseconds", "iso")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.rest_server import RestServer
 from tests.sources.rest.lists import List, source
 
 from penstock.errors import InputError, StreamFailed, StreamRefused
@@ -16,7 +17,6 @@ from penstock.ports import Budget
 from penstock.sources.rest.content import content_of
 from penstock.sources.rest.options import Options, StreamOptions
 from penstock.testing.contracts.source import drain, each_once
-from penstock.testing.rest_server import RestServer
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.rest_server import RestServer
 from tests.sources.rest.lists import List, source
 
 from penstock.errors import StreamFailed
 from penstock.ports import Budget
 from penstock.testing.contracts.source import Moved, drain, each_once
-from penstock.testing.rest_server import RestServer
 
 WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "last_id": ({}, {}),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.rest_server import RestServer
 from tests.sources.rest.lists import List, source
 
 from penstock.core.slices import Kind
@@ -15,7 +16,6 @@ from penstock.sources.rest import ChangingSource
 from penstock.sources.rest.content import content_of
 from penstock.sources.rest.options import Options, StreamOptions
 from penstock.testing.contracts.source import drain, each_once
-from penstock.testing.rest_server import RestServer
 
 CARDS: dict[str, Any] = {"parent": "customers", "path": "customers/{id}/cards"}
 STREAMS: dict[str, Any] = {"customers": {"time": {"lag": 0}}, "cards": CARDS}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.rest_server import RestServer
 from tests.sources.rest.lists import List, source
 
 from penstock.core.fetches import FetchCounts
@@ -14,7 +15,6 @@ from penstock.ports import Budget
 from penstock.sources.rest import reporting
 from penstock.sources.rest.times import Unit
 from penstock.testing.contracts.source import begin, next_slice
-from penstock.testing.rest_server import RestServer
 
 BUDGET = Budget(bytes=300_000, workers=2)
 

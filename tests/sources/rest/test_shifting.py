@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.rest_server import RestServer
 from tests.sources.rest.lists import List, source
 from tests.sources.rest.test_paging import WAYS
 
 from penstock.errors import StreamFailed
 from penstock.ports import Budget
 from penstock.testing.contracts.source import begin, drain, next_slice, read
-from penstock.testing.rest_server import RestServer
 
 #: one page in each slice, so that the list can change between any two pages
 ONE_PAGE = Budget(bytes=1 << 20, rows=20)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.rest_server import RestServer
 from tests.sources.rest.lists import List, source
 
 from penstock.core.fetches import FetchCounts
@@ -15,7 +16,6 @@ from penstock.core.marks import Position
 from penstock.ports import Budget
 from penstock.sources.rest import gathering, reporting
 from penstock.testing.contracts.source import Moved, begin, each_once, next_slice, read
-from penstock.testing.rest_server import RestServer
 
 BUDGET = Budget(bytes=1 << 26)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.rest_server import RestServer
 from tests.sources.rest.lists import List, source
 from tests.sources.rest.test_paging import WAYS
 
@@ -16,7 +17,6 @@ from penstock.core.content import Content
 from penstock.errors import StreamFailed
 from penstock.ports import Budget
 from penstock.testing.contracts.source import drain
-from penstock.testing.rest_server import RestServer
 
 SIZE = 20
 

@@ -127,14 +127,7 @@ def _plan_slices(
         return
     if found["slices"] or ceiling.get("held"):
         left = estimate(at.source, name, content, start, ceiling)
-        found["left"] = {
-            "rows": left.rows,
-            "exact": left.exact,
-            "held_back": left.held_back,
-            "blocker": left.blocker,
-            "horizon": left.horizon,
-            "proven": left.proven,
-        }
+        found["left"] = left.document()
     if found["slices"]:
         first = found["slices"][0]
         if not first["exact"] and not found["more"] and len(found["slices"]) == 1:

@@ -53,6 +53,8 @@ def progress_line(progress: Progress, now: datetime, began: datetime, pipeline: 
             done = stream.fetched.share_done
             of_range = f", {done:.0%} of its range of time" if done is not None else ""
             return f"{pipeline}/{name}: still {stream.doing}: {describe_fetch(stream.fetched)}{of_range}"
+        if stream.doing:
+            return f"{pipeline}/{name}: still {stream.doing}"
         if activity_of(stream) is Activity.BUSY:
             expected = f" ({count(stream.expected, 'row')})" if stream.expected is not None else ""
             return f"{pipeline}/{name}: still {describe_state(stream)} slice {stream.number}{expected}, {waited} so far"

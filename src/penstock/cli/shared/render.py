@@ -21,7 +21,10 @@ from penstock.core.messages import (
     StreamStatus,
 )
 from penstock.core.progress import Progress
+from penstock.core.sizes import count_noun
 from penstock.errors import NOTHING_LOST
+
+count = count_noun
 
 #: stream names listed before the rest is only counted
 MAX_LISTED_NAMES = 8
@@ -97,11 +100,6 @@ def print_json(document: Mapping[str, Any], indent: int | None = None) -> None:
 def dated(text: str, at: datetime) -> str:
     """Put the time before each line of a text."""
     return "\n".join(f"{at:%Y-%m-%dT%H:%M:%SZ} {line}" for line in text.splitlines())
-
-
-def count(number: int, thing: str) -> str:
-    """`1 row`, `1,200 rows`."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def size(number: int) -> str:

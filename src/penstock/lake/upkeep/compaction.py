@@ -10,29 +10,30 @@ and was not is a failure.
 from __future__ import annotations
 
 import math
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.sizes import shown_size
+from penstock.core.retry import Backoff, Retry
+from penstock.core.sizes import count_noun, shown_size
 from penstock.lake import names
 from penstock.lake.data_files import group_overlapping
 from penstock.lake.landing import RACES_BEFORE_TURN
 from penstock.lake.tables import LostRace
 from penstock.lake.upkeep.inventory import DataFileEntry, FileInventory, take_inventory
-from penstock.lake.upkeep.job import FEWER_WRITERS, StepResult, UpkeepJob, count_noun, hold_turn, run_procedure
+from penstock.lake.upkeep.job import FEWER_WRITERS, StepResult, UpkeepJob, hold_turn, run_procedure
+from penstock.links.pause import pause
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 STEP = "compaction"
-#: how often a rewrite that other commits undid is started again
-MAX_LOST_RACES = 6
+#: of a rewrite that other commits undid
+REWRITES = Retry(6)
 #: time for landings that waited for a turn to commit, before the next turn is taken
-PAUSE_SECONDS = 0.3
+BETWEEN_TURNS = Backoff(0.3, 0.3, jitter=0)
 #: what to do about files that were not rewritten
 REPORT = "run the upkeep again when fewer writers are active; if it happens again, report it as a defect"
 
@@ -71,7 +72,7 @@ def compact(job: UpkeepJob) -> list[StepResult]:
     for window in windows:
         _rewrite_window(job, policy, window, tally)
         if policy.keyed:
-            time.sleep(PAUSE_SECONDS)
+            pause(BETWEEN_TURNS, 1)
     if policy.deletes_wanted(take_inventory(job.load()[0])):
         _rewrite_deletes(job, policy, tally)
     after = take_inventory(job.load()[0])
@@ -104,17 +105,17 @@ def _rewrite(
 ) -> Mapping[str, Any] | None:
     """Run a procedure until no other writer undoes it; None: others have done its work. StreamFailed in the end."""
     last = ""
-    for lost in range(MAX_LOST_RACES):
+    for attempt in REWRITES.attempts():
         try:
             # Landings of a keyed table write deletes for the very files that are rewritten.
-            with hold_turn(job) if policy.keyed or lost >= RACES_BEFORE_TURN else nullcontext():
+            with hold_turn(job) if policy.keyed or attempt > RACES_BEFORE_TURN else nullcontext():
                 return run_procedure(job, sql)
         except LostRace as error:
             job.probe.at("lake.compaction_lost_race")
             last = str(error)
             if is_done():
                 return None
-    raise job.failed(f"{what} lost against other writers {MAX_LOST_RACES} times ({last})", FEWER_WRITERS)
+    raise job.failed(f"{what} lost against other writers {REWRITES.tries} times ({last})", FEWER_WRITERS)
 
 
 def _rewrite_window(job: UpkeepJob, policy: CompactionPolicy, window: Window, tally: _Tally) -> None:

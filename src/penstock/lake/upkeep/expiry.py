@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from penstock.core.sizes import shown_duration
+from penstock.core.sizes import count_noun, shown_duration
 from penstock.lake import names
 from penstock.lake.parquet import remove
 from penstock.lake.pruning import Pruning, find_referenced, read_tag_expiry
 from penstock.lake.table_state import Snapshot, TableState
 from penstock.lake.tables import drop_refs, prune
-from penstock.lake.upkeep.job import StepResult, UpkeepJob, count_noun, refuse_rolled_back, retry_lost_races
+from penstock.lake.upkeep.job import StepResult, UpkeepJob, refuse_rolled_back, retry_lost_races
 from penstock.lake.upkeep.orphans import HeldSlices, ReferencedFiles, normalize
 
 if TYPE_CHECKING:

@@ -6,11 +6,10 @@ only keeps landings waiting. Each conditional commit makes sure that it undoes n
 
 from __future__ import annotations
 
-import random
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,11 +18,12 @@ from penstock.core.sizes import shown_duration
 from penstock.errors import PenstockError, StreamFailed, StreamStopped
 from penstock.lake.disk_space import is_full
 from penstock.lake.lake import Lake
-from penstock.lake.landing import RACES_BEFORE_TURN, TURN_POLL_SECONDS, find_other_turn, return_turn, take_turn
+from penstock.lake.landing import RACES_BEFORE_TURN, TURN_POLL, find_other_turn, return_turn, take_turn
 from penstock.lake.merging import run_statement
 from penstock.lake.table_state import ReaderMark, TableState
-from penstock.lake.tables import LostRace, OutcomeUnknown, extract_state, is_lost_race, load_table
+from penstock.lake.tables import LOST_RACES, LostRace, OutcomeUnknown, extract_state, is_lost_race, load_table
 from penstock.lake.upkeep.options import UpkeepOptions
+from penstock.links.pause import iterate_tries, pause
 from penstock.ports import Mover, Probe, Spark
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 UNHARMED = "Nothing was lost: the table is as good as before."
 #: what to do if other writers keep a step from committing
 FEWER_WRITERS = "run the upkeep again when fewer writers are active"
-MAX_LOST_RACES = 20
 #: how long a turn holds landings back; a group of files takes seconds
 TURN_SECONDS = 60.0
 #: how long upkeep waits for the turns of others
@@ -113,11 +112,6 @@ def describe_holder(reader: ReaderMark | None, now: datetime) -> str:
     return f"; held back: {reader.name} has read up to {reader.mark} (last registered {ago} ago)"
 
 
-def count_noun(number: int, thing: str) -> str:
-    """`1 file`, `1,200 files`."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
-
-
 def refuse_rolled_back(name: str, state: TableState) -> None:
     """StreamStopped if main no longer shows what a stream's chain records: then no snapshot may be removed."""
     for (pipeline, stream), link in state.links().items():
@@ -136,20 +130,23 @@ def refuse_rolled_back(name: str, state: TableState) -> None:
 # ---------------------------------------------------------------- next to other writers
 
 
-def retry_lost_races(job: UpkeepJob, step: str, attempt: Callable[[Table, TableState], Outcome]) -> Outcome:
+def retry_lost_races(
+    job: UpkeepJob,
+    step: str,
+    attempt: Callable[[Table, TableState], Outcome],
+    *,
+    races_before_turn: int = RACES_BEFORE_TURN,
+) -> Outcome:
     """Let `attempt` commit on the table as it is now, until no other writer commits first."""
-    for lost in range(MAX_LOST_RACES):
+    for number in iterate_tries(LOST_RACES):
         try:
-            if lost < RACES_BEFORE_TURN:
-                return attempt(*job.load())
-            with hold_turn(job):
+            with hold_turn(job) if number > races_before_turn else nullcontext():
                 return attempt(*job.load())
         except LostRace:
             job.probe.at("lake.upkeep_lost_race")
-            time.sleep(random.uniform(0, TURN_POLL_SECONDS * min(lost + 1, 4)))
         except OutcomeUnknown as error:
             raise job.unclear(error, step) from error
-    raise job.failed(f"{step}: other writers committed first {MAX_LOST_RACES} times", FEWER_WRITERS)
+    raise job.failed(f"{step}: other writers committed first {LOST_RACES.tries} times", FEWER_WRITERS)
 
 
 @contextmanager
@@ -167,7 +164,7 @@ def _take_turn(job: UpkeepJob) -> None:
     while time.monotonic() - began < MAX_WAIT_SECONDS:
         table, state = job.load()
         if find_other_turn(state, job.owner):
-            time.sleep(TURN_POLL_SECONDS)
+            pause(TURN_POLL, 1)
             continue
         try:
             take_turn(table, state, job.owner, TURN_SECONDS, by="penstock upkeep")

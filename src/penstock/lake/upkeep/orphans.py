@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.sizes import shown_size
+from penstock.core.sizes import count_noun, shown_size
 from penstock.lake import names
 from penstock.lake.parquet import remove
 from penstock.lake.table_state import TableState
-from penstock.lake.upkeep.job import StepResult, UpkeepJob, count_noun, refuse_rolled_back
+from penstock.lake.upkeep.job import StepResult, UpkeepJob, refuse_rolled_back
 from penstock.lake.upkeep.options import YOUNGEST_ORPHAN
 
 if TYPE_CHECKING:

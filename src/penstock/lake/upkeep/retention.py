@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from penstock.core.sizes import shown_duration, shown_size
+from penstock.core.sizes import count_noun, shown_duration, shown_size
 from penstock.lake import names
 from penstock.lake.data_files import OpenDataFiles, ScanFile
 from penstock.lake.head_times import head_at, read_times
@@ -21,7 +21,6 @@ from penstock.lake.upkeep.inventory import DataFileEntry, FileInventory, take_in
 from penstock.lake.upkeep.job import (
     StepResult,
     UpkeepJob,
-    count_noun,
     describe_holder,
     refuse_rolled_back,
     retry_lost_races,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator
 
+from penstock.core.retry import Retry
 from penstock.errors import StreamFailed, StreamStopped
 from penstock.lake.foreign import stamp
 from penstock.lake.head_times import HEAD_TIMES, format_times
@@ -26,8 +27,8 @@ STEPS: dict[str, Callable[[UpkeepJob], list[StepResult]]] = {
     "orphans": remove_orphans,
 }
 
-#: how often a step is started
-MAX_STARTS = 5
+#: of a step, from its beginning
+STARTS = Retry(5)
 
 
 def run_upkeep(job: UpkeepJob, only: Collection[str] = tuple(STEPS)) -> Iterator[StepResult]:
@@ -37,6 +38,7 @@ def run_upkeep(job: UpkeepJob, only: Collection[str] = tuple(STEPS)) -> Iterator
         why = "there is no such table" if state is None else "its rows have no order: penstock has not adopted it"
         yield StepResult("table", f"skipped: {why}")
         return
+    state.refuse_other_version(job.name)
     refuse_rolled_back(job.name, state)
     yield from _number_foreign_rows(job)
     _record_head(job)
@@ -52,11 +54,11 @@ def run_upkeep(job: UpkeepJob, only: Collection[str] = tuple(STEPS)) -> Iterator
 
 def _run_step(name: str, step: Callable[[UpkeepJob], list[StepResult]], job: UpkeepJob) -> list[StepResult]:
     """Run one step; it starts again if another upkeep has removed a file that it was about to read."""
-    for _ in range(MAX_STARTS):
+    for _ in STARTS.attempts():
         with contextlib.suppress(FileNotFoundError), job.name_full_disk():
             return step(job)
     raise job.failed(
-        f"{name}: files of the table disappeared {MAX_STARTS} times while they were read",
+        f"{name}: files of the table disappeared {STARTS.tries} times while they were read",
         "find out who else removes them, then run the upkeep again",
     )
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.core.sizes import shown_duration
+from penstock.core.sizes import count_noun, shown_duration
 from penstock.lake import names
 from penstock.lake.data_files import Int64s, OpenDataFiles, ScanFile, explain_read_errors
 from penstock.lake.head_times import head_at, read_times
@@ -32,14 +33,11 @@ from penstock.lake.tables import (
 )
 from penstock.lake.upkeep.expiry import OWN_BRANCH
 from penstock.lake.upkeep.job import (
-    FEWER_WRITERS,
-    MAX_LOST_RACES,
     StepResult,
     UpkeepJob,
-    count_noun,
     describe_holder,
-    hold_turn,
     refuse_rolled_back,
+    retry_lost_races,
     run_procedure,
 )
 from penstock.lake.upkeep.retention import describe_losses, find_holder, format_losses
@@ -90,7 +88,8 @@ def purge(job: UpkeepJob) -> list[StepResult]:
         return [StepResult(STEP, f"none older than {age} to remove{more}", {"tombstones": 0})]
     verb = "would remove" if job.dry_run else "removed"
     if not job.dry_run:
-        found = _purge(job)
+        # A DELETE that merges kept undoing would cost more than the landings that wait for it.
+        found = retry_lost_races(job, STEP, partial(_purge_once, job), races_before_turn=0)
     text = f"{verb} {count_noun(found.count, 'tombstone')} older than {age}{more}"
     return [StepResult(STEP, text, {"tombstones": found.count})]
 
@@ -124,19 +123,6 @@ def _read_tombstones(files: OpenDataFiles, scan_file: ScanFile, upto: int) -> li
             marks = files.file(scan_file.path).read_row_group(group.group, columns=[names.DELETED]).column(0)
         found.append(numbers[mask & marks.fill_null(False).to_numpy()])
     return found
-
-
-def _purge(job: UpkeepJob) -> Tombstones:
-    """Purge under the turn, until no other writer commits first."""
-    for _ in range(MAX_LOST_RACES):
-        try:
-            with hold_turn(job):
-                return _purge_once(job, *job.load())
-        except LostRace:
-            job.probe.at("lake.upkeep_lost_race")
-        except OutcomeUnknown as error:
-            raise job.unclear(error) from error
-    raise job.failed(f"other writers committed first {MAX_LOST_RACES} times", FEWER_WRITERS)
 
 
 def _purge_once(job: UpkeepJob, table: Table, state: TableState) -> Tombstones:

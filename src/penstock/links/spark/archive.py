@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.core.retry import Backoff, Retry
 from penstock.links.cache import cache_folder
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ SUFFIX = ".jsa"
 MOST_ARCHIVES = 4
 #: the priority of the process that makes an archive: a tenth of the usual share of a busy processor
 MAKER_NICENESS = 10
-#: seconds after a failed attempt before the next one, and how many there are
-RETRY_SECONDS, MOST_ATTEMPTS = 24 * 3600.0, 5
+#: to make one archive: at most one a day
+ATTEMPTS = Retry(5, Backoff(24 * 3600.0, 24 * 3600.0))
 #: seconds after which the use of an archive is recorded again
 _USE_SECONDS = 24 * 3600.0
 #: options of Java that write no file, open no port and load no agent; others are used without an archive
@@ -152,7 +153,7 @@ class Archive:
         if os.environ.get(TRAINING_VARIABLE) == OFF or self.file() is not None:
             return False
         count, last = self._attempts()
-        return count == 0 or (count < MOST_ATTEMPTS and not 0 <= time.time() - last < RETRY_SECONDS)
+        return ATTEMPTS.is_due(count, time.time() - last)
 
     def note_attempt(self) -> None:
         """Count an attempt, before it begins: one that is killed counts too."""
@@ -166,7 +167,7 @@ class Archive:
         except FileNotFoundError:
             return 0, 0.0
         except (OSError, ValueError):
-            return MOST_ATTEMPTS, 0.0
+            return ATTEMPTS.tries, 0.0
 
     def make_in_background(self) -> None:
         """Have it made, if it is wanted, by a process of its own that nobody waits for and no terminal reaches."""
@@ -197,7 +198,7 @@ def remove_oldest(path: Path) -> None:
     for file in found[MOST_ARCHIVES:]:
         file.unlink(missing_ok=True)
     for note in path.glob("*.attempts"):
-        if time.time() - note.stat().st_mtime > 30 * RETRY_SECONDS:
+        if time.time() - note.stat().st_mtime > 30 * ATTEMPTS.backoff.longest_seconds:
             note.unlink(missing_ok=True)
 
 

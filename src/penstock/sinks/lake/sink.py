@@ -17,6 +17,7 @@ from penstock.core.content import Content
 from penstock.core.drift import absent
 from penstock.core.marks import Position
 from penstock.core.ranges import Key
+from penstock.core.sizes import count_noun
 from penstock.core.slices import Kind, Receipt, Slice
 from penstock.errors import CommitUnclear, InputError, SliceRefused
 from penstock.lake import names
@@ -24,6 +25,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.metadata import read_state
 from penstock.lake.options import NAME
 from penstock.lake.table_state import TableState, describe_stopped_readers, find_link
+from penstock.links.watch import Watch
 from penstock.ports import (
     ComparedColumns,
     Context,
@@ -223,8 +225,17 @@ class LakeSink:
             # A stream that begins without rows: no writer, which creates the table, was asked for.
             self._prepare_table(slice_)
         say = partial(self.context.say, slice_.stream)
-        limits = self.options.upkeep.snapshots.limits
-        landing = Landing(self.lake, self.table(slice_.stream), slice_, attempt, self.context.probe, say, limits)
+        landing = Landing(
+            self.lake,
+            self.table(slice_.stream),
+            slice_,
+            attempt,
+            self.context.probe,
+            say,
+            self.options.upkeep.snapshots.limits,
+            self.context.is_cancelled,
+        )
+        committer = None
         if self.stream_options(slice_.stream).mode == "merge" and staged.files:
             from penstock.lake.merging import Merging
 
@@ -239,9 +250,10 @@ class LakeSink:
                 deleted_at=options.marker if changes else None,
                 replaces_equal=slice_.kind is Kind.REPAIR,
             )
-            landing.land(staged, merging.commit)
-        else:
-            landing.land(staged)
+            committer = merging.commit
+        doing = f"{'merging' if committer else 'landing'} {count_noun(staged.rows, 'row')}"
+        with Watch(self.context, slice_.stream).report(doing):
+            landing.land(staged, committer)
 
     def _collect(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> StagedSlice:
         from penstock.lake.landing import StagedSlice

@@ -6,11 +6,10 @@ the table rejects if the stream quarantines them.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from random import SystemRandom
 
 import psycopg
 from psycopg import sql
@@ -18,11 +17,15 @@ from psycopg import sql
 from penstock.core.content import Content
 from penstock.core.drift import absent
 from penstock.core.outcome import Outcome
+from penstock.core.retry import Backoff, Retry
+from penstock.core.sizes import count_noun
 from penstock.core.slices import Kind, Receipt, Slice
 from penstock.errors import CommitUnclear, ConnectionFailed, SliceRefused, StreamFailed, StreamRefused
+from penstock.links.pause import pause
 from penstock.links.postgres.literals import TableName, to_text
 from penstock.links.postgres.write_connection import Connection, WriteConnection
-from penstock.ports import Probe
+from penstock.links.watch import Watch
+from penstock.ports import Context
 from penstock.sinks.postgres.bad_rows import BadRow, BadRowSearch
 from penstock.sinks.postgres.check import (
     refuse_foreign_rows,
@@ -46,10 +49,10 @@ from penstock.sinks.postgres.quarantine import MAX_SLICE_ROWS, Quarantine
 from penstock.sinks.postgres.staging import PLACE, Staging, drop
 from penstock.sinks.postgres.target import describe, holds_more
 
-#: how often a commit is tried
-COMMIT_TRIES = 5
-#: by how much the longest pause before another try grows
-PAUSE_SECONDS = 0.1
+#: of a commit. The pauses are random, so that two do not meet again
+COMMITS = Retry(5, Backoff(0.1, 0.5))
+#: for the server to take note that a statement is to end
+CANCEL_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class SliceCommit:
     staging: Staging
     slice: Slice
     receipts: Sequence[Receipt]
-    probe: Probe
+    context: Context
 
     @property
     def table(self) -> TableName:
@@ -82,32 +85,52 @@ class SliceCommit:
 
     def run(self) -> Outcome:
         """Commit the slice and return what became of each row; psycopg.Error if the server refuses."""
+        rows = sum(receipt.rows for receipt in self.receipts)
+        with Watch(self.context, self.slice.stream).report(f"merging {count_noun(rows, 'row')}"):
+            return self._try_repeatedly()
+
+    def _try_repeatedly(self) -> Outcome:
         bad: list[BadRow] = []
-        number = self.slice.number
-        for tried in range(1, COMMIT_TRIES + 1):
+        number, probe = self.slice.number, self.context.probe
+        for attempt in COMMITS.attempts():
             try:
-                with self.writing.transaction() as connection:
+                with self._transaction() as connection:
                     self._prepare(connection)
-                self.probe.at("postgres.prepared", number=number)
-                with self.writing.transaction() as connection:
+                probe.at("postgres.prepared", number=number)
+                with self._transaction() as connection:
                     outcome = self._write(connection, bad)
-                    self.probe.at("postgres.merged", number=number)
-                self.probe.at("postgres.landed", number=number)
+                    probe.at("postgres.merged", number=number)
+                probe.at("postgres.landed", number=number)
                 return outcome
             except (psycopg.Error, UnfitValue) as error:
                 if is_row_error(error):
-                    bad += self._find_bad_rows(error, bad, is_last=tried == COMMIT_TRIES)
-                elif isinstance(error, psycopg.Error) and error.sqlstate in CONFLICTS and tried < COMMIT_TRIES:
-                    # A random pause, so that both do not try at the same time again.
-                    time.sleep(SystemRandom().uniform(0, PAUSE_SECONDS * tried))
+                    bad += self._find_bad_rows(error, bad, is_last=COMMITS.is_last(attempt))
+                elif getattr(error, "sqlstate", None) in CONFLICTS and not COMMITS.is_last(attempt):
+                    pause(COMMITS.backoff, attempt, is_cancelled=self.context.is_cancelled)
                 else:
                     raise
         raise AssertionError("the last try returns or raises")
 
+    @contextmanager
+    def _transaction(self, *, keep: bool = True) -> Iterator[Connection]:
+        """A transaction that a run which is to end cancels, unless its COMMIT is about to be sent.
+
+        The outcome of a COMMIT must not be in doubt, and one that waits for a standby would not wait any longer.
+        """
+
+        def cancel() -> None:
+            # If the statement goes on, it is cancelled again.
+            with suppress(psycopg.Error):
+                connection.cancel_safe(timeout=CANCEL_SECONDS)
+
+        watch = Watch(self.context, self.slice.stream)
+        with self.writing.transaction(keep=keep) as connection, watch.cancel(cancel):
+            yield connection
+
     def _find_bad_rows(self, error: psycopg.Error | UnfitValue, known: list[BadRow], *, is_last: bool) -> list[BadRow]:
         """The rows to quarantine besides those that are known; raises if they are not to be quarantined."""
         quarantines = self.config.options.bad_rows == "quarantine"
-        with self.writing.transaction(keep=False) as connection:
+        with self._transaction(keep=False) as connection:
             merge = self._merge(connection)
             merge.staging.remove_rows(connection, [row.place for row in known])
             search = BadRowSearch(merge, limit=MAX_SLICE_ROWS + 1 if quarantines else 1)
@@ -165,7 +188,7 @@ class SliceCommit:
             raise self._unclear(f"another attempt is still committing it{who}") from None
         if not has_moved:
             raise self._unclear("the ledger does not have the previous slice")
-        self.probe.at("postgres.moved", number=self.slice.number)
+        self.context.probe.at("postgres.moved", number=self.slice.number)
         self._hold_table(connection)
         outcome = self._write_rows(connection, rows, bad) if self.slice.kind.moves else Outcome()
         # A refresh also deletes rows that did not come in.

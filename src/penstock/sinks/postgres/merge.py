@@ -18,6 +18,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.core.outcome import Outcome
+from penstock.core.retry import Retry
 from penstock.links.postgres.literals import join_identifiers, load_statement
 from penstock.links.postgres.write_connection import Connection
 from penstock.sinks.postgres.columns import CHANGE, MappedColumn
@@ -26,8 +27,8 @@ from penstock.sinks.postgres.staging import PLACE, Staging
 from penstock.sinks.postgres.target import Target
 from penstock.sinks.postgres.triggers import check_not_suppressed, delete_rows, disable_triggers
 
-#: how often rows are merged that another session keeps changing
-MERGE_TRIES = 5
+#: of a merge whose rows another session keeps changing
+MERGES = Retry(5)
 #: the ids of this transaction and of its savepoints: a row carries the id of the savepoint in which it was written
 _OWN_XIDS = sql.SQL(
     "SELECT transactionid::text FROM pg_locks "
@@ -240,7 +241,7 @@ class Merge:
         folded = self._count_folded()
         relation = self._newest if folded else self.rows
         outcome, pending = Outcome(folded=folded), 0
-        for _ in range(MERGE_TRIES):
+        for _ in MERGES.attempts():
             outcome += self._merge_once(relation)
             if outcome.rows == rows:
                 return outcome

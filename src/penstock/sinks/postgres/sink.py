@@ -183,7 +183,7 @@ class PostgresSink:
             staging=self._staging(slice_, attempt),
             slice=slice_,
             receipts=receipts,
-            probe=self.context.probe,
+            context=self.context,
         )
         with self._explaining(str(commit.table), slice_.stream):
             try:

@@ -354,6 +354,7 @@ class LakeSource:
         state = read_state(self.lake, self.table(stream))
         if state is None:
             raise self._missing(stream)
+        state.refuse_other_version(self._name(stream))
         return state
 
     def _loaded(self, stream: str) -> Table:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.testing.rest_lists import Endpoint
+from tests.harness.rest_lists import Endpoint
 
 #: how long events are kept, as by Stripe
 KEPT_SECONDS = 30 * 86400

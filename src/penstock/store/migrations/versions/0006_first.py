@@ -4,7 +4,7 @@ from pathlib import Path
 
 from alembic import context, op
 
-revision = "0005"
+revision = "0006"
 down_revision = None
 
 

@@ -1,6 +1,6 @@
 """Stripe's own mock server for tests: it checks every parameter against Stripe's OpenAPI description.
 
-    python -m penstock.testing.stripe_mock
+    python -m tests.harness.stripe_mock
 
 builds it once, from the Go module proxy, into the cache of this user. Without a Go that is new enough, a wheel has Go.
 Imports the standard library only: script/setup builds it while the locked packages are installed.

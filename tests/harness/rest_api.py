@@ -1,6 +1,6 @@
 """A list API for tests, in a process of its own: objects shaped like Stripe's, every kind of paging, faults on request.
 
-    python -m penstock.testing.rest_api SETTINGS.json
+    python -m tests.harness.rest_api SETTINGS.json
 
 Its clock stands still unless it is told otherwise, so that a test says when an object was created. Tests change it
 while it runs and read the requests that it got; both go through paths that begin with `/_`.
@@ -20,8 +20,8 @@ from email.utils import formatdate
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from penstock.testing.rest_events import EventFeed
-from penstock.testing.rest_lists import Endpoint, problem
+from tests.harness.rest_events import EventFeed
+from tests.harness.rest_lists import Endpoint, problem
 
 #: the server's clock at its start: 2026-01-01 00:00 UTC
 EPOCH = 1_767_225_600

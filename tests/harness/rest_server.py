@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from penstock.testing.rest_api import EPOCH
+from tests.harness.rest_api import EPOCH
 
 
 class RestServer:
@@ -24,7 +24,8 @@ class RestServer:
         settings.write_text(json.dumps({"now": now, "endpoints": endpoints, "faults": faults}))
         self.now = now or 0
         self._process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-m", "penstock.testing.rest_api", str(settings)],
+            ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-m", "tests.harness.rest_api", str(settings)],
+            cwd=Path(__file__).parents[2],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,

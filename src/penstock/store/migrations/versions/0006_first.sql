@@ -9,7 +9,7 @@ CREATE TABLE {schema}leases (
 CREATE TABLE {schema}streams (
   pipeline TEXT NOT NULL, stream TEXT NOT NULL, number BIGINT NOT NULL, slice_id TEXT, mark TEXT, content TEXT,
   version BIGINT NOT NULL, rows BIGINT NOT NULL, bytes BIGINT NOT NULL, outcome TEXT, last_rows BIGINT NOT NULL,
-  moved_at BIGINT, intent TEXT, reset_wanted BOOLEAN NOT NULL, stopped TEXT,
+  moved_at BIGINT, intent TEXT, reset_wanted BOOLEAN NOT NULL, stopped TEXT, compared TEXT,
   CONSTRAINT pk_streams PRIMARY KEY (pipeline, stream),
   CONSTRAINT fk_streams_leases FOREIGN KEY (pipeline) REFERENCES {schema}leases (pipeline)
 );
