@@ -66,7 +66,7 @@ def test_rows_move_on_the_workers_spark(warm: WarmShop) -> None:
     assert jvm(warm) == before
     found = warm.await_idle()
     assert found["runs"] == 1
-    assert found["memory_bytes"] > before.memory_info().rss / 2, "its JVM counts"
+    assert found["memory_bytes"] > before.memory_info().rss, "its JVM counts"
     warm.check_whole()
 
 

@@ -194,7 +194,7 @@ def serve(
     spark = make_spark(options, needs.settings, needs.packages)
     try:
         preload()
-        import_for_runs()
+        import_for_runs(lake=any("iceberg" in package for package in needs.packages))
         spark.start()
         freeze_for_forks()
         worker = Worker(
