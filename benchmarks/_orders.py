@@ -130,5 +130,5 @@ def wait_for(process: subprocess.Popen[str]) -> str:
     """The output of a command at its end. SystemExit with what it said if it fails."""
     out, err = process.communicate()
     if process.returncode != 0:
-        raise SystemExit(f"{process.args} ended with {process.returncode}:\n{out}{err}")
+        raise SystemExit(f"{process.args!r} ended with {process.returncode}:\n{out}{err}")
     return out

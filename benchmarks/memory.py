@@ -103,9 +103,9 @@ def handed_over(name: str, folder: Path, env: dict[str, str], ticks: Iterator[st
     peaks = []
     with Worker(folder / f"{name}.yaml", env) as worker:
         for what in ticks:
-            with orders.started([orders.COMMAND, "run", f"{name}.yaml"], env, folder) as command:
-                with watching(worker.pid, command.pid) as peak:
-                    said = orders.wait_for(command)
+            command = orders.started([orders.COMMAND, "run", f"{name}.yaml"], env, folder)
+            with watching(worker.pid, command.pid) as peak:
+                said = orders.wait_for(command)
             worker.must_have_run(said)
             print(f"{what}, handed over to a warm worker:")
             tell(peak)

@@ -81,7 +81,9 @@ def test_a_worker_in_the_background(shop: WarmShop) -> None:
     found = shop.await_idle()
     assert (found["pid"], found["runs"], found["memory_limit_bytes"]) == (pid, 1, 3 << 30)
     status = shop.shop.command.run("status", "shop.yaml").out.splitlines()
-    assert described(status[-1].removeprefix("warm worker: "), pid, "1 run", "3.0 GiB"), status
+    title, _, line = status[-1].partition(": ")
+    assert title == "warm worker"
+    assert described(line, pid, "1 run", "3.0 GiB"), status
 
     stopped = warm(shop, "--stop")
     assert (stopped.code, stopped.out) == (0, f"The warm worker (pid {pid}) has stopped.\n")

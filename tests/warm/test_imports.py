@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-PIPELINES = {
-    "files": 'pipelines: {shop: {source: {type: postgres, url: "postgresql://h/d"}, sink: {type: files, directory: out}}}',
-    "lake": 'pipelines: {shop: {source: {type: postgres, url: "postgresql://h/d"}, sink: {type: lake}}}',
-}
+SINKS = {"files": "files, directory: out", "lake": "lake"}
+PIPELINE = 'pipelines: {shop: {source: {type: postgres, url: "postgresql://h/d"}, sink: {type: files, directory: out}}}'
 #: a worker's start up to its imports, without Spark and without serving
 START = """
 import sys
@@ -33,7 +31,7 @@ except Ends:
 
 @pytest.mark.parametrize("sink", ["files", "lake"])
 def test_a_worker_imports_what_its_runs_need(sink: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "shop.yaml").write_text(PIPELINES[sink])
+    (tmp_path / "shop.yaml").write_text(PIPELINE.replace("files, directory: out", SINKS[sink]))
     (tmp_path / "runtime").mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
