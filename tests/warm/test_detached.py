@@ -10,13 +10,13 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from tests.harness.faults import Outcome
-from tests.harness.postgres import PostgresServer
 from tests.shared_jvm import jvms_of
 from tests.warm.kit import WarmShop, until
 
@@ -36,8 +36,21 @@ def shop(database: str, tmp_path: Path) -> Iterator[WarmShop]:
     """A shop without a worker; whatever a test has started has ended afterwards."""
     made = WarmShop.open(database, tmp_path)
     yield made
-    for process in made.running():
-        process.kill()
+    end_all(made)
+
+
+@pytest.fixture
+def spark_shop(database: str, tmp_path: Path) -> Iterator[WarmShop]:
+    """The same, whose commands move rows on Spark."""
+    made = WarmShop.open(database, tmp_path, mover="spark")
+    yield made
+    end_all(made)
+
+
+def end_all(shop: WarmShop) -> None:
+    for process in shop.running():
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def warm(shop: WarmShop, *words: str) -> Outcome:
@@ -97,10 +110,10 @@ def test_a_worker_in_the_background(shop: WarmShop) -> None:
     shop.check_whole()
 
 
-def test_a_run_leaves_a_worker_behind(postgres_server: PostgresServer, tmp_path: Path) -> None:
-    """Only one that had to start Spark; the next run finds the worker, which ends when no run comes."""
-    shop = WarmShop.open(postgres_server.database(), tmp_path, mover="spark")
-    file = tmp_path / "shop.yaml"
+def test_a_run_leaves_a_worker_behind(spark_shop: WarmShop) -> None:
+    """Only one that had to start Spark; the next run finds the worker."""
+    shop = spark_shop
+    file = shop.folder / "shop.yaml"
     file.write_text(file.read_text() + "spark: {keep_warm: 20m}\n")
     ran = shop.run()
     assert (ran.code, ran.err) == (0, "")
