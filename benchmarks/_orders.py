@@ -110,9 +110,25 @@ def rows_in(folder: Path) -> int:
 
 def run_once(command: list[str], env: dict[str, str], folder: Path) -> str:
     """Run a command to its end; its output. SystemExit with what it said if it fails."""
-    done = subprocess.run(
-        command, env=env, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    return wait_for(started(command, env, folder))
+
+
+def started(command: list[str], env: dict[str, str], folder: Path) -> subprocess.Popen[str]:
+    """Start a command whose output is kept."""
+    return subprocess.Popen(
+        command,
+        env=env,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    return done.stdout
+
+
+def wait_for(process: subprocess.Popen[str]) -> str:
+    """The output of a command at its end. SystemExit with what it said if it fails."""
+    out, err = process.communicate()
+    if process.returncode != 0:
+        raise SystemExit(f"{process.args!r} ended with {process.returncode}:\n{out}{err}")
+    return out

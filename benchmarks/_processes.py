@@ -41,19 +41,31 @@ class Peak:
 
     bytes: int = 0
     parts: dict[str, int] = field(default_factory=dict)
+    #: the same by role: see `role_of`
+    roles: dict[str, int] = field(default_factory=dict)
     looks: int = 0
     cpu: dict[str, float] = field(default_factory=dict)
 
     def see(self, processes: Sequence[psutil.Process]) -> None:
         self.looks += 1
-        parts = {}
+        parts: dict[str, int] = {}
+        roles: dict[str, int] = {}
         for one in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
-                name = f"{one.name()} {one.pid}"
+                name, role = f"{one.name()} {one.pid}", role_of(one)
                 parts[name] = pss(one.pid)
+                roles[role] = roles.get(role, 0) + parts[name]
                 self.cpu[name] = max(self.cpu.get(name, 0.0), cpu(one.pid))
         if sum(parts.values()) > self.bytes:
-            self.bytes, self.parts = sum(parts.values()), parts
+            self.bytes, self.parts, self.roles = sum(parts.values()), parts, roles
+
+
+def role_of(process: psutil.Process) -> str:
+    """`jvm`; below it `daemon`, and the `workers` that the daemon has forked; everything else is the `driver`."""
+    if process.name() == "java":
+        return "jvm"
+    above = [parent.name() for parent in process.parents()[:2]]
+    return "daemon" if above[:1] == ["java"] else "workers" if above[1:] == ["java"] else "driver"
 
 
 def pss(pid: int) -> int:
@@ -94,15 +106,18 @@ def tree_of(pid: int) -> list[psutil.Process]:
 
 
 @contextlib.contextmanager
-def watching(pid: int) -> Iterator[Peak]:
-    """Look at a process and its descendants all the while."""
+def watching(*pids: int) -> Iterator[Peak]:
+    """Look at processes and their descendants all the while."""
     peak, over = Peak(), threading.Event()
+
+    def see() -> None:
+        peak.see([each for pid in pids for each in tree_of(pid)])
 
     def look() -> None:
         while not over.wait(LOOK):
-            peak.see(tree_of(pid))
+            see()
 
-    peak.see(tree_of(pid))
+    see()
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     try:
@@ -110,7 +125,7 @@ def watching(pid: int) -> Iterator[Peak]:
     finally:
         over.set()
         thread.join()
-        peak.see(tree_of(pid))
+        see()
 
 
 @contextlib.contextmanager

@@ -43,6 +43,7 @@ LONG = (
     "acceptance/test_kill.py",
     "spark/test_cluster.py",
     "warm/test_on_spark.py",
+    "warm/test_detached.py",
     "api/test_read.py",
     "engine/test_sealed_machine.py",
     "acceptance/test_postgres_kill.py",

@@ -17,7 +17,7 @@ from demo.acts import Demo
 from demo.folder import Folder
 from demo.stage import DemoFailed, Stage
 
-#: the fewest that are allowed
+#: the fewest that are allowed, for demos that are interrupted
 ORDERS = "16000"
 PATIENCE = 300.0
 SCRIPT = Path(__file__).parents[2] / "script" / "demo"
@@ -42,7 +42,7 @@ def server_runs(folder: Folder) -> bool:
 @pytest.fixture(scope="module")
 def shown(folder: Folder) -> str:
     """What the demo says."""
-    ended = subprocess.run([*demo(folder), "--orders", ORDERS], capture_output=True, text=True)
+    ended = subprocess.run(demo(folder), capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 
@@ -72,8 +72,9 @@ def test_the_whole_demo_tells_and_proves_what_it_promises(shown: str, folder: Fo
         "orders in report",
     ]
     assert "\x1b" not in shown
-    # Not counted: lines of script/setup, and the progress lines that a run prints on a slow machine.
-    assert len([line for line in shown[shown.index("\n1. ") :].splitlines() if ": still " not in line]) < 120
+    assert shown.startswith("\n1. "), "nothing was to be set up, and nothing is said about that"
+    # Not counted: the progress lines that a run prints on a slow machine, after half a minute without another.
+    assert len([line for line in shown.splitlines() if ": still " not in line]) < 120
     assert not server_runs(folder)
 
 

@@ -3,7 +3,8 @@
     python tests/harness/command.py '{"point": "gate.moved", "nth": 2, "folder": "…"}' run FILE
 
 At the point it leaves a file `reached` in the folder and waits: to be killed, or for a file `go`. A warm worker is told
-the same in a file, `{"halts": PATH}`, which each run in it reads anew; with `"spark": "none"` it starts no JVM.
+the same in a file, `{"halts": PATH}`, which each run in it reads anew; with `"spark": "none"` it starts no JVM, with
+`"describes": {"version": …}` it takes itself for another one, and with `"poll_seconds"` it looks at its store so often.
 """
 
 from __future__ import annotations
@@ -37,9 +38,22 @@ def main() -> None:
         from penstock.warm import starting
 
         starting.make_spark = PipedProcess
+    if "describes" in how:
+        _describe_otherwise(how["describes"])
+    if "poll_seconds" in how:
+        from penstock.warm import store_watch, worker
+
+        store_watch.SERVER_POLL_SECONDS = worker.STORE_POLL_SECONDS = how["poll_seconds"]
     from penstock.cli import main as command
 
     command()
+
+
+def _describe_otherwise(parts: dict[str, Any]) -> None:
+    from penstock.warm import compatibility
+
+    describe_process = compatibility.describe_process
+    compatibility.describe_process = lambda environment: describe_process(environment) | parts
 
 
 def _told_in(path: Path) -> Probe:

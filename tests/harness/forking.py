@@ -27,7 +27,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from penstock.warm.imports import IMPORTED_BY_RUNS, freeze_for_forks
+from penstock.warm.imports import IMPORTED_BY_RUNS, IMPORTED_WITH_LAKE, freeze_for_forks
 
 #: imported by commands, besides what every run imports
 IMPORTED_BY_COMMANDS = (
@@ -117,7 +117,7 @@ def nursery() -> Nursery:
 
 
 def main() -> None:
-    for name in IMPORTED_BY_RUNS + IMPORTED_BY_COMMANDS:
+    for name in IMPORTED_BY_RUNS + IMPORTED_WITH_LAKE + IMPORTED_BY_COMMANDS:
         import_module(name)
     _build_commands()
     freeze_for_forks()

@@ -130,6 +130,38 @@ def test_a_child_counts(tmp_path: Path) -> None:
     assert _processes.pss(2**22 + 1) == 0
 
 
+class Process:
+    """A process by its name and those above it."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def name(self) -> str:
+        return self._names[0]
+
+    def parents(self) -> list[Process]:
+        return [Process(name) for name in self._names[1:]]
+
+
+def test_memory_counts_by_role() -> None:
+    found = [
+        _processes.role_of(Process(*names.split()))  # type: ignore[arg-type]  # as much of one as is asked
+        for names in (
+            "penstock bash",
+            "java penstock",
+            "python java penstock",
+            "python python java",
+            "python python sh",
+        )
+    ]
+    assert found == ["driver", "jvm", "daemon", "workers", "driver"], "a run's process below a warm worker is one too"
+    peak = _processes.Peak(bytes=941 << 20, roles={"jvm": 300 << 20, "driver": 641 << 20})
+    assert memory.summary({"warm_tick": peak}) == {
+        "bound_mib": 940,
+        "runs": {"warm_tick": {"peak_mib": 941, "parts_mib": {"driver": 641, "jvm": 300}}},
+    }
+
+
 def test_a_worker_that_nobody_waits_for_counts(tmp_path: Path) -> None:
     """As Spark's daemon does it: the kernel then adds the worker's CPU time to nobody's."""
     burn = "import time; begun = time.process_time()\nwhile time.process_time() - begun < 1: pass"

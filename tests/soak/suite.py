@@ -1,6 +1,7 @@
 """The whole suite, again and again: which tests fail now and then, and how long each folder takes.
 
     script/soak suite [--runs 10] [--hours H] [--search 1] [pytest arguments]
+    script/soak suite --runs 1 tests/links      one short round over one folder
 
 Each run draws new examples for all property tests, where `script/test` repeats the same ones; `--search N` gives the
 state machines N times as many. Writes soak-results/suite.json after every run, and exits with 1 if a test failed.
@@ -16,26 +17,55 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 #: read by tests/conftest.py and tests/engine/machine.py
 SEARCH = "PENSTOCK_SEARCH"
+#: how many of the slowest files are listed
+MOST_FILES = 20
 
 
-def read_report(report: Path) -> tuple[dict[str, float], list[str], int]:
-    """Seconds by folder, the tests that failed, and the number of tests, of pytest's JUnit file."""
-    seconds: defaultdict[str, float] = defaultdict(float)
-    failed, count = [], 0
-    for case in ElementTree.parse(report).getroot().iter("testcase"):
-        place = (case.get("classname") or "").split(".")
-        folder = place[1] if len(place) > 2 else "tests"
-        seconds[folder] += float(case.get("time") or 0)
-        count += 1
-        if case.find("failure") is not None or case.find("error") is not None:
-            failed.append(f"{'/'.join(place)}::{case.get('name')}")
-    return {name: round(value, 1) for name, value in sorted(seconds.items(), key=lambda each: -each[1])}, failed, count
+@dataclass(frozen=True)
+class Report:
+    """What pytest's JUnit file says of one run."""
+
+    tests: int
+    failed: list[str]
+    #: the longest first
+    seconds_by_folder: dict[str, float]
+    #: the same of the files that took longest
+    slowest_files: dict[str, float]
+
+    @classmethod
+    def read(cls, path: Path) -> Report:
+        folders: defaultdict[str, float] = defaultdict(float)
+        files: defaultdict[str, float] = defaultdict(float)
+        failed, count = [], 0
+        for case in ElementTree.parse(path).getroot().iter("testcase"):
+            place = (case.get("classname") or "").split(".")
+            seconds = float(case.get("time") or 0)
+            folders[place[1] if len(place) > 2 else "tests"] += seconds
+            files[_file_of(place)] += seconds
+            count += 1
+            if case.find("failure") is not None or case.find("error") is not None:
+                failed.append(f"{'/'.join(place)}::{case.get('name')}")
+        return cls(count, failed, _longest_first(folders), _longest_first(files, MOST_FILES))
+
+
+def _file_of(place: list[str]) -> str:
+    """The file of a test: what follows the module's name is a class."""
+    names = list(takewhile(lambda name: not name.startswith("Test"), place))
+    return f"{'/'.join(names)}.py"
+
+
+def _longest_first(seconds: Mapping[str, float], most: int | None = None) -> dict[str, float]:
+    ordered = sorted(seconds.items(), key=lambda each: -each[1])
+    return {name: round(value, 1) for name, value in ordered[:most]}
 
 
 def run_once(search: int, words: list[str]) -> dict[str, Any]:
@@ -52,18 +82,14 @@ def run_once(search: int, words: list[str]) -> dict[str, Any]:
         took = time.monotonic() - begun
         if not report.exists():
             raise SystemExit(f"soak: script/test made no report:\n{ended.stdout[-2000:]}{ended.stderr[-2000:]}")
-        seconds, failed, count = read_report(report)
-    return {
-        "code": ended.returncode,
-        "seconds": round(took, 1),
-        "tests": count,
-        "failed": failed,
-        "seconds_by_folder": seconds,
-    }
+        found = Report.read(report)
+    return {"code": ended.returncode, "seconds": round(took, 1), **asdict(found)}
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(prog="script/soak suite", description=__doc__)
+    options = argparse.ArgumentParser(
+        prog="script/soak suite", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--runs", type=int, default=10)
     options.add_argument("--hours", type=float, default=None, help="begin no run after this many hours")
     options.add_argument("--search", type=int, default=1, help="times the examples of the state machines")

@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,8 @@ import psutil
 from tests.acceptance.shop import Shop
 from tests.harness.command import START
 from tests.harness.faults import PATIENCE, Outcome, Running
+
+from penstock.links.spark import archive
 
 LOOK_SECONDS = 0.01
 Found = TypeVar("Found")
@@ -59,15 +61,19 @@ class WarmShop:
             "XDG_RUNTIME_DIR": str(folder / "runtime"),
             "XDG_CACHE_HOME": str(folder / "cache"),
             "TMPDIR": str(folder / "tmp"),
+            "PENSTOCK_ARCHIVES": os.environ.get(archive.VARIABLE) or str(archive.folder() or archive.OFF),
             "PENSTOCK_JARS": os.environ.get("PENSTOCK_JARS", str(Path.home() / ".cache" / "penstock" / "jars")),
             # It changes with every test, and the worker outlives several.
             "PYTEST_CURRENT_TEST": "",
         }
         return cls(shop, folder)
 
-    def start_worker(self, *options: str, spark: bool = False) -> None:
-        """Start a worker in the foreground of a process of its own, and wait until it is ready."""
-        how = {"halts": str(self.folder / "halts.json")}
+    def start_worker(self, *options: str, spark: bool = False, **settings: Any) -> None:
+        """Start a worker in the foreground of a process of its own, and wait until it is ready.
+
+        `settings` are those of `tests/harness/command.py`.
+        """
+        how = {"halts": str(self.folder / "halts.json"), **settings}
         how |= {} if spark else {"spark": "none", "mover": "loop"}
         words = ["warm", "shop.yaml", "--foreground", "--json"]
         with open(self.folder / "worker.log", "w") as log:
@@ -115,14 +121,23 @@ class WarmShop:
 
     def halt(self, point: str, *options: str, nth: int = 1) -> Halted:
         """Start a command whose run in the worker halts at a point, and wait until it does."""
-        self._points += 1
-        place = self.folder / f"point-{self._points}"
-        place.mkdir()
-        (self.folder / "halts.json").write_text(json.dumps({"point": point, "nth": nth, "folder": str(place)}))
+        place = self.halt_next(point, nth=nth)
         running = self.shop.command.start("run", "shop.yaml", *options)
         halted = Halted(running.process, running.folder, place)
         halted.reached()
         return halted
+
+    def halt_next(self, point: str, *, nth: int = 1) -> Path:
+        """Have runs in the worker halt at a point from now on; the folder where they say so."""
+        self._points += 1
+        place = self.folder / f"point-{self._points}"
+        place.mkdir()
+        (self.folder / "halts.json").write_text(json.dumps({"point": point, "nth": nth, "folder": str(place)}))
+        return place
+
+    def go(self) -> None:
+        """Let a run go on from the point of the last `halt_next`."""
+        (self.folder / f"point-{self._points}" / "go").touch()
 
     def clear(self) -> None:
         """Let runs from now on halt nowhere."""
@@ -166,16 +181,22 @@ class WarmShop:
 
         return until(idle)
 
-    def processes(self) -> list[str]:
-        """Everything that still runs in this shop's environment, apart from this process's own tools."""
+    def running(self) -> list[psutil.Process]:
+        """Everything that still runs in this shop's environment."""
         wanted = f"XDG_RUNTIME_DIR={self.folder / 'runtime'}".encode()
         found = []
         for process in psutil.process_iter(["pid"]):
-            try:
+            with suppress(OSError, psutil.Error):
                 if wanted in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
-                    found.append(" ".join(process.cmdline())[:120])
-            except (OSError, psutil.Error):
-                continue
+                    found.append(process)
+        return found
+
+    def processes(self) -> list[str]:
+        """The command lines of everything that still runs in this shop's environment."""
+        found = []
+        for process in self.running():
+            with suppress(psutil.Error):
+                found.append(" ".join(process.cmdline())[:120])
         return found
 
     def left_behind(self) -> list[str]:
@@ -185,7 +206,11 @@ class WarmShop:
             time.sleep(LOOK_SECONDS * 10)
         left += [str(path) for path in (self.folder / "runtime").rglob("*") if path.name != "penstock"]
         left += [str(path) for path in (self.folder / "tmp").iterdir() if not path.name.endswith(".log")]
-        return left + [str(path) for path in (self.folder / "out").glob("_penstock/*/*/staged/*")]
+        return left + self.staged()
+
+    def staged(self) -> list[str]:
+        """Files in the sink that no slice has taken."""
+        return [str(path) for path in (self.folder / "out").glob("_penstock/*/*/staged/*")]
 
     def check_whole(self) -> None:
         """A run that is not handed over finishes what is open; the sink has what the source has."""
@@ -206,11 +231,13 @@ def until(look: Callable[[], Found | None]) -> Found:
 
 
 @contextmanager
-def warm_shop(url: str, folder: Path, *options: str, spark: bool = False, **how: Any) -> Iterator[WarmShop]:
-    """A shop with a worker; whatever becomes of it, no process stays."""
+def warm_shop(
+    url: str, folder: Path, *options: str, spark: bool = False, settings: Mapping[str, Any] | None = None, **how: Any
+) -> Iterator[WarmShop]:
+    """A shop with a worker; whatever becomes of it, no process stays. `how` is the shop, `settings` the worker."""
     warm = WarmShop.open(url, folder, **how)
     try:
-        warm.start_worker(*options, spark=spark)
+        warm.start_worker(*options, spark=spark, **(settings or {}))
         yield warm
     finally:
         if warm.worker is not None:

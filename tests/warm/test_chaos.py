@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 from tests.acceptance.freezing import LEASE, past_its_lease
@@ -273,15 +274,32 @@ def test_it_ends_when_idle(database: str, tmp_path: Path) -> None:
 
 
 def test_it_ends_after_a_run_that_left_too_much_memory_in_use(database: str, tmp_path: Path) -> None:
-    """Never in the middle of a run: the one that is under way goes on to its end."""
-    with warm_shop(database, tmp_path, "--memory", "8g") as warm:
+    """Not before its first run, and never in the middle of one: that goes on to its end."""
+    with warm_shop(database, tmp_path, "--memory", "1MiB") as warm:
+        assert warm.status() == warm.ready | {"idle_seconds": ANY, "ends_at": ANY}, "it serves before its first run too"
         halted = warm.halt("gate.moved", nth=2)
         found = warm.status()
         assert found is not None
-        assert 0 < found["memory_bytes"] < found["memory_limit_bytes"] == 8 << 30
+        assert found["memory_bytes"] > found["memory_limit_bytes"] == 1 << 20
         halted.go()
         assert halted.end().code == 0
+        assert warm.await_end() == 0
+        assert "ends: memory: " in (tmp_path / "worker.log").read_text()
+        assert warm.left_behind() == []
+        warm.shop.arrive(3001, 5000)
+        later = warm.run("--json")
+        assert (later.code, later.err) == (0, "")
+        assert sum(message["rows"] for message in later.messages if message["type"] == "state") == 2000
+        warm.check_whole()
+
+
+def test_a_limit_that_is_not_reached_ends_nothing(database: str, tmp_path: Path) -> None:
+    with warm_shop(database, tmp_path, "--memory", "8g") as warm:
         assert warm.run().err == ""
+        found = warm.await_idle()
+        assert found["runs"] == 1
+        assert 0 < found["memory_bytes"] < found["memory_limit_bytes"] == 8 << 30
+        assert warm.status() is not None
 
 
 def test_it_ends_when_its_store_is_gone(warm: WarmShop) -> None:

@@ -1,6 +1,6 @@
 """A worker with a JVM: rows move on it, and whatever ends in the middle of a move, its tasks end too.
 
-One worker for all tests; the last one kills its JVM.
+One worker for all tests, but for those that kill it or its JVM.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.acceptance.freezing import LEASE, past_its_lease
+from tests.acceptance.freezing import LEASE, check_replaced, past_its_lease
 from tests.harness.postgres import PostgresServer
 from tests.shared_jvm import jvms_of
 from tests.warm.kit import Halted, WarmShop, until, warm_shop
+
+from penstock.links.spark.temp_folder import PREFIX
 
 #: reached in a Python worker of Spark, in the middle of a move
 MOVING = "files.part_written"
@@ -62,7 +64,9 @@ def test_rows_move_on_the_workers_spark(warm: WarmShop) -> None:
     assert sum(moved) == 5000
     assert len(moved) > 3
     assert jvm(warm) == before
-    assert warm.await_idle()["runs"] == 1
+    found = warm.await_idle()
+    assert found["runs"] == 1
+    assert found["memory_bytes"] > before.memory_info().rss, "its JVM counts"
     warm.check_whole()
 
 
@@ -116,6 +120,60 @@ def test_a_run_that_is_frozen_in_mid_move_past_its_lease(warm: WarmShop) -> None
     assert woken.code == 4, woken.err
     until(lambda: is_gone(worker))
     warm.check_whole()
+
+
+@pytest.mark.parametrize("spark_too", [False, True])
+def test_worker_and_run_are_frozen_together_past_the_lease(spark_too: bool, warm: WarmShop) -> None:
+    """They go on while another run, which has taken over, is in the middle of a slice."""
+    halted, task = in_mid_move(warm)
+    run, java = warm.run_pid(), jvm(warm)
+    spark = [java.pid, *(child.pid for child in java.children(recursive=True))] if spark_too else []
+    for pid in (warm.pid, run, *spark):
+        os.kill(pid, signal.SIGSTOP)
+    past_its_lease()
+    other = warm.shop.command.start("run", "shop.yaml", point="gate.moved")
+    other.reached()
+    for pid in (warm.pid, run, *spark):
+        os.kill(pid, signal.SIGCONT)
+    check_replaced(halted.end())
+    until(lambda: is_gone(task))
+    other.go()
+    went_on = other.end()
+    assert went_on.code == 0
+    assert "the warm worker is not used: it does not answer" in went_on.err
+    warm.clear()
+    assert warm.await_idle()["running"] is None
+    assert warm.run().err == "", "the worker goes on"
+    warm.check_whole()
+    assert warm.staged() == []
+    assert jvm(warm) == java
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_the_worker_is_killed_in_mid_move(both: bool, warm: WarmShop) -> None:
+    """Its JVM and the tasks end with it. The next run moves the rows again, and the next worker sweeps its folder."""
+    halted, task = in_mid_move(warm)
+    run, java = warm.run_pid(), jvm(warm).pid
+    if both:
+        halted.signal(signal.SIGKILL)
+    assert warm.worker is not None
+    warm.worker.kill()
+    ended = halted.end()
+    if not both:
+        assert ended.code == 1
+        assert "the warm worker exited during the run" in ended.err
+    assert warm.await_end() == -signal.SIGKILL
+    until(lambda: all(is_gone(pid) for pid in (run, java, task)))
+    until(lambda: warm.processes() == [])
+    warm.clear()
+    assert warm.run().err == "", "its socket is recognised as a leftover"
+    warm.check_whole()
+    warm.renew(spark=True)
+    assert warm.run().err == ""
+    warm.check_whole()
+    assert warm.staged() == []
+    folders = [path.name for path in Path(warm.folder, "tmp").iterdir() if path.suffix != ".log"]
+    assert [name for name in folders if not name.startswith(f"{PREFIX}{warm.pid}-")] == []
 
 
 def test_the_jvm_is_killed_in_mid_move(warm: WarmShop) -> None:

@@ -61,8 +61,9 @@ def warm(
     limits or version differ from the worker's runs in its own process and says so. So does a run while the worker is
     busy. `penstock run --here` never uses the worker.
 
-    One worker serves one store. It exits after --for without a run, when it uses more than --memory, when its store is
-    deleted, and after an upgrade of penstock. `penstock status` shows it.
+    One worker serves one store. It exits after --for without a run, after a run that leaves more than --memory in use,
+    when its store is deleted or its store's server fails three queries in a row, a minute apart, and after an upgrade
+    of penstock. `penstock status` shows it.
     """
     with report_errors(file, as_json=as_json):
         from penstock import wiring

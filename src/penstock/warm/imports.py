@@ -6,11 +6,25 @@ import gc
 import warnings
 from importlib import import_module
 
-#: what `penstock run` imports later than at its start, whatever its source and sink
+#: what `penstock run` imports later than at its start, whatever its source and sink, unless there is a lake
 IMPORTED_BY_RUNS = (
     "adbc_driver_postgresql.dbapi",
     "penstock.engine",
     "penstock.engine.undoing",
+    "penstock.links.postgres.arrow",
+    "penstock.links.postgres.conversion",
+    "penstock.shaping.source",
+    "penstock.sinks.files.formats",
+    "penstock.sinks.postgres",
+    "penstock.sources.postgres",
+    "penstock.store.postgres",
+    "penstock.store.sqlite",
+    "pyarrow.parquet",
+    "sqlalchemy.dialects.postgresql",
+    "sqlalchemy.dialects.sqlite",
+)
+#: what it imports where there is a lake: some 30 MiB
+IMPORTED_WITH_LAKE = (
     "penstock.lake.adoption",
     "penstock.lake.landing",
     "penstock.lake.merging",
@@ -18,22 +32,11 @@ IMPORTED_BY_RUNS = (
     "penstock.lake.reading",
     "penstock.lake.stamping",
     "penstock.lake.writing",
-    "penstock.links.postgres.arrow",
-    "penstock.links.postgres.conversion",
-    "penstock.shaping.source",
-    "penstock.sinks.files.formats",
     "penstock.sinks.lake.table_setup",
-    "penstock.sinks.postgres",
     "penstock.sources.lake",
-    "penstock.sources.postgres",
-    "penstock.store.postgres",
-    "penstock.store.sqlite",
-    "pyarrow.parquet",
     "pyiceberg.avro.decoder_fast",
     "pyiceberg.catalog.sql",
     "pyiceberg.io.pyarrow",
-    "sqlalchemy.dialects.postgresql",
-    "sqlalchemy.dialects.sqlite",
 )
 #: what Spark's side of a run imports
 IMPORTED_WITH_SPARK = (
@@ -46,8 +49,9 @@ IMPORTED_WITH_SPARK = (
 )
 
 
-def import_for_runs() -> None:
-    for name in IMPORTED_BY_RUNS + IMPORTED_WITH_SPARK:
+def import_for_runs(*, lake: bool) -> None:
+    """Import what runs of a file need; `lake`: one of its pipelines reads or writes a lake."""
+    for name in (*IMPORTED_BY_RUNS, *(IMPORTED_WITH_LAKE if lake else ()), *IMPORTED_WITH_SPARK):
         import_module(name)
 
 

@@ -20,7 +20,7 @@ from penstock.links.spark import attach, jars
 from penstock.links.spark.archive import Archive
 from penstock.links.spark.attach import RunningSpark, without_session_settings
 from penstock.links.spark.daemon import start_workers
-from penstock.links.spark.failures import jvm_died
+from penstock.links.spark.failures import jvm_died, start_failed
 from penstock.links.spark.jvm import close_connection, end_process
 from penstock.links.spark.log import SparkLog
 from penstock.links.spark.session import JvmStarter, SparkOptions, all_settings, start, worker_python
@@ -51,7 +51,10 @@ class WarmSpark:
         self._temp_folder = SparkTempFolder()
         folder = self._temp_folder.path
         settings = all_settings(self._options, self._wanted, self._files, folder)
-        gateway = JvmStarter(self._options, settings, self._log, folder).connect()
+        try:
+            gateway = JvmStarter(self._options, settings, self._log, folder).connect()
+        except (OSError, RuntimeError) as error:
+            raise start_failed(self._options.resolved_master, str(error), self._log.keep(str(error))) from error
         close_connection(gateway._gateway_client)
         process: subprocess.Popen[bytes] = gateway.proc
         self._process, self._archive = process, vars(gateway).get("archive")

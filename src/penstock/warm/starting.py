@@ -24,7 +24,7 @@ from penstock.warm import wire
 from penstock.warm.child import HandedRun
 from penstock.warm.jvm import WarmSpark
 from penstock.warm.worker import Worker
-from penstock.warm.worker_folder import WorkerFolder, name_of
+from penstock.warm.worker_folder import SOCKET, WorkerFolder, name_of
 
 #: seconds that a worker may take to answer a question
 ANSWER_SECONDS = 5.0
@@ -194,7 +194,7 @@ def serve(
     spark = make_spark(options, needs.settings, needs.packages)
     try:
         preload()
-        import_for_runs()
+        import_for_runs(lake=any("iceberg" in package for package in needs.packages))
         spark.start()
         freeze_for_forks()
         worker = Worker(
@@ -210,6 +210,8 @@ def serve(
         )
     except BaseException:
         spark.end()
+        folder.remove(name + SOCKET)
+        folder.unlock(name, lock)
         raise
     folder.set_alias(file.path, name)
     return worker.serve(lambda: tell({"ready": worker.document()}))

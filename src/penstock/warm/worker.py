@@ -24,7 +24,7 @@ from penstock.warm import wire
 from penstock.warm.child import HandedRun, die_with
 from penstock.warm.compatibility import code_fingerprint, find_difference
 from penstock.warm.memory import tree_bytes
-from penstock.warm.store_watch import StoreWatch
+from penstock.warm.store_watch import GONE, StoreWatch
 
 if TYPE_CHECKING:
     from penstock.warm.jvm import WarmSpark
@@ -134,10 +134,10 @@ class Worker:
         now = time.monotonic()
         if now - self._idle_since >= self._idle_seconds:
             self._end_soon("idle")
-        elif self._memory > self._memory_limit:
+        elif self._runs and self._memory > self._memory_limit:
             self._end_soon(f"memory: {self._memory >> 20} MiB")
-        elif self._store.is_gone():
-            self._end_soon("its store is gone")
+        elif (why := self._store.why_gone()) is not None:
+            self._end_soon(why)
         elif now - self._code_checked_at >= CODE_POLL_SECONDS:
             self._code_checked_at = now
             self._check_code()
@@ -205,9 +205,9 @@ class Worker:
         if differs is not None:
             self._check_code()
             return differs
-        if self._store.is_gone():
-            self._end_soon("its store is gone")
-            return "its store was deleted or replaced"
+        if (why := self._store.why_gone()) is not None:
+            self._end_soon(why)
+            return "its store was deleted or replaced" if why == GONE else why
         if self._spark.status() is not None:
             return "its JVM has exited"
         return None
