@@ -12,9 +12,10 @@ from tests.sources.lake.lakes import Foreign, Origin
 from tests.sources.rest.lists import List
 from tests.sources.rest.test_parents import Cards
 from tests.sources.tables import STAMP, Table, execute
+from tests.sources.wal.logs import Orders
 
 from penstock.links.spools import FolderSpools
-from penstock.ports import Discovering, ExplainingSource, Gathering, Releasing, Source
+from penstock.ports import Discovering, ExplainingSource, Gathering, Preparing, Releasing, Source
 from penstock.testing.contracts.source import (
     ChangesContract,
     GatheringContract,
@@ -118,6 +119,15 @@ class TestRestWithVersions(RestContract):
     def origin(self, tmp_path: Path) -> Iterator[List]:
         with RestServer({"charges": {}}) as server:
             yield List(server, tmp_path, time={"lag": 0}, changes={"updated": "updated", "deleted": "gone"})
+
+
+class TestWal(IncrementalContract):
+    CAPABILITIES = frozenset({ExplainingSource, Preparing, Releasing})
+    EXACT_ROW_BUDGET = False
+
+    @pytest.fixture
+    def origin(self, tmp_path: Path) -> Orders:
+        return Orders(tmp_path)
 
 
 class TestRestWhole(SourceContract):

@@ -240,7 +240,12 @@ def test_what_could_not_be_synced_is_not_acknowledged_and_not_there(
 def test_many_clients_share_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     syncs = []
     real = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (syncs.append(descriptor), real(descriptor)))
+
+    def count(descriptor: int) -> None:
+        syncs.append(descriptor)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", count)
     logs = [opened(tmp_path / name) for name in "ab"]
     syncs.clear()
 

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.errors import InputError
 from penstock.wal import readers
+from penstock.wal.batches import Batch
 from penstock.wal.segments import list_numbers
 from tests.wal.test_log import SMALL, chunk, opened
 
@@ -65,6 +66,29 @@ def test_the_floor_is_on_disk_before_a_segment_is_gone(folder: str, monkeypatch:
     readers.raise_mark(folder, "lake", 4, 1, 2)
     floors = []
     real = os.remove
-    monkeypatch.setattr(os, "remove", lambda path: (floors.append(readers.read_registry(folder).floor), real(path)))
+
+    def look(path: str) -> None:
+        floors.append(readers.read_registry(folder).floor)
+        real(path)
+
+    monkeypatch.setattr(os, "remove", look)
     readers.delete_read(folder)
     assert floors == [4, 4, 4]
+
+
+def test_the_chunks_of_a_slice_stay_until_it_can_be_read(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    log = opened(tmp_path, SMALL)
+    log.append([chunk(1, 1, 3, body=bytes(500))])
+    log.append([chunk(1, 2, 3, body=bytes(500))])
+    for _ in range(3):
+        log.append([Batch(None, 1, bytes(500))])
+    readers.register(folder, "lake", 1)
+    readers.raise_mark(folder, "lake", 4, 1, 2)
+    assert readers.delete_read(folder) == []
+    log.append([chunk(1, 3, 3, body=bytes(500))])
+    log.append([Batch(None, 1, bytes(500))])
+    log.append([Batch(None, 1, bytes(500))])
+    log.close()
+    readers.raise_mark(folder, "lake", list_numbers(folder)[-1], 2, 3)
+    assert readers.delete_read(folder) == list(range(1, list_numbers(folder)[-1]))

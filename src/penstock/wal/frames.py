@@ -100,6 +100,26 @@ def _checksum(head: bytes, payload: bytes) -> int:
     return int(google_crc32c.extend(google_crc32c.value(head), payload))
 
 
+@dataclass(frozen=True, slots=True)
+class RecordHead:
+    """What is known of a record before its payload is read."""
+
+    kind: int
+    #: of the whole record, in bytes
+    size: int
+    checksum: int
+
+
+def decode_record_head(data: bytes) -> RecordHead | None:
+    """The head of a record that begins here; None: none does."""
+    if len(data) < RECORD_BYTES:
+        return None
+    marker, length, kind = _RECORD.unpack_from(data)
+    if marker != _MARKER or length > MAX_PAYLOAD_BYTES:
+        return None
+    return RecordHead(kind, RECORD_BYTES + length, _CHECKSUM.unpack_from(data, _RECORD.size)[0])
+
+
 def read_record(data: bytes | memoryview, at: int) -> Record | str:
     """The record at this place, or why there is none. `data` begins where the segment does."""
     if at + RECORD_BYTES > len(data):
@@ -126,14 +146,15 @@ def scan(data: bytes, at: int = HEADER_BYTES) -> Iterator[Record | Damage]:
             yield found
             at = found.end
             continue
-        following = _find_next(data, at + 1)
+        following = find_record(data, at + 1)
         yield Damage(at, following, found)
         if following is None:
             return
         at = following
 
 
-def _find_next(data: bytes, at: int) -> int | None:
+def find_record(data: bytes, at: int) -> int | None:
+    """Where the next whole record begins; None: there is none."""
     while (at := data.find(_MARKER, at)) >= 0:
         if isinstance(read_record(data, at), Record):
             return at

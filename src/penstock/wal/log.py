@@ -26,6 +26,7 @@ from penstock.wal.batches import (
     encode_batch,
     encode_withdrawal,
 )
+from penstock.wal.durable_end import write_end
 from penstock.wal.frames import HEADER_BYTES, Damage, Header, Kind, Record, UnreadableHeader, encode_record
 from penstock.wal.ledger import (
     Bare,
@@ -117,7 +118,7 @@ class Log:
         return self._number, self._end
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         """What all segments take."""
         return self._earlier + self._end
 
@@ -131,7 +132,7 @@ class Log:
         ledger, data = self.ledger, bytearray()
         for entry in entries:
             outcome, after, record = self._take(entry, ledger, self._end + len(data))
-            if record and self.bytes + len(data) + len(record) > self.options.budget_bytes:
+            if record and self.size + len(data) + len(record) > self.options.budget_bytes:
                 outcomes.append(Full(f"the log has used its {self.options.budget_bytes:,} bytes"))
                 continue
             data += record
@@ -148,6 +149,7 @@ class Log:
             return [_lost(error) if isinstance(each, Take | Known) else each for each in outcomes]
         self._end += len(data)
         self.ledger = ledger
+        write_end(self.folder, *self.end)
         return outcomes
 
     def _take(self, entry: Entry, ledger: Ledger, offset: int) -> tuple[Outcome, Ledger, bytes]:
@@ -169,13 +171,13 @@ class Log:
             verdict = Take()
         if not isinstance(verdict, Take):
             return verdict, ledger, b""
-        before: tuple[Place, ...] = ()
+        before, rows_before = tuple[Place, ...](), 0
         is_last = True
         if isinstance(sender, Chunk):
             held = ledger.producers.get(sender.producer, Producer()).open
-            before = held.places if held else ()
+            before, rows_before = (held.places, held.rows) if held else ((), 0)
             is_last = sender.chunk == sender.chunks
-        record = encode_record(Kind.BATCH, encode_batch(entry, at, before, is_last=is_last))
+        record = encode_record(Kind.BATCH, encode_batch(entry, at, before, rows_before, is_last=is_last))
         place = Place(self._number, offset, len(record))
         return verdict, _after(ledger, sender, place, at), record
 
@@ -208,6 +210,7 @@ class Log:
         self._number, self._created = header.number, header.created
         self._end = self._first_end = HEADER_BYTES + len(first)
         self._in_doubt = False
+        write_end(self.folder, *self.end)
 
     def close(self) -> None:
         """Idempotent."""
@@ -260,6 +263,7 @@ def _begin(folder: str, options: LogOptions, now: Callable[[], int], lock: int) 
         folder, options, header.log, now, Ledger(), (), (), lock, 1, header.created, end, os.open(path, os.O_RDWR), 0
     )
     log._first_end = end
+    write_end(folder, *log.end)
     return log
 
 
@@ -298,6 +302,7 @@ def _reopen(folder: str, options: LogOptions, now: Callable[[], int], lock: int,
     log._in_doubt = not _has_copy(last)
     # Another process may have been ended between its write and its sync.
     sync(last.path)
+    write_end(folder, *log.end)
     return log
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from penstock.core.documents import canonical
 from penstock.errors import InputError
 from penstock.links.durable import sync, write_durably
-from penstock.wal.segments import list_numbers, path_of
+from penstock.wal.segments import list_numbers, path_of, read_copy
 
 _FILE = "readers.json"
 
@@ -98,13 +98,23 @@ def delete_read(folder: str) -> list[int]:
         if lowest is None:
             return []
         numbers = list_numbers(folder)
-        gone = [number for number in numbers[:-1] if number < lowest]
+        kept_from = _first_needed(folder, lowest) if lowest in numbers else lowest
+        gone = [number for number in numbers[:-1] if number < kept_from]
         if gone:
             # First the floor, durably: a reader below it stops instead of missing what is gone.
             change.set_floor(gone[-1] + 1)
         for number in gone:
             os.remove(path_of(folder, number))
         return gone
+
+
+def _first_needed(folder: str, segment: int) -> int:
+    """The first segment that is needed to read from this one on: slices that were open then may begin before it."""
+    ledger = read_copy(folder, segment)
+    if ledger is None:
+        return 0  # the copy is damaged: nobody knows
+    opened = [place.segment for each in ledger.producers.values() if each.open for place in each.open.places]
+    return min([segment, *opened])
 
 
 class _Change:

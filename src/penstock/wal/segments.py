@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -15,13 +16,18 @@ from dataclasses import dataclass, field
 from penstock.links.durable import sync, write_bytes_durably
 from penstock.wal.frames import (
     HEADER_BYTES,
+    RECORD_BYTES,
     Damage,
     Header,
+    Kind,
     Record,
     UnreadableHeader,
     decode_header,
+    decode_record_head,
+    read_record,
     scan,
 )
+from penstock.wal.ledger import Ledger, from_document
 
 _NAME = re.compile(r"^(\d{12})\.wal$")
 
@@ -69,6 +75,17 @@ def read_segment(folder: str, number: int) -> Segment:
         else:
             damages.append(found)
     return Segment(number, path, header, tuple(records), tuple(damages), len(data))
+
+
+def read_copy(folder: str, number: int) -> Ledger | None:
+    """The copy of the ledger that a segment begins with; None: it is damaged."""
+    with open(path_of(folder, number), "rb") as file:
+        head = decode_record_head(file.read(HEADER_BYTES + RECORD_BYTES)[HEADER_BYTES:])
+        if head is None or head.kind != Kind.LEDGER:
+            return None
+        file.seek(0)
+        found = read_record(file.read(HEADER_BYTES + head.size), HEADER_BYTES)
+    return from_document(json.loads(found.payload)) if isinstance(found, Record) else None
 
 
 def create_segment(folder: str, header: Header, first: bytes) -> str:
