@@ -13,7 +13,6 @@ TYPES: Mapping[str, str] = {
     "postgres": "penstock.sources.postgres",
     "rest": "penstock.sources.rest",
     "stripe": "penstock.sources.stripe",
-    "wal": "penstock.sources.wal",
 }
 
 

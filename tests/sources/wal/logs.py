@@ -71,7 +71,7 @@ class Orders:
         groups = [ids[at : at + BATCH] for at in range(0, count, BATCH)]
         batches = []
         while groups:
-            batches.append(self._batch(groups.pop(0), None))
+            batches.append(self.batch(groups.pop(0), None))
             if len(groups) >= 2:
                 batches += self._slice([groups.pop(0), groups.pop(0)])
         self.send(*batches)
@@ -80,11 +80,11 @@ class Orders:
         self._slices += 1
         number, before = self._slices, f"s{self._slices - 1}" if self._slices > 1 else ""
         return [
-            self._batch(ids, Chunk("shop", f"s{number}", number, before, k, len(groups), f"{ids}", len(ids)))
+            self.batch(ids, Chunk("shop", f"s{number}", number, before, k, len(groups), f"{ids}", len(ids)))
             for k, ids in enumerate(groups, start=1)
         ]
 
-    def _batch(self, ids: Sequence[int], sender: Chunk | None) -> Batch:
+    def batch(self, ids: Sequence[int], sender: Chunk | None) -> Batch:
         rows = [
             {"id": number, "note": f"note {number}", "at": "2026-01-01T00:00:00Z", "more": {"n": [number]}, "x": 1}
             for number in ids

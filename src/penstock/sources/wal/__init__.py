@@ -1,4 +1,7 @@
-"""Streams that penstock's own receiver has written to its log: rows that somebody sent over HTTP."""
+"""Streams that penstock's own receiver has written to its log: rows that somebody sent over HTTP.
+
+Not in the registry yet: the receiver is still to be built.
+"""
 
 from __future__ import annotations
 
