@@ -13,9 +13,10 @@ from tests.sources.lake.lakes import Foreign, Origin
 from tests.sources.rest.lists import ChangingList, Charges, List
 from tests.sources.rest.test_parents import Cards
 from tests.sources.tables import STAMP, Table, execute
+from tests.sources.wal.logs import Orders
 
 from penstock.links.spools import FolderSpools
-from penstock.ports import Discovering, ExplainingSource, Gathering, Releasing, Source
+from penstock.ports import Discovering, ExplainingSource, Gathering, Preparing, Releasing, Source
 from penstock.testing.contracts.source import (
     ChangesContract,
     GatheringContract,
@@ -122,6 +123,15 @@ class TestRestWithChanges(RestContract, ChangesContract):
     def origin(self, tmp_path: Path) -> Iterator[ChangingList]:
         with RestServer({"charges": {}}) as server:
             yield ChangingList(server, tmp_path)
+
+
+class TestWal(IncrementalContract):
+    CAPABILITIES = frozenset({ExplainingSource, Preparing, Releasing})
+    EXACT_ROW_BUDGET = False
+
+    @pytest.fixture
+    def origin(self, tmp_path: Path) -> Orders:
+        return Orders(tmp_path)
 
 
 class TestRestWhole(GatheringContract):

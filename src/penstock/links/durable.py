@@ -26,7 +26,12 @@ def make_folder(path: str, mode: int = 0o777) -> None:
 
 def write_durably(path: str, text: str) -> None:
     """Write a file and sync its contents. The caller renames or links it, and syncs the folder that has its name."""
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+    write_bytes_durably(path, text.encode())
+
+
+def write_bytes_durably(path: str, content: bytes) -> None:
+    """The same for bytes."""
+    with open(path, "wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from penstock.core.types import Decimal, Plain, Type
 from penstock.links.http.failures import Malformed
+from penstock.links.json_values import converter
 from penstock.sources.rest.cutting import NoRecords, cut, look_up
-from penstock.sources.rest.reader import converter
 from penstock.sources.rest.times import Unit
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -84,7 +84,7 @@ def test_a_page_without_its_records(body: bytes) -> None:
     ],
 )
 def test_a_value_that_fits(type_: Type, value: Any, wanted: Any) -> None:
-    assert converter(type_, Unit("seconds"))(value) == wanted
+    assert converter(type_, 1)(value) == wanted
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_value_that_fits(type_: Type, value: Any, wanted: Any) -> None:
 )
 def test_a_value_without_an_exact_form(type_: Type, value: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
-        converter(type_, Unit("seconds"))(value)
+        converter(type_, 1)(value)
 
 
 @given(st.integers(631_152_000, 4_000_000_000), st.sampled_from(["seconds", "milliseconds", "iso"]))

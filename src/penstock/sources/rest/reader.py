@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.content import Column
 from penstock.core.documents import parse
 from penstock.core.slices import Part
-from penstock.core.types import FLOATS, INTEGERS, Decimal, Plain, Type, parse_type
+from penstock.core.types import Decimal, Plain, Type, parse_type
 from penstock.errors import StreamFailed
-from penstock.sources.rest.arrays import make_array
+from penstock.links.json_values import converter, make_array
 from penstock.sources.rest.content import VERSION, ChangeFields
 from penstock.sources.rest.cutting import decoder_of, look_up
 from penstock.sources.rest.stamps import read_stamp, version_of
@@ -32,7 +31,6 @@ _BEGINNING, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseco
 CHANGE = "_change"
 #: stands for a path in a column with the ids of parents; no field of an API has this name
 PARENT_PATH = "\0parent"
-_DIGITS = re.compile(r"-?\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +135,11 @@ class SpoolReader:
     def _column(self, records: Sequence[Any], name: str, path: str, type_: Type, storage: pa.DataType) -> pa.Array:
         import pyarrow as pa
 
-        made = make_array(_find(records, path), type_, storage, Unit(self.unit))
+        made = make_array(_find(records, path), type_, storage, Unit(self.unit).ticks)
         return pa.array(self._values(records, name, path, type_), storage) if made is None else made
 
     def _values(self, records: Sequence[Any], name: str, path: str, type_: Type) -> list[Any]:
-        convert = converter(type_, Unit(self.unit))
+        convert = converter(type_, Unit(self.unit).ticks)
         values = _find(records, path)
         try:
             return [None if value is None else convert(value) for value in values]
@@ -182,91 +180,8 @@ def _decode(lines: Sequence[bytes], fields: tuple[str, ...], *, exact: bool) -> 
         return [json.loads(line, parse_float=Exact if exact else None) for line in lines]
 
 
-def converter(type_: Type, unit: Unit) -> Callable[[Any], Any]:
-    """How a JSON value becomes a value of a type; ValueError or TypeError where it has no exact form."""
-    if type_ in INTEGERS:
-        return _integer
-    if type_ in FLOATS:
-        return _number
-    if isinstance(type_, Decimal):
-        return lambda value: _decimal(value, type_)
-    plain: dict[object, Callable[[Any], Any]] = {
-        Plain.BOOL: _boolean,
-        Plain.STRING: _string,
-        Plain.JSON: lambda value: json.dumps(value, ensure_ascii=False, default=_exact_number),
-        Plain.DATE: lambda value: datetime.fromisoformat(_string_only(value)).date(),
-        Plain.TIMESTAMPTZ: lambda value: _moment(value, unit),
-        Plain.TIMESTAMP: lambda value: _moment(value, unit).replace(tzinfo=None),
-    }
-    if type_ not in plain:
-        raise ValueError(f"no column of a rest stream has type {type_}")
-    return plain[type_]
-
-
 def columns_of(
     columns: Sequence[Column], paths: dict[str, str], parent_column: str | None = None
 ) -> tuple[tuple[str, str, str], ...]:
     known = paths | ({parent_column: PARENT_PATH} if parent_column else {})
     return tuple((column.name, str(column.type), known.get(column.name, "")) for column in columns)
-
-
-def _integer(value: Any) -> int:
-    if isinstance(value, str) and _DIGITS.fullmatch(value):
-        return int(value)
-    if isinstance(value, bool) or value != int(value):
-        raise ValueError(value)
-    return int(value)
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool):
-        raise ValueError(value)
-    return float(value)
-
-
-def _decimal(value: Any, type_: Decimal) -> Exact:
-    if isinstance(value, bool | float):
-        raise ValueError(value)
-    exact = Exact(value)
-    if exact != round(exact, type_.scale):
-        raise ValueError(value)
-    return exact
-
-
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(value)
-    return value
-
-
-def _string(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    raise ValueError(value)
-
-
-def _string_only(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(value)
-    return value
-
-
-def _exact_number(value: Any) -> Any:
-    if isinstance(value, Exact):
-        return float(value)
-    raise TypeError(value)
-
-
-def _moment(value: Any, unit: Unit) -> datetime:
-    """A timestamp: RFC 3339 text, or a number in the stream's unit, to the microsecond."""
-    if isinstance(value, str) and not _DIGITS.fullmatch(value):
-        found = datetime.fromisoformat(value)
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
-    if isinstance(value, bool):
-        raise ValueError(value)
-    number = Exact(value) if not isinstance(value, float) else Exact(repr(value))
-    micros = int(number * 1_000_000 / unit.ticks)
-    seconds, rest = divmod(micros, 1_000_000)
-    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
