@@ -65,7 +65,7 @@ class Unit:
         return math.floor(moment.timestamp() * self.ticks) // self.step
 
     def steps_of(self, seconds: float) -> int:
-        """The number of steps that so many seconds fit into."""
+        """The number of steps that these seconds fit into."""
         return math.ceil(seconds * self.ticks / self.step)
 
     def moment(self, time: int) -> datetime:

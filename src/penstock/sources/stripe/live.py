@@ -225,7 +225,7 @@ class LiveSource(ChangingSource):
         found: set[str] = set()
         since: int | None = position.since
         while since is not None:
-            # Read anew: an object may have changed since the last look.
+            # Read again: an object may have changed since the last look.
             snapshot = self._loop.run(self._feed.read(since))
             found.update(
                 event.object_id
