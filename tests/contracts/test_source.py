@@ -16,7 +16,7 @@ from tests.sources.tables import STAMP, Table, execute
 from tests.sources.wal.logs import Orders
 
 from penstock.links.spools import FolderSpools
-from penstock.ports import Discovering, ExplainingSource, Gathering, Preparing, Releasing, Source
+from penstock.ports import Awaiting, Discovering, ExplainingSource, Gathering, Preparing, Releasing, Source
 from penstock.testing.contracts.source import (
     ChangesContract,
     GatheringContract,
@@ -84,7 +84,7 @@ class TestLakeOfOthers(LakeContract):
 
 
 class RestContract(GatheringContract, IncrementalContract):
-    CAPABILITIES = frozenset({Discovering, ExplainingSource, Gathering})
+    CAPABILITIES = frozenset({Awaiting, Discovering, ExplainingSource, Gathering})
 
 
 class TestRestByLastId(RestContract):

@@ -16,8 +16,8 @@ from unittest import mock
 
 from penstock.core.outcome import Delivered
 from penstock.core.slices import Kind, Verdict
-from penstock.engine import delivery as delivery_module
 from penstock.engine import gate as gate_module
+from penstock.engine import look as look_module
 from penstock.engine import undoing
 from penstock.engine.gate import Gate
 from penstock.engine.run import Engine
@@ -289,13 +289,13 @@ def _() -> Iterator[None]:
             return Verdict.IN
         return Verdict.NEXT if (held.id if held else "") == slice_.previous else Verdict.OTHER
 
-    with patched((delivery_module, "verdict", generous)):
+    with patched((look_module, "verdict", generous)):
         yield
 
 
 @mutant("the chain is not asked")
 def _() -> Iterator[None]:
-    with patched((delivery_module, "verdict", lambda held, slice_: Verdict.NEXT)):
+    with patched((look_module, "verdict", lambda held, slice_: Verdict.NEXT)):
         yield
 
 

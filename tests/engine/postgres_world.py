@@ -137,7 +137,7 @@ class PostgresWorld(World):
 
     def excused(self, token: str, reason: str) -> bool:
         """One inside its transaction is waited for in vain; rows that were emptied are missed."""
-        if "another attempt is at it" in reason:
+        if "another attempt is still committing it" in reason:
             return any(process.point in INSIDE for process in self.processes)
         if " rows, but the staging table has 0" in reason:
             return token in self.emptied

@@ -200,7 +200,7 @@ def test_an_address_where_nobody_listens(tmp_path: Path, monkeypatch: pytest.Mon
 def test_one_master_of_several_is_enough_and_an_address_without_a_port_is_none() -> None:
     with socket.create_server(("127.0.0.1", 0)) as there:
         check_master_answers(f"spark://127.0.0.1:{free_port()},127.0.0.1:{there.getsockname()[1]}")
-    with pytest.raises(InputError, match="no address of a cluster"):
+    with pytest.raises(InputError, match="is not the address of a cluster"):
         check_master_answers("spark://somewhere")
     check_master_answers("yarn")
 

@@ -141,7 +141,7 @@ def test_a_start_that_fails_says_why(shop: WarmShop) -> None:
     failed = warm(shop)
     assert (failed.code, failed.out) == (2, "starting Spark …\n")
     assert "error: Spark could not be started (local[" in failed.err
-    assert "see that Java 17 or newer is installed" in failed.err
+    assert "check that Java 17 or newer is installed" in failed.err
     assert "Traceback" not in failed.err + log_of(shop)
     assert shop.left_behind() == []
 
