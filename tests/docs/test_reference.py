@@ -37,7 +37,7 @@ from penstock.sources import lake as lake_source
 from penstock.sources import postgres, rest, stripe
 from penstock.sources.postgres.options import Horizon
 from penstock.sources.rest.change_options import Changes
-from penstock.sources.rest.options import Paging, Time, TimeRange
+from penstock.sources.rest.options import AccountField, Paging, Time, TimeRange
 
 CONFIGURATION = TOP / "docs" / "configuration.md"
 COMMANDS = TOP / "docs" / "commands.md"
@@ -56,6 +56,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "Source stripe": stripe.Options,
     "auth": Auth,
     "auth.oauth": OAuth,
+    "account": AccountField,
     "time_range": TimeRange,
     "Streams of rest": rest.StreamOptions,
     "Streams of stripe": stripe.StreamOptions,
