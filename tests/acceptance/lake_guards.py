@@ -83,8 +83,8 @@ GUARDS = (
         "rows from before the order get a number before they are read",
         (
             "lake/foreign.py",
-            "    if state is None or not state.ours or state.orderly:\n        return []\n",
-            "    if state is not None:\n        return []\n",
+            "    return Numbering(lake, table, mover, probe, say).run()\n",
+            "    return []\n",
         ),
     ),
     _guard(
@@ -160,7 +160,7 @@ GUARDS = (
             "",
         ),
         (
-            "engine/delivery.py",
+            "engine/look.py",
             "        if answer is Verdict.OTHER:\n",
             "        if answer is Verdict.OTHER and slice_.number > 1:\n",
         ),
@@ -180,8 +180,8 @@ GUARDS = (
         "a slice is read up to its own bound, whatever has arrived since",
         (
             "sources/lake/source.py",
-            "        upto = read_number(slice_.upto)\n",
-            "        upto = self._state(slice_.stream).head\n",
+            "        after, upto = _start_of(slice_, content), read_number(slice_.upto)\n",
+            "        after, upto = _start_of(slice_, content), self._state(slice_.stream).head\n",
         ),
     ),
     _guard(

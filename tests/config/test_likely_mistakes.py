@@ -393,13 +393,13 @@ LIKELY = [
         "write a list: [a, b]",
     ),
     Likely(
-        "text for a mapping",
+        "text for a list of partitions",
         "tiebreaker: id\n",
         "partition_by: day\n",
         15,
         f"{STREAMS}.orders.partition_by",
-        "expected a mapping or a list, not 'day'; ",
-        "its keys: column, by",
+        "expected a list, not 'day'; ",
+        'write a list: ["day"]',
     ),
     Likely(
         "wrong unit", "64MiB", "64 megabytes", 11, f"{SHOP}.slice_bytes", "expected ", SIZE.removeprefix("expected ")
