@@ -6,7 +6,7 @@ import pytest
 
 from tests.soak.rest import SINKS, Plan, soak
 
-PLAN = Plan(objects=250, kills=3, life=(0.3, 2.0), retries=7, rate=25)
+PLAN = Plan(objects=250, kills=3, life=(0.3, 2.0), retries=9, rate=40)
 
 
 @pytest.mark.parametrize("sink", SINKS)
