@@ -41,6 +41,8 @@ from tests.harness.rest_server import RestServer
 LISTS = tuple(f"list_{number}" for number in range(8))
 FORBIDDEN, FAILING = "forbidden", "failing"
 #: seconds that a run lives before it is killed: with rows moved by a loop, and on Spark
+#: of more requests than these, some are reset for certain
+MANY_REQUESTS = 1000
 LIFE = (0.3, 6.0)
 LIFE_ON_SPARK = (4.0, 25.0)
 FAULTS: dict[str, Any] = {
@@ -145,7 +147,9 @@ def soak(seed: int, sink: str, plan: Plan, folder: Path, url: str) -> Result:
         requests = shop.server.requests()
     statuses = Counter(str(each.get("status")) for each in requests)
     result.requests, result.statuses = len(requests), dict(sorted(statuses.items()))
-    result.wrong += [f"no request was answered with {status}" for status in ("0", "429", "500") if not statuses[status]]
+    # Of a few requests, perhaps none is reset.
+    expected = ("0", "429", "500") if len(requests) > MANY_REQUESTS else ("429", "500")
+    result.wrong += [f"no request was answered with {status}" for status in expected if not statuses[status]]
     if not result.arrived:
         result.wrong.append("no object arrived while a run was under way")
     result.seconds = round(time.monotonic() - begun, 1)
