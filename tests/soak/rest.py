@@ -40,9 +40,9 @@ from tests.harness.rest_server import RestServer
 
 LISTS = tuple(f"list_{number}" for number in range(8))
 FORBIDDEN, FAILING = "forbidden", "failing"
-#: seconds that a run lives before it is killed: with rows moved by a loop, and on Spark
 #: of more requests than these, some are reset for certain
 MANY_REQUESTS = 1000
+#: seconds that a run lives before it is killed: with rows moved by a loop, and on Spark
 LIFE = (0.3, 6.0)
 LIFE_ON_SPARK = (4.0, 25.0)
 FAULTS: dict[str, Any] = {
