@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import google_crc32c
+
 from penstock.sources.rest.lists import FetchedPage
 
 #: ids that a warning names
@@ -44,7 +46,7 @@ class Repeats:
 
 
 class KnownIds:
-    """The ids of the records so far, each with a hash of its text."""
+    """The ids of the records so far, each with a checksum of its text."""
 
     def __init__(self, repeats: Repeats | None = None, *, compares: bool = True) -> None:
         """Without `compares`, contents may differ: the stream has versions of objects."""
@@ -64,18 +66,18 @@ class KnownIds:
         if len(numbers) == len(records):
             ids = [id_ for _, id_ in records]
             if len(set(ids)) == len(ids) and self._texts.keys().isdisjoint(ids):
-                self._texts.update(zip(ids, map(hash, texts), strict=True))
+                self._texts.update(zip(ids, map(google_crc32c.value, texts), strict=True))
                 return [*numbers]
         fresh, chosen = list[int](), set(numbers)
         for number, (_, id_) in enumerate(records):
             known = self._texts.get(id_)
             if known is None:
                 if number in chosen:
-                    self._texts[id_] = hash(texts[number])
+                    self._texts[id_] = google_crc32c.value(texts[number])
                     fresh.append(number)
             elif is_reread:
                 continue
-            elif self._compares and known != hash(texts[number]):
+            elif self._compares and known != google_crc32c.value(texts[number]):
                 self.repeats.differing[id_] = None
             else:
                 self.repeats.same += number in chosen
