@@ -10,7 +10,7 @@ from decimal import Decimal as Exact
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.types import FLOATS, INTEGERS, Decimal, Plain, Type
+from penstock.core.types import FLOATS, INTEGERS, Decimal, Plain, Type, is_nested, parse_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +22,14 @@ _EARLIEST, _LATEST = (
     for year, month, day in ((1, 1, 1), (9999, 12, 31))
 )
 _DIGITS = re.compile(r"-?\d+")
+
+
+def check_column_type(value: str) -> str:
+    """The string form of a type that a column of JSON values can have; ValueError for any other."""
+    type_ = parse_type(value)
+    if is_nested(type_) or type_ in (Plain.NULL, Plain.BINARY, Plain.UUID) or str(type_).startswith("fixed"):
+        raise ValueError(f"{value} is not supported as a column type; use json for objects and lists")
+    return value
 
 
 def make_array(values: Sequence[Any], type_: Type, storage: pa.DataType, steps: int) -> pa.Array | None:

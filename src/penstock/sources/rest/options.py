@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from penstock.core.types import Plain, is_nested, parse_type
 from penstock.links.http.options import AccountOptions
+from penstock.links.json_values import check_column_type
 from penstock.sources.rest.change_options import Changes
 
 #: stands for the id of a parent stream's object in `path` and `params`
@@ -17,14 +17,7 @@ PARENT_ID = "{id}"
 RESERVED = ("_change", "_ingest_seq", "_tombstone")
 
 
-def _column_type(value: str) -> str:
-    type_ = parse_type(value)
-    if is_nested(type_) or type_ in (Plain.NULL, Plain.BINARY, Plain.UUID) or str(type_).startswith("fixed"):
-        raise ValueError(f"{value} is not supported as a column type; use json for objects and lists")
-    return value
-
-
-ColumnType = Annotated[str, AfterValidator(_column_type)]
+ColumnType = Annotated[str, AfterValidator(check_column_type)]
 
 
 def read_time(value: str) -> datetime:

@@ -6,17 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from penstock.core.types import Plain, is_nested, parse_type
+from penstock.links.json_values import check_column_type
 
-
-def _column_type(value: str) -> str:
-    type_ = parse_type(value)
-    if is_nested(type_) or type_ in (Plain.NULL, Plain.BINARY, Plain.UUID) or str(type_).startswith("fixed"):
-        raise ValueError(f"a column cannot have type {value} here; use json for objects and lists")
-    return value
-
-
-ColumnType = Annotated[str, AfterValidator(_column_type)]
+ColumnType = Annotated[str, AfterValidator(check_column_type)]
 
 
 class Options(BaseModel):
