@@ -34,7 +34,7 @@ from penstock.sinks import files
 from penstock.sinks import lake as lake_sink
 from penstock.sinks import postgres as postgres_sink
 from penstock.sources import lake as lake_source
-from penstock.sources import postgres, rest, stripe
+from penstock.sources import postgres, rest, stripe, wal
 from penstock.sources.postgres.options import Horizon
 from penstock.sources.rest.change_options import Changes
 from penstock.sources.rest.options import AccountField, Paging, Time, TimeRange
@@ -60,6 +60,8 @@ MODELS: dict[str, type[BaseModel]] = {
     "time_range": TimeRange,
     "Streams of rest": rest.StreamOptions,
     "Streams of stripe": stripe.StreamOptions,
+    "Source wal": wal.Options,
+    "Streams of wal": wal.StreamOptions,
     "time": Time,
     "paging": Paging,
     "changes": Changes,

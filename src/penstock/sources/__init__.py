@@ -13,6 +13,7 @@ TYPES: Mapping[str, str] = {
     "postgres": "penstock.sources.postgres",
     "rest": "penstock.sources.rest",
     "stripe": "penstock.sources.stripe",
+    "wal": "penstock.sources.wal",
 }
 
 

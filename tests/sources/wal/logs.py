@@ -17,7 +17,7 @@ from penstock.wal.batches import Batch
 from penstock.wal.ledger import Chunk, Take
 from penstock.wal.log import LogOptions, open_log
 
-OPTIONS = {"columns": {"id": "int64", "note": "string", "at": "timestamptz", "more": "json"}, "key": ("id",)}
+OPTIONS = {"columns": {"id": "int64", "note": "string", "at": "timestamptz", "more": "json"}, "primary_key": ("id",)}
 #: rows in one batch
 BATCH = 4
 

@@ -147,7 +147,7 @@ def test_bytes_that_are_no_record_stop_the_stream_or_are_left_out(orders: Orders
 def test_a_value_that_does_not_fit_names_column_and_place(orders: Orders) -> None:
     orders.arrive(4)
     orders.options["columns"] = {"note": "int64"}
-    orders.options["key"] = ()
+    orders.options["primary_key"] = ()
     with pytest.raises(StreamFailed, match=r"a value that does not fit note, which is int64"):
         drain(orders.open(), orders)
 

@@ -1,7 +1,4 @@
-"""Streams that penstock's own receiver has written to its log: rows that somebody sent over HTTP.
-
-Not in the registry yet: the receiver is still to be built.
-"""
+"""Streams that penstock's own receiver has written to its log: rows that were sent over HTTP."""
 
 from __future__ import annotations
 

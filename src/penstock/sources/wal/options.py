@@ -32,7 +32,9 @@ class StreamOptions(BaseModel):
         "timestamptz; fields of rows that are not listed are left out",
         examples=[{"id": "int64", "name": "string"}],
     )
-    key: tuple[str, ...] = Field(default=(), description="columns that identify a row; default: none")
+    primary_key: tuple[str, ...] = Field(
+        default=(), description="columns that identify a row; default: none", examples=[["id"]]
+    )
     changes: bool = Field(
         default=False,
         description="rows have a field `_change`, which is `upsert` or `delete`; else all are upserts",

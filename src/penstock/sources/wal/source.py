@@ -69,7 +69,7 @@ class WalSource:
 
     def catalog(self) -> Sequence[StreamInfo]:
         return [
-            StreamInfo(name=name, kind=Kind.ROWS, primary_key=each.key, in_order=True)
+            StreamInfo(name=name, kind=Kind.ROWS, primary_key=each.primary_key, in_order=True)
             for name, each in self._streams.items()
         ]
 
@@ -79,14 +79,16 @@ class WalSource:
             raise StreamRefused(
                 "the pipeline file does not have this stream", next_step="list it under `streams`", stream=stream
             )
-        if unknown := [name for name in options.key if name not in options.columns]:
+        if unknown := [name for name in options.primary_key if name not in options.columns]:
             raise StreamRefused(
-                f"`key` names {unknown[0]}, which is no column", next_step="list it under `columns`", stream=stream
+                f"`primary_key` names {unknown[0]}, which is no column",
+                next_step="list it under `columns`",
+                stream=stream,
             )
         return Content(
             columns=tuple(Column(name, parse_type(type_)) for name, type_ in options.columns.items()),
             changes=options.changes,
-            key=options.key,
+            key=options.primary_key,
             identity={"stream": stream},
         )
 
