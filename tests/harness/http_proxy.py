@@ -43,6 +43,8 @@ class Fault:
 PASS = Fault()
 #: the receiver has taken it, and the sender is never told
 LOST_ANSWER = Fault(answered=0.0)
+#: what a proxy says while nobody listens behind it
+_BAD_GATEWAY = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n"
 #: the head of the answer comes, and not all of its body
 HALF_ANSWER = Fault(answered=0.9)
 #: the receiver never sees it
@@ -188,12 +190,12 @@ class HttpProxy:
         return fault.answer is None and bool(answer) and len(sent) == len(answer)
 
     async def _forward(self, request: _Message, exchange: Exchange) -> bytes:
-        """The receiver's answer, whole; b"": it is not there, or ended before it had answered."""
+        """The receiver's answer, whole, or 502 if it is not there; b"": it ended before it had answered."""
         place = urlsplit(self.target)
         try:
             reader, writer = await asyncio.open_connection(place.hostname, place.port)
         except OSError:
-            return b""
+            return _BAD_GATEWAY
         try:
             writer.write(request.raw)
             answer = await asyncio.wait_for(_read_message(reader), PATIENCE)
