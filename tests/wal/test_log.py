@@ -10,19 +10,23 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from penstock.errors import ConnectionFailed
+from penstock.wal import readers
 from penstock.wal.batches import Batch, Stored, Withdrawal, decode_batch
+from penstock.wal.following import read_log_id
 from penstock.wal.frames import Kind, Record
 from penstock.wal.group_commit import GroupCommit
 from penstock.wal.ledger import Bare, Chunk, Known, Place, Refuse, Take
-from penstock.wal.log import Failed, Full, Log, LogOptions, open_log
+from penstock.wal.log import Failed, Full, Log, LogOptions
+from penstock.wal.opening import open_log
 from penstock.wal.segments import list_numbers, path_of, read_segment
 
-SMALL = LogOptions(segment_bytes=400)
+SMALL = LogOptions(segment_bytes=100)
 
 
 class Clock:
@@ -56,6 +60,12 @@ def stored(folder: Path) -> list[Stored]:
     return found
 
 
+def delete_before(folder: Path, number: int) -> None:
+    readers.register(str(folder), "lake", 1)
+    readers.raise_mark(str(folder), "lake", readers.Reader(number, 1, 2))
+    readers.delete_read(str(folder))
+
+
 def read(folder: Path, place: Place) -> Record:
     records = read_segment(str(folder), place.segment).records
     return next(each for each in records if each.offset == place.offset)
@@ -87,8 +97,8 @@ def test_segments_begin_with_the_ledger_so_that_older_ones_may_go(tmp_path: Path
     log.close()
     numbers = list_numbers(str(tmp_path))
     assert len(numbers) > 3
-    for number in numbers[:-1]:
-        os.remove(path_of(str(tmp_path), number))
+    delete_before(tmp_path, numbers[-1])
+    assert list_numbers(str(tmp_path)) == numbers[-2:], "with the chunk of an open slice"
     again = opened(tmp_path, SMALL)
     assert again.append([chunk(9, 2, 2), Batch(Bare("token", "key", "d", 3), 3, b"x")]) == [Known(2), Known(3)]
     assert again.append([chunk(10, 2, 2)]) == [Take()]
@@ -136,8 +146,9 @@ def test_a_torn_tail_is_cut_and_kept(tmp_path: Path) -> None:
     path = path_of(str(tmp_path), 1)
     os.truncate(path, os.path.getsize(path) - 3)
     again = opened(tmp_path)
-    assert [Path(each).name for each in again.torn] == [f"000000000001.torn-{again.end[1]}"]
-    assert Path(again.torn[0]).stat().st_size > 0
+    assert [Path(each.path).name for each in again.torn] == [f"000000000001.torn-{again.end[1]}"]
+    assert Path(again.torn[0].path).stat().st_size == again.torn[0].bytes > 0
+    assert again.torn[0].was_acknowledged
     assert again.append([chunk(2)]) == [Take()]
     again.close()
     assert len(stored(tmp_path)) == 2
@@ -190,7 +201,9 @@ def test_a_damaged_copy_of_the_ledger_is_made_good_by_the_segment_before(tmp_pat
         file.write(b"\xff")
     alone = tmp_path / "alone"
     alone.mkdir()
-    shutil.copy(path_of(str(tmp_path), last), path_of(str(alone), last))
+    shutil.copy(path_of(str(tmp_path), last), path_of(str(alone), 1))
+    with open(path_of(str(alone), 1), "r+b") as file:
+        file.write(replace(read_log_id(str(alone), 1), number=1).encode())
     again = opened(tmp_path, SMALL)
     assert again.append([chunk(5, body=b""), chunk(6)]) == [Known(2), Take()]
     again.close()
@@ -203,7 +216,7 @@ def test_a_damaged_copy_of_the_ledger_is_made_good_by_the_segment_before(tmp_pat
 
 
 def test_the_budget_is_kept(tmp_path: Path) -> None:
-    log = opened(tmp_path, LogOptions(budget_bytes=1500))
+    log = opened(tmp_path, LogOptions(budget_bytes=1700))
     assert log.append([chunk(1, body=bytes(900))]) == [Take()]
     outcome = log.append([chunk(2, body=bytes(900))])[0]
     assert isinstance(outcome, Full)
@@ -269,7 +282,8 @@ from concurrent.futures import ThreadPoolExecutor
 from penstock.wal.batches import Batch
 from penstock.wal.group_commit import GroupCommit
 from penstock.wal.ledger import Chunk
-from penstock.wal.log import LogOptions, open_log
+from penstock.wal.log import LogOptions
+from penstock.wal.opening import open_log
 
 folder, begin = sys.argv[1], int(sys.argv[2])
 log = open_log(folder, LogOptions(segment_bytes=20_000), lambda: time.time_ns() // 1000)

@@ -6,11 +6,18 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
+
+import google_crc32c
 
 from penstock.wal.ledger import Bare, Chunk, Place
 
-_LENGTH = struct.Struct(">I")
+#: length of the head, and its checksum: a reader that goes from head to head reads no rows
+_HEAD = struct.Struct(">II")
+
+
+class UnreadableHead(ValueError):
+    """A batch whose head is not as it was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +48,24 @@ class Head:
     #: earlier chunks of the slice, which become readable with this one; None: more are to come
     before: tuple[Place, ...] | None
     #: rows of those chunks
-    rows_before: int = 0
+    rows_before: int
+    #: batches that can be read since the log began, with those of this record, and their rows
+    total: tuple[int, int]
 
     @property
     def readable_rows(self) -> int:
         """Rows that become readable with this batch."""
         return 0 if self.before is None else self.rows + self.rows_before
 
+    #: bytes of a payload that tell how long its head is
+    LEAST_BYTES: ClassVar[int] = _HEAD.size
+
     @staticmethod
     def bytes_of(payload: bytes) -> int:
-        """The bytes of a payload that hold its head."""
-        return _LENGTH.size + int(_LENGTH.unpack_from(payload)[0])
+        """The bytes of a payload that hold its head; UnreadableHead if it is too short."""
+        if len(payload) < _HEAD.size:
+            raise UnreadableHead("it is too short for a batch")
+        return _HEAD.size + int(_HEAD.unpack_from(payload)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +73,7 @@ class Stored:
     """A batch as it is in the log."""
 
     batch: Batch
-    #: microseconds since 1970, by the log's clock
-    at: int
+    head: Head
     #: the chunks that can be read from here on, in order; () until the last chunk of a slice is stored
     readable: tuple[Place, ...]
 
@@ -73,33 +86,48 @@ class Withdrawal:
     slice: str
 
 
-def encode_batch(batch: Batch, at: int, before: tuple[Place, ...], rows_before: int, *, is_last: bool) -> bytes:
-    """`before` are the earlier chunks of a slice, which become readable with its last one; they have `rows_before`."""
+def encode_batch(batch: Batch, head: Head) -> bytes:
+    """The payload of a record, with the head of the batch."""
     sender = batch.sender
-    head = {
+    document = {
         "sender": None
         if sender is None
         else {"is": "chunk" if isinstance(sender, Chunk) else "bare", **asdict(sender)},
         "rows": batch.rows,
         "schema": batch.schema,
         "kind": batch.kind,
-        "at": at,
-        "rows_before": rows_before,
-        "before": [[place.segment, place.offset, place.length] for place in before] if is_last else None,
+        "at": head.at,
+        "rows_before": head.rows_before,
+        "before": None
+        if head.before is None
+        else [[place.segment, place.offset, place.length] for place in head.before],
+        "total": head.total,
     }
-    text = json.dumps(head, separators=(",", ":"), sort_keys=True).encode()
-    return _LENGTH.pack(len(text)) + text + batch.body
+    text = json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+    return b"".join((_HEAD.pack(len(text), google_crc32c.value(text)), text, batch.body))
 
 
 def decode_head(payload: bytes) -> Head:
-    """The head of a batch; only that part of the payload is needed."""
-    head: Mapping[str, Any] = json.loads(payload[_LENGTH.size : Head.bytes_of(payload)])
+    """The head of a batch, from at least that part of the payload; UnreadableHead if it is damaged."""
+    text = payload[_HEAD.size : Head.bytes_of(payload)]
+    if google_crc32c.value(text) != _HEAD.unpack_from(payload)[1]:
+        raise UnreadableHead("the head of its batch is damaged")
+    document: Mapping[str, Any] = json.loads(text)
     sender: Chunk | Bare | None = None
-    if head["sender"] is not None:
-        fields = dict(head["sender"])
+    if document["sender"] is not None:
+        fields = dict(document["sender"])
         sender = Chunk(**fields) if fields.pop("is") == "chunk" else Bare(**fields)
-    before = None if head["before"] is None else tuple(Place(*place) for place in head["before"])
-    return Head(sender, head["rows"], head["schema"], head["kind"], head["at"], before, head["rows_before"])
+    before = None if document["before"] is None else tuple(Place(*place) for place in document["before"])
+    return Head(
+        sender,
+        document["rows"],
+        document["schema"],
+        document["kind"],
+        document["at"],
+        before,
+        document["rows_before"],
+        (document["total"][0], document["total"][1]),
+    )
 
 
 def decode_batch(payload: bytes, own: Place) -> Stored:
@@ -107,7 +135,7 @@ def decode_batch(payload: bytes, own: Place) -> Stored:
     head = decode_head(payload)
     body = payload[Head.bytes_of(payload) :]
     readable = () if head.before is None else (*head.before, own)
-    return Stored(Batch(head.sender, head.rows, body, head.schema, head.kind), head.at, readable)
+    return Stored(Batch(head.sender, head.rows, body, head.schema, head.kind), head, readable)
 
 
 def encode_withdrawal(withdrawal: Withdrawal, at: int) -> bytes:

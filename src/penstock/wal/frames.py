@@ -1,5 +1,6 @@
-"""Records on disk: each has a marker, its length, a checksum, a kind and a payload.
+"""Records on disk: each has a marker, its length, a kind, checksums and a payload.
 
+The head of a record has a checksum of its own, so that a reader can go from record to record without reading payloads.
 A damaged record hides no other: a reader finds the next marker whose record is whole.
 """
 
@@ -20,8 +21,8 @@ _HEADER = struct.Struct(">8sHQ16sQ")
 _CHECKSUM = struct.Struct(">I")
 HEADER_BYTES = _HEADER.size + _CHECKSUM.size
 _MARKER = b"\xf5rec"
-#: marker, length of the payload, kind; a checksum of length, kind and payload follows, then the payload
-_RECORD = struct.Struct(">4sIB")
+#: marker, length of the payload, kind, checksum of the payload; a checksum of these follows, then the payload
+_RECORD = struct.Struct(">4sIBI")
 RECORD_BYTES = _RECORD.size + _CHECKSUM.size
 #: a longer payload is taken for damage
 MAX_PAYLOAD_BYTES = 1 << 30
@@ -58,7 +59,7 @@ class Record:
     offset: int
     kind: int
     payload: bytes
-    #: of length, kind and payload
+    #: of its head, and so of its length, kind and payload
     checksum: int
 
     @property
@@ -68,7 +69,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that are no record. `end` is where the next whole record begins; None: there is none after them."""
+    """Bytes that are no whole record. `end` is where reading goes on; None: nothing follows them."""
 
     offset: int
     end: int | None
@@ -92,12 +93,11 @@ def decode_header(text: bytes) -> Header:
 
 
 def encode_record(kind: Kind, payload: bytes) -> bytes:
-    head = _RECORD.pack(_MARKER, len(payload), kind)
-    return head + _CHECKSUM.pack(_checksum(head, payload)) + payload
-
-
-def _checksum(head: bytes, payload: bytes) -> int:
-    return int(google_crc32c.extend(google_crc32c.value(head), payload))
+    """A record as it is written; ValueError if readers would take its length for damage."""
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        raise ValueError(f"a record of {len(payload):,} bytes is longer than {MAX_PAYLOAD_BYTES:,}")
+    head = _RECORD.pack(_MARKER, len(payload), kind, google_crc32c.value(payload))
+    return b"".join((head, _CHECKSUM.pack(google_crc32c.value(head)), payload))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,35 +107,33 @@ class RecordHead:
     kind: int
     #: of the whole record, in bytes
     size: int
+    #: of the head, and so of length, kind and payload
     checksum: int
+    payload_checksum: int
 
 
-def decode_record_head(data: bytes) -> RecordHead | None:
+def decode_record_head(data: bytes | memoryview, at: int = 0) -> RecordHead | None:
     """The head of a record that begins here; None: none does."""
-    if len(data) < RECORD_BYTES:
+    if len(data) < at + RECORD_BYTES:
         return None
-    marker, length, kind = _RECORD.unpack_from(data)
-    if marker != _MARKER or length > MAX_PAYLOAD_BYTES:
+    marker, length, kind, of_payload = _RECORD.unpack_from(data, at)
+    checksum = int(_CHECKSUM.unpack_from(data, at + _RECORD.size)[0])
+    if marker != _MARKER or checksum != google_crc32c.value(bytes(data[at : at + _RECORD.size])):
         return None
-    return RecordHead(kind, RECORD_BYTES + length, _CHECKSUM.unpack_from(data, _RECORD.size)[0])
+    return RecordHead(kind, RECORD_BYTES + length, checksum, of_payload) if length <= MAX_PAYLOAD_BYTES else None
 
 
 def read_record(data: bytes | memoryview, at: int) -> Record | str:
-    """The record at this place, or why there is none. `data` begins where the segment does."""
-    if at + RECORD_BYTES > len(data):
+    """The record at this place of `data`, or why there is none."""
+    head = decode_record_head(data, at)
+    if head is None:
+        return "it is cut off" if at + RECORD_BYTES > len(data) else "no record begins here"
+    if at + head.size > len(data):
         return "it is cut off"
-    head = bytes(data[at : at + _RECORD.size])
-    marker, length, kind = _RECORD.unpack(head)
-    if marker != _MARKER or length > MAX_PAYLOAD_BYTES:
-        return "no record begins here"
-    begin = at + RECORD_BYTES
-    if begin + length > len(data):
-        return "it is cut off, or its length is wrong"
-    payload = bytes(data[begin : begin + length])
-    checksum = _CHECKSUM.unpack_from(data, at + _RECORD.size)[0]
-    if checksum != _checksum(head, payload):
+    payload = bytes(data[at + RECORD_BYTES : at + head.size])
+    if head.payload_checksum != google_crc32c.value(payload):
         return "its checksum is wrong"
-    return Record(at, kind, payload, checksum)
+    return Record(at, head.kind, payload, head.checksum)
 
 
 def scan(data: bytes, at: int = HEADER_BYTES) -> Iterator[Record | Damage]:
@@ -146,17 +144,22 @@ def scan(data: bytes, at: int = HEADER_BYTES) -> Iterator[Record | Damage]:
             yield found
             at = found.end
             continue
-        following = find_record(data, at + 1)
+        following = after_damage(data, at)
         yield Damage(at, following, found)
         if following is None:
             return
         at = following
 
 
-def find_record(data: bytes, at: int) -> int | None:
-    """Where the next whole record begins; None: there is none."""
-    while (at := data.find(_MARKER, at)) >= 0:
+def after_damage(data: bytes, at: int) -> int | None:
+    """Where reading goes on after a damaged record; None: nothing follows it.
+
+    The record after one whose head is whole may be damaged too; else it is the next whole one.
+    """
+    head = decode_record_head(data, at)
+    if head is not None:
+        return at + head.size if at + head.size < len(data) else None
+    while (at := data.find(_MARKER, at + 1)) >= 0:
         if isinstance(read_record(data, at), Record):
             return at
-        at += 1
     return None

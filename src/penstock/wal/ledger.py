@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 from penstock.core.documents import Document
+from penstock.wal.persistent_map import PersistentMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,15 @@ class KnownKey:
 class Ledger:
     """The state of one stream's producers."""
 
-    producers: Mapping[str, Producer] = field(default_factory=lambda: MappingProxyType({}))
+    producers: PersistentMap[str, Producer] = field(default_factory=PersistentMap)
     #: by (owner, key)
-    keys: Mapping[tuple[str, str], KnownKey] = field(default_factory=lambda: MappingProxyType({}))
+    keys: PersistentMap[tuple[str, str], KnownKey] = field(default_factory=PersistentMap)
     #: the log's clock: the latest time of a record, in microseconds; it never goes back
     clock: int = 0
+    #: batches that could be read since the log began
+    batches: int = 0
+    #: rows of them
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +147,16 @@ def judge_chunk(ledger: Ledger, chunk: Chunk) -> Verdict:
             f"its predecessor is {chunk.predecessor or 'none'}, and the last slice held is {last or 'none'}",
             "`penstock state recover` rebuilds the producer's store from what is held here",
         )
-    return _judge_first(chunk)
+    return _judge_first(held.last, chunk)
 
 
-def _judge_first(chunk: Chunk) -> Verdict:
+def _judge_first(last: SentSlice | None, chunk: Chunk) -> Verdict:
+    if last is not None and chunk.number <= last.number:
+        # A reader recognises by its number what it has delivered.
+        return Refuse(
+            f"it is slice {chunk.number}, and its predecessor {last.slice} is slice {last.number}",
+            "number slices in the order in which they are sent",
+        )
     if chunk.chunk == 1:
         return Take()
     return Refuse(f"chunk {chunk.chunk} comes before chunk 1", "send the chunks of a slice in order")
@@ -172,10 +182,10 @@ def _judge_next(sent: SentSlice, chunk: Chunk) -> Verdict:
     return Take()
 
 
-def judge_bare(ledger: Ledger, bare: Bare) -> Verdict:
-    """Whether a batch with a key of its own is new or known."""
+def judge_bare(ledger: Ledger, bare: Bare, since: int = 0) -> Verdict:
+    """Whether a batch with a key of its own is new or known. Keys from before `since` do not count."""
     known = ledger.keys.get((bare.owner, bare.key))
-    if known is None:
+    if known is None or known.at < since:
         return Take()
     if known.digest == bare.digest:
         return Known(known.rows)
@@ -185,11 +195,12 @@ def judge_bare(ledger: Ledger, bare: Bare) -> Verdict:
 def with_chunk(ledger: Ledger, chunk: Chunk, place: Place, at: int) -> Ledger:
     """The ledger after a chunk that was to be taken, or that a log holds.
 
-    Where a log has lost an earlier chunk of the slice, its digest is "": nothing that is sent again equals it.
+    Where a log has lost an earlier chunk of the slice, its digest is "": nothing that is sent again equals it. Where it
+    has lost the withdrawal of the slice, the slice begins again.
     """
     held = ledger.producers.get(chunk.producer, Producer())
     sent = held.open
-    if sent is None or sent.slice != chunk.slice:
+    if sent is None or sent.slice != chunk.slice or chunk.chunk <= len(sent.digests):
         sent = SentSlice(chunk.slice, chunk.number, chunk.predecessor, chunk.chunks, (), (), 0, chunk.bounds)
     if lost := chunk.chunk - 1 - len(sent.digests):
         sent = replace(sent, digests=(*sent.digests, *[""] * lost))
@@ -205,8 +216,8 @@ def with_chunk(ledger: Ledger, chunk: Chunk, place: Place, at: int) -> Ledger:
 
 def with_bare(ledger: Ledger, bare: Bare, at: int) -> Ledger:
     """The ledger after a batch with a key of its own."""
-    keys = {**ledger.keys, (bare.owner, bare.key): KnownKey(bare.digest, bare.rows, at)}
-    return replace(ledger, keys=MappingProxyType(keys), clock=max(ledger.clock, at))
+    keys = ledger.keys.having((bare.owner, bare.key), KnownKey(bare.digest, bare.rows, at))
+    return replace(ledger, keys=keys, clock=max(ledger.clock, at))
 
 
 def withdraw(ledger: Ledger, producer: str, slice_: str, at: int) -> Ledger | Refuse:
@@ -221,13 +232,11 @@ def withdraw(ledger: Ledger, producer: str, slice_: str, at: int) -> Ledger | Re
 
 def forget_keys(ledger: Ledger, before: int) -> Ledger:
     """The ledger without keys from before this time of the log's clock."""
-    keys = {key: known for key, known in ledger.keys.items() if known.at >= before}
-    return replace(ledger, keys=MappingProxyType(keys))
+    return replace(ledger, keys=PersistentMap((key, known) for key, known in ledger.keys.items() if known.at >= before))
 
 
 def _with_producer(ledger: Ledger, name: str, producer: Producer, at: int) -> Ledger:
-    producers = MappingProxyType({**ledger.producers, name: producer})
-    return replace(ledger, producers=producers, clock=max(ledger.clock, at))
+    return replace(ledger, producers=ledger.producers.having(name, producer), clock=max(ledger.clock, at))
 
 
 # ---------------------------------------------------------------- the stored form
@@ -240,17 +249,21 @@ def to_document(ledger: Ledger) -> Document:
             name: {"last": _sent_document(each.last), "open": _sent_document(each.open)}
             for name, each in ledger.producers.items()
         },
-        "keys": [[owner, key, known.digest, known.rows, known.at] for (owner, key), known in ledger.keys.items()],
+        "keys": sorted([owner, key, known.digest, known.rows, known.at] for (owner, key), known in ledger.keys.items()),
         "clock": ledger.clock,
+        "batches": ledger.batches,
+        "rows": ledger.rows,
     }
 
 
 def from_document(document: Mapping[str, Any]) -> Ledger:
-    producers = {
-        name: Producer(_sent(each["last"]), _sent(each["open"])) for name, each in document["producers"].items()
-    }
-    keys = {(owner, key): KnownKey(digest, rows, at) for owner, key, digest, rows, at in document["keys"]}
-    return Ledger(MappingProxyType(producers), MappingProxyType(keys), document["clock"])
+    producers = PersistentMap(
+        (name, Producer(_sent(each["last"]), _sent(each["open"]))) for name, each in document["producers"].items()
+    )
+    keys = PersistentMap(
+        ((owner, key), KnownKey(digest, rows, at)) for owner, key, digest, rows, at in document["keys"]
+    )
+    return Ledger(producers, keys, document["clock"], document["batches"], document["rows"])
 
 
 def _sent_document(sent: SentSlice | None) -> Document | None:

@@ -7,27 +7,15 @@ are on disk.
 from __future__ import annotations
 
 import errno
-import fcntl
-import json
 import os
-import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.core.documents import canonical
-from penstock.errors import ConnectionFailed
-from penstock.links.durable import make_folder, sync
 from penstock.wal import segments
-from penstock.wal.batches import (
-    Batch,
-    Withdrawal,
-    decode_batch,
-    decode_withdrawal,
-    encode_batch,
-    encode_withdrawal,
-)
-from penstock.wal.durable_end import write_end
-from penstock.wal.frames import HEADER_BYTES, Damage, Header, Kind, Record, UnreadableHeader, encode_record
+from penstock.wal.batches import Batch, Head, Withdrawal, encode_batch, encode_withdrawal
+from penstock.wal.durable_end import End, EndFile
+from penstock.wal.frames import HEADER_BYTES, Damage, Header, Kind, encode_record
 from penstock.wal.ledger import (
     Bare,
     Chunk,
@@ -38,7 +26,6 @@ from penstock.wal.ledger import (
     Refuse,
     Take,
     forget_keys,
-    from_document,
     judge_bare,
     judge_chunk,
     to_document,
@@ -46,9 +33,8 @@ from penstock.wal.ledger import (
     with_chunk,
     withdraw,
 )
+from penstock.wal.segments import Torn
 
-#: only this user reads logs
-_PRIVATE = 0o700
 _MICROSECONDS = 1_000_000
 
 
@@ -86,7 +72,7 @@ Outcome = Take | Known | Refuse | Full | Failed
 
 @dataclass
 class Log:
-    """See `open_log`."""
+    """See `penstock.wal.opening.open_log`."""
 
     folder: str
     options: LogOptions
@@ -97,9 +83,10 @@ class Log:
     ledger: Ledger
     #: damaged records that were found when it was opened, by segment
     damages: tuple[tuple[int, Damage], ...]
-    #: files with what was cut off the end of the last segment
-    torn: tuple[str, ...]
+    #: what was cut off the end of the last segment when it was opened
+    torn: tuple[Torn, ...]
     _lock: int
+    _end_file: EndFile
     _number: int
     _created: int
     _end: int
@@ -110,6 +97,8 @@ class Log:
     _in_doubt: bool = False
     #: where the copy of the ledger ends in the last segment
     _first_end: int = 0
+    #: the file with the durable end could not be written: readers in other processes do not see the last records
+    _is_end_behind: bool = False
     _is_closed: bool = False
 
     @property
@@ -125,6 +114,8 @@ class Log:
     def append(self, entries: Sequence[Entry]) -> list[Outcome]:
         """Write what is new, sync once, and say what became of each entry. None is half there, whatever fails."""
         outcomes: list[Outcome] = []
+        if self._is_end_behind:
+            self.write_end()
         try:
             self._rotate_if_due()
         except OSError as error:
@@ -132,7 +123,8 @@ class Log:
         ledger, data = self.ledger, bytearray()
         for entry in entries:
             outcome, after, record = self._take(entry, ledger, self._end + len(data))
-            if record and self.size + len(data) + len(record) > self.options.budget_bytes:
+            # A withdrawal needs next to nothing, and makes way for another slice.
+            if isinstance(entry, Batch) and record and not self._has_room(len(data) + len(record)):
                 outcomes.append(Full(f"the log has used its {self.options.budget_bytes:,} bytes"))
                 continue
             data += record
@@ -149,8 +141,25 @@ class Log:
             return [_lost(error) if isinstance(each, Take | Known) else each for each in outcomes]
         self._end += len(data)
         self.ledger = ledger
-        write_end(self.folder, *self.end)
+        self.write_end()
         return outcomes
+
+    def _has_room(self, wanted: int) -> bool:
+        if self.size + wanted > self.options.budget_bytes:
+            # Readers in other processes may have deleted segments.
+            self._earlier = segments.measure(self.folder, self._number)
+        return self.size + wanted <= self.options.budget_bytes
+
+    def write_end(self) -> None:
+        """Tell readers in other processes up to where they may read."""
+        ledger = self.ledger
+        try:
+            self._end_file.write(End(self._number, self._end, ledger.batches, ledger.rows, ledger.clock))
+        except OSError:
+            # The records are on disk, and that is what was asked for. The next append tries again.
+            self._is_end_behind = True
+        else:
+            self._is_end_behind = False
 
     def _take(self, entry: Entry, ledger: Ledger, offset: int) -> tuple[Outcome, Ledger, bytes]:
         """The verdict on an entry, the ledger after it, and the record to write (b"": none)."""
@@ -165,21 +174,17 @@ class Log:
         if isinstance(sender, Chunk):
             verdict = judge_chunk(ledger, sender)
         elif isinstance(sender, Bare):
-            ledger = forget_keys(ledger, at - int(self.options.key_seconds * _MICROSECONDS))
-            verdict = judge_bare(ledger, sender)
+            verdict = judge_bare(ledger, sender, self._keys_since(at))
         else:
             verdict = Take()
         if not isinstance(verdict, Take):
             return verdict, ledger, b""
-        before, rows_before = tuple[Place, ...](), 0
-        is_last = True
-        if isinstance(sender, Chunk):
-            held = ledger.producers.get(sender.producer, Producer()).open
-            before, rows_before = (held.places, held.rows) if held else ((), 0)
-            is_last = sender.chunk == sender.chunks
-        record = encode_record(Kind.BATCH, encode_batch(entry, at, before, rows_before, is_last=is_last))
-        place = Place(self._number, offset, len(record))
-        return verdict, _after(ledger, sender, place, at), record
+        head = _head_of(entry, ledger, at)
+        record = encode_record(Kind.BATCH, encode_batch(entry, head))
+        return verdict, after_batch(ledger, head, Place(self._number, offset, len(record))), record
+
+    def _keys_since(self, at: int) -> int:
+        return at - int(self.options.key_seconds * _MICROSECONDS)
 
     # ------------------------------------------------------------ segments
 
@@ -193,7 +198,8 @@ class Log:
             if found.end != self._end:
                 raise OSError(errno.EIO, f"segment {self._number} ends at {found.end} instead of {self._end}")
         is_old = self.now() - self._created > self.options.segment_seconds * _MICROSECONDS
-        is_used = self._end > HEADER_BYTES + self.options.segment_bytes
+        # Without the copy of the ledger: one that is larger than a segment must not close each at once.
+        is_used = self._end - self._first_end > self.options.segment_bytes
         if self._in_doubt or is_used or (is_old and self._has_batches()):
             self._rotate()
 
@@ -202,147 +208,54 @@ class Log:
 
     def _rotate(self) -> None:
         header = Header(self._number + 1, self.id, self.now())
-        first = encode_record(Kind.LEDGER, canonical(to_document(self.ledger)).encode())
+        ledger = forget_keys(self.ledger, self._keys_since(max(self.now(), self.ledger.clock)))
+        first = encode_record(Kind.LEDGER, canonical(to_document(ledger)).encode())
         path = segments.create_segment(self.folder, header, first)
+        descriptor = os.open(path, os.O_RDWR)
         os.close(self._descriptor)
-        self._earlier += self._end
-        self._descriptor = os.open(path, os.O_RDWR)
+        self._descriptor = descriptor
+        self.ledger = ledger
+        self._earlier = segments.measure(self.folder, header.number)
         self._number, self._created = header.number, header.created
         self._end = self._first_end = HEADER_BYTES + len(first)
         self._in_doubt = False
-        write_end(self.folder, *self.end)
+        self.write_end()
 
     def close(self) -> None:
         """Idempotent."""
         if not self._is_closed:
             self._is_closed = True
             os.close(self._descriptor)
+            self._end_file.close()
             os.close(self._lock)
 
 
-def _after(ledger: Ledger, sender: Chunk | Bare | None, place: Place, at: int) -> Ledger:
+def _head_of(batch: Batch, ledger: Ledger, at: int) -> Head:
+    """The head of a batch that is to be written next."""
+    sender = batch.sender
+    before, rows_before = tuple[Place, ...](), 0
+    is_last = True
     if isinstance(sender, Chunk):
-        return with_chunk(ledger, sender, place, at)
-    return with_bare(ledger, sender, at) if sender is not None else ledger
+        held = ledger.producers.get(sender.producer, Producer()).open
+        before, rows_before = (held.places, held.rows) if held else ((), 0)
+        is_last = sender.chunk == sender.chunks
+    total = (ledger.batches, ledger.rows)
+    if is_last:
+        total = (ledger.batches + len(before) + 1, ledger.rows + rows_before + batch.rows)
+    return Head(sender, batch.rows, batch.schema, batch.kind, at, before if is_last else None, rows_before, total)
+
+
+def after_batch(ledger: Ledger, head: Head, place: Place) -> Ledger:
+    """The ledger after a batch."""
+    sender = head.sender
+    if isinstance(sender, Chunk):
+        ledger = with_chunk(ledger, sender, place, head.at)
+    elif sender is not None:
+        ledger = with_bare(ledger, sender, head.at)
+    return replace(ledger, clock=max(ledger.clock, head.at), batches=head.total[0], rows=head.total[1])
 
 
 def _lost(error: OSError) -> Full | Failed:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Full("the disk under the log is full")
     return Failed(f"the log could not be written: {error.strerror}")
-
-
-# ---------------------------------------------------------------- opening
-
-
-def open_log(folder: str, options: LogOptions, now: Callable[[], int]) -> Log:
-    """Open the log in a folder, or begin one. ConnectionFailed if another process has it, or it cannot be read."""
-    make_folder(folder, _PRIVATE)
-    lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise ConnectionFailed(
-            f"another process has the log in {folder} open", next_step="stop the other `penstock serve`"
-        ) from None
-    try:
-        numbers = segments.list_numbers(folder)
-        return _reopen(folder, options, now, lock, numbers) if numbers else _begin(folder, options, now, lock)
-    except BaseException:
-        os.close(lock)
-        raise
-
-
-def _begin(folder: str, options: LogOptions, now: Callable[[], int], lock: int) -> Log:
-    header = Header(1, uuid.uuid4().bytes, now())
-    first = encode_record(Kind.LEDGER, canonical(to_document(Ledger())).encode())
-    path = segments.create_segment(folder, header, first)
-    end = HEADER_BYTES + len(first)
-    log = Log(
-        folder, options, header.log, now, Ledger(), (), (), lock, 1, header.created, end, os.open(path, os.O_RDWR), 0
-    )
-    log._first_end = end
-    write_end(folder, *log.end)
-    return log
-
-
-def _reopen(folder: str, options: LogOptions, now: Callable[[], int], lock: int, numbers: list[int]) -> Log:
-    if missing := list(segments.missing_numbers(numbers)):
-        raise ConnectionFailed(
-            f"segment {missing[0]} of the log in {folder} is missing: batches that were acknowledged are gone",
-            next_step="put the file back from a backup; `penstock wal verify` lists what is there",
-        )
-    try:
-        last = segments.read_segment(folder, numbers[-1])
-    except UnreadableHeader as error:
-        raise ConnectionFailed(
-            f"{segments.path_of(folder, numbers[-1])}: {error}",
-            next_step="use the version of penstock that wrote it, or put the file back from a backup",
-        ) from None
-    torn = segments.cut_tail(folder, last)
-    ledger = _read_ledger(folder, numbers, last)
-    log = Log(
-        folder,
-        options,
-        last.header.log,
-        now,
-        ledger,
-        tuple((last.number, damage) for damage in last.damages if damage.end is not None),
-        (torn,) if torn else (),
-        lock,
-        last.number,
-        last.header.created,
-        last.end,
-        os.open(last.path, os.O_RDWR),
-        sum(os.path.getsize(segments.path_of(folder, number)) for number in numbers[:-1]),
-    )
-    log._first_end = last.records[0].end if last.records else last.end
-    # With a damaged copy of the ledger, older segments could not be deleted.
-    log._in_doubt = not _has_copy(last)
-    # Another process may have been ended between its write and its sync.
-    sync(last.path)
-    write_end(folder, *log.end)
-    return log
-
-
-def replay(records: Sequence[Record], number: int, ledger: Ledger | None = None) -> Ledger:
-    """The ledger at the end of a segment, from the copy at its beginning and the records after it.
-
-    Where that copy is damaged, from the ledger at the end of the segment before it.
-    """
-    ledger = ledger or Ledger()
-    for record in records:
-        place = Place(number, record.offset, record.end - record.offset)
-        if record.kind == Kind.LEDGER:
-            ledger = from_document(json.loads(record.payload))
-        elif record.kind == Kind.BATCH:
-            stored = decode_batch(record.payload, place)
-            ledger = _after(ledger, stored.batch.sender, place, stored.at)
-        elif record.kind == Kind.WITHDRAWAL:
-            withdrawal, at = decode_withdrawal(record.payload)
-            after = withdraw(ledger, withdrawal.producer, withdrawal.slice, at)
-            ledger = ledger if isinstance(after, Refuse) else after
-    return ledger
-
-
-def _read_ledger(folder: str, numbers: Sequence[int], last: segments.Segment) -> Ledger:
-    """The ledger at the end of the log. ConnectionFailed if no copy of it is whole."""
-    after = [last]
-    for number in reversed(numbers[:-1]):
-        if _has_copy(after[-1]):
-            break
-        after.append(segments.read_segment(folder, number))
-    if not _has_copy(after[-1]):
-        raise ConnectionFailed(
-            f"the log in {folder} has no whole copy of its ledger: what producers send again could not be recognised",
-            next_step=f"put {os.path.basename(last.path)} back from a backup",
-        )
-    ledger = Ledger()
-    for segment in reversed(after):
-        ledger = replay(segment.records, segment.number, ledger)
-    return ledger
-
-
-def _has_copy(segment: segments.Segment) -> bool:
-    return bool(segment.records) and segment.records[0].kind == Kind.LEDGER

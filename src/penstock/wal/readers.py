@@ -10,14 +10,17 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+import google_crc32c
+
 from penstock.core.documents import canonical
-from penstock.errors import InputError
+from penstock.errors import UNTOUCHED, InputError
 from penstock.links.durable import sync, write_durably
+from penstock.wal.frames import HEADER_BYTES
 from penstock.wal.segments import list_numbers, path_of, read_copy
 
 _FILE = "readers.json"
@@ -33,6 +36,11 @@ class Reader:
     number: int = 0
     #: microseconds since 1970, when it was registered or its mark last rose
     at: int = 0
+    #: where the record after its mark begins, in `segment`
+    offset: int = HEADER_BYTES
+    #: batches that could be read up to its mark since the log began, and their rows
+    batches: int = 0
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +58,27 @@ class Registry:
 
 
 def read_registry(folder: str) -> Registry:
+    path = os.path.join(folder, _FILE)
     try:
-        with open(os.path.join(folder, _FILE), encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             document: dict[str, Any] = json.load(file)
+        if document.pop("checksum") != _checksum(document):
+            raise ValueError("its checksum is wrong")
+        readers = {name: Reader(**each) for name, each in document["readers"].items()}
+        return Registry(MappingProxyType(readers), document["floor"])
     except FileNotFoundError:
         return Registry()
-    readers = {name: Reader(**each) for name, each in document["readers"].items()}
-    return Registry(MappingProxyType(readers), document["floor"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path} cannot be read ({error}): it says which segments are still needed",
+            safe=UNTOUCHED,
+            next_step="put the file back from a backup. Without one, move it away, and run each pipeline that "
+            "reads this log: it registers itself again, and stops if a segment that it needs is gone",
+        ) from None
+
+
+def _checksum(document: Mapping[str, Any]) -> int:
+    return int(google_crc32c.value(canonical(document).encode()))
 
 
 def register(folder: str, name: str, at: int) -> Reader:
@@ -64,13 +86,32 @@ def register(folder: str, name: str, at: int) -> Reader:
     with _changing(folder) as change:
         known = change.registry.readers.get(name)
         if known is None:
-            known = Reader(change.registry.floor, 0, at)
+            known = begin(folder, change.registry, at=at)
             change.put(name, known)
         return known
 
 
-def raise_mark(folder: str, name: str, segment: int, number: int, at: int) -> None:
-    """Say that a reader has delivered slice `number`, which ends in `segment`. An older number changes nothing."""
+def begin(folder: str, registry: Registry, number: int = 0, at: int = 0) -> Reader:
+    """A reader that has read nothing of what is kept."""
+    ledger = read_copy(folder, registry.floor) if os.path.exists(path_of(folder, registry.floor)) else None
+    batches, rows = (ledger.batches, ledger.rows) if ledger else (0, 0)
+    return Reader(registry.floor, number, at, batches=batches, rows=rows)
+
+
+def register_at(folder: str, name: str, reader: Reader) -> int:
+    """Register a reader at its mark, or move one there that is known; the floor.
+
+    The floor may be above it: then segments that it needs are gone, and nothing was changed.
+    """
+    with _changing(folder) as change:
+        known = change.registry.readers.get(name)
+        if reader.segment >= change.registry.floor and (known is None or replace(known, at=0) != replace(reader, at=0)):
+            change.put(name, reader)
+        return change.registry.floor
+
+
+def raise_mark(folder: str, name: str, reader: Reader) -> None:
+    """Say how far a reader has delivered. An older number changes nothing; a newer one may lead back: a rewind."""
     with _changing(folder) as change:
         known = change.registry.readers.get(name)
         if known is None:
@@ -78,8 +119,8 @@ def raise_mark(folder: str, name: str, segment: int, number: int, at: int) -> No
                 f"{name} is no reader of the log in {folder}: it was dropped",
                 next_step="run the pipeline again: it registers itself, and stops if something it needs was deleted",
             )
-        if number > known.number:
-            change.put(name, Reader(max(segment, known.segment), number, at))
+        if reader.number > known.number:
+            change.put(name, reader)
 
 
 def drop(folder: str, name: str) -> bool:
@@ -104,7 +145,8 @@ def delete_read(folder: str) -> list[int]:
             # First the floor, durably: a reader below it stops instead of missing what is gone.
             change.set_floor(gone[-1] + 1)
         for number in gone:
-            os.remove(path_of(folder, number))
+            with suppress(FileNotFoundError):  # deleted before a power failure, and listed again after it
+                os.remove(path_of(folder, number))
         return gone
 
 
@@ -134,7 +176,8 @@ class _Change:
     def _write(self, registry: Registry) -> None:
         readers = {name: asdict(each) for name, each in registry.readers.items()}
         path = os.path.join(self._folder, _FILE)
-        write_durably(f"{path}.new", canonical({"readers": readers, "floor": registry.floor}))
+        document: dict[str, Any] = {"readers": readers, "floor": registry.floor}
+        write_durably(f"{path}.new", canonical({**document, "checksum": _checksum(document)}))
         os.rename(f"{path}.new", path)
         sync(self._folder)
         self.registry = registry

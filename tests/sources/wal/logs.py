@@ -15,7 +15,8 @@ from penstock.sources import wal
 from penstock.sources.wal.source import folder_of
 from penstock.wal.batches import Batch
 from penstock.wal.ledger import Chunk, Take
-from penstock.wal.log import LogOptions, open_log
+from penstock.wal.log import LogOptions
+from penstock.wal.opening import open_log
 
 OPTIONS = {"columns": {"id": "int64", "note": "string", "at": "timestamptz", "more": "json"}, "primary_key": ("id",)}
 #: rows in one batch

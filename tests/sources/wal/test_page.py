@@ -21,7 +21,7 @@ def test_the_file_of_the_page(tmp_path: Path) -> None:
     command = Command(tmp_path, "loop")
     done = command.run("run", "inbox.yaml")
     assert done.code == 0, done.err
-    assert "nobody has sent anything to this stream yet" in done.out + done.err
+    assert "nothing was sent to this stream yet" in done.out + done.err
     for ids in ([1, 2], [3]):
         rows = [{"id": id_, "status": "paid", "placed_at": "2026-01-01T00:00:00Z", "items": [id_]} for id_ in ids]
         orders.send(Batch(None, len(rows), encode(rows)))

@@ -23,6 +23,18 @@ if TYPE_CHECKING:
 CHANGE = "_change"
 #: numbers that stand for times are seconds
 _STEPS = 1
+#: bytes of lines that become rows at the same time
+_BATCH_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """The rows of a record, as lines of JSON."""
+
+    segment: int
+    offset: int
+    size: int
+    lines: list[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,49 +55,75 @@ class LogReader:
         types = [parse_type(type_) for _, type_ in self.columns]
         fields = [(name, arrow_type(type_)) for (name, _), type_ in zip(self.columns, types, strict=True)]
         schema = pa.schema([*fields, *([(CHANGE, pa.string())] if self.changes else [])])
-        places: list[list[int]] = parse(part.terms)["places"]
-        return pa.RecordBatchReader.from_batches(schema, self._batches(places, schema, types))
+        ranges: list[list[int]] = parse(part.terms)["ranges"]
+        return pa.RecordBatchReader.from_batches(schema, self._batches(ranges, schema, types))
 
-    def _batches(self, places: Sequence[Sequence[int]], schema: pa.Schema, types: Sequence[Type]) -> Iterator[Any]:
+    def _batches(self, ranges: Sequence[Sequence[int]], schema: pa.Schema, types: Sequence[Type]) -> Iterator[Any]:
+        group: list[_Lines] = []
+        for found in self._records(ranges):
+            group.append(found)
+            if sum(each.size for each in group) >= _BATCH_BYTES:
+                yield from self._convert(group, schema, types)
+                group = []
+        yield from self._convert(group, schema, types)
+
+    def _convert(self, group: Sequence[_Lines], schema: pa.Schema, types: Sequence[Type]) -> Iterator[Any]:
+        """Several records as one batch of rows; one by one where a value does not fit, to name its record."""
         import pyarrow as pa
 
-        for segment, offset, length in places:
-            lines = self._lines(segment, offset, length)
-            if not lines:
-                continue
-            rows = [json.loads(line, parse_float=Exact) for line in lines]
+        rows = [json.loads(line, parse_float=Exact) for each in group for line in each.lines]
+        if not rows:
+            return
+        try:
             arrays = [
-                self._array([row.get(name) for row in rows], name, type_, field, (segment, offset))
+                self._array([row.get(name) for row in rows], name, type_, field, group[0])
                 for (name, _), type_, field in zip(self.columns, types, schema, strict=False)
             ]
-            if self.changes:
-                arrays.append(pa.array(["delete" if row.get(CHANGE) == "delete" else "upsert" for row in rows]))
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        except StreamFailed:
+            if len(group) == 1:
+                raise
+            for each in group:
+                yield from self._convert([each], schema, types)
+            return
+        if self.changes:
+            arrays.append(pa.array(["delete" if row.get(CHANGE) == "delete" else "upsert" for row in rows]))
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _lines(self, segment: int, offset: int, length: int) -> list[bytes]:
-        import pyarrow as pa
-
-        from penstock.wal.batches import decode_batch
-        from penstock.wal.frames import Record, read_record
-        from penstock.wal.ledger import Place
+    def _records(self, ranges: Sequence[Sequence[int]]) -> Iterator[_Lines]:
+        from penstock.wal.frames import Damage, Kind, scan
         from penstock.wal.segments import path_of
 
-        path = path_of(self.folder, segment)
-        with open(path, "rb") as file:
-            found = read_record(os.pread(file.fileno(), length, offset), 0)
-        if not isinstance(found, Record):
-            if self.skips_damage:
-                return []
-            raise StreamFailed(
-                f"the record at offset {offset} of {path} cannot be read: {found}",
-                next_step="put the file back from a backup, or set `damaged: skip` to go on without its rows",
-                stream=self.stream,
-            )
-        body = decode_batch(found.payload, Place(segment, offset, length)).batch.body
-        lines: bytes = pa.input_stream(pa.py_buffer(body), compression="zstd").read()
-        return lines.splitlines()
+        for segment, offset, length in ranges:
+            path = path_of(self.folder, segment)
+            with open(path, "rb") as file:
+                data = os.pread(file.fileno(), length, offset)
+            for found in scan(data, 0):
+                if isinstance(found, Damage):
+                    self._refuse_damage(path, offset + found.offset, found.reason)
+                elif found.kind == Kind.BATCH:
+                    yield self._lines(found.payload, segment, offset + found.offset)
+            if len(data) < length:
+                self._refuse_damage(path, offset + len(data), "the segment ends there")
 
-    def _array(self, values: list[Any], name: str, type_: Type, field: pa.Field, at: tuple[int, int]) -> pa.Array:
+    def _refuse_damage(self, path: str, offset: int, reason: str) -> None:
+        if self.skips_damage:
+            return
+        raise StreamFailed(
+            f"the record at offset {offset} of {path} is damaged: {reason}",
+            next_step="put the file back from a backup, or set `damaged: skip` to go on without its rows",
+            stream=self.stream,
+        )
+
+    def _lines(self, payload: bytes, segment: int, offset: int) -> _Lines:
+        import pyarrow as pa
+
+        from penstock.wal.batches import Head
+
+        body = pa.py_buffer(payload).slice(Head.bytes_of(payload))
+        text: bytes = pa.input_stream(body, compression="zstd").read() if body.size else b""
+        return _Lines(segment, offset, len(text), text.splitlines())
+
+    def _array(self, values: list[Any], name: str, type_: Type, field: pa.Field, at: _Lines) -> pa.Array:
         import pyarrow as pa
 
         storage = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
@@ -96,7 +134,7 @@ class LogReader:
                 made = pa.array([None if value is None else convert(value) for value in values], storage)
             except (ValueError, TypeError, ArithmeticError, pa.ArrowException) as error:
                 raise StreamFailed(
-                    f"the batch at offset {at[1]} of segment {at[0]} has a value that does not fit {name}, which is "
+                    f"the batch at {at.segment}:{at.offset} has a value that does not fit {name}, which is "
                     f"{type_}: {error}",
                     next_step=f"declare column {name} with a type that holds all values (json holds any)",
                     stream=self.stream,

@@ -6,41 +6,23 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
 from penstock.core.content import Column, Content
-from penstock.core.documents import Document, canonical
+from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
-from penstock.core.slices import Kind, Part, Slice
+from penstock.core.slices import Kind, Slice
 from penstock.core.types import parse_type
 from penstock.errors import ConnectionFailed, StreamRefused
-from penstock.ports import Budget, Context, Planned, Reading, Remark, StreamInfo
-from penstock.sources.wal import marks
+from penstock.ports import Budget, Context, Planned, Reading, Remaining, Remark, StreamInfo
+from penstock.sources.wal import marks, places
 from penstock.sources.wal.marks import LogPosition
 from penstock.sources.wal.options import StreamOptions
 from penstock.sources.wal.reader import LogReader
+from penstock.sources.wal.window import Window, cut_parts, look
 from penstock.wal import readers
 from penstock.wal.durable_end import read_end
-from penstock.wal.following import Found, checksum_before, follow, read_log_id
-from penstock.wal.frames import HEADER_BYTES
-from penstock.wal.ledger import Chunk, Place
-
-#: compressed bytes that are worth a part of their own
-PART_BYTES = 64 << 10
-MOST_PARTS = 8
-#: bytes of Arrow data for each compressed byte, where nothing is known yet
-_GROWTH = 5
-
-
-@dataclass
-class _Window:
-    """What lies between a mark and a place further on."""
-
-    position: LogPosition
-    places: list[Place] = field(default_factory=list)
-    rows: int = 0
-    damages: list[tuple[int, int]] = field(default_factory=list)
+from penstock.wal.segments import keep_damage, list_numbers
 
 
 def folder_of(directory: str, stream: str) -> str:
@@ -93,100 +75,46 @@ class WalSource:
         )
 
     def accept(self, stream: str, last: Position, content: Content) -> None:
-        if last.mark is None:
-            return
-        at, folder = LogPosition.read(last.mark), folder_of(self._directory, stream)
-        floor = readers.read_registry(folder).floor if os.path.isdir(folder) else 1
-        if at.segment < floor:
-            raise self._refused(
-                stream,
-                f"the stream was read up to segment {at.segment}, and segments before {floor} were deleted",
-                "batches in between are gone: `penstock state reset` starts from what is there",
-            )
-        try:
-            log = read_log_id(folder, at.segment).log.hex()
-        except (FileNotFoundError, ValueError):
-            log = ""
-        if log != at.log:
-            raise self._refused(
-                stream,
-                f"the log in {folder} is another one than the stream was read from, or lacks segment {at.segment}",
-                "put the log back, or start from what is there with `penstock state reset`",
-            )
-        if checksum_before(folder, at.segment, at.offset) != at.checksum:
-            raise self._refused(
-                stream,
-                f"the log in {folder} has no record that ends at offset {at.offset} of segment {at.segment} as it was "
-                "read: it was put back from an older copy",
-                "put the newest copy back; `penstock state reset` starts from what is there",
-            )
-
-    def _refused(self, stream: str, what: str, next_step: str) -> StreamRefused:
-        return StreamRefused(what, next_step=next_step, stream=stream)
+        if last.mark is not None:
+            places.require_mark(folder_of(self._directory, stream), LogPosition.read(last.mark), stream)
 
     # ------------------------------------------------------------ planning
 
     def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
         folder = folder_of(self._directory, stream)
         end = read_end(folder)
-        if end is None:
-            self._context.say(stream, "nobody has sent anything to this stream yet")
-            return None
-        return {"at": list(end)}
+        if end is not None:
+            return {"segment": end.segment, "offset": end.offset, "rows": end.rows}
+        if os.path.isdir(folder) and list_numbers(folder):
+            raise StreamRefused(
+                f"{os.path.join(folder, 'end')} is missing or damaged: up to where the log is on disk is not known",
+                next_step="start `penstock serve` once: it reads the log and writes the file again",
+                stream=stream,
+            )
+        self._context.say(stream, "nothing was sent to this stream yet")
+        return None
 
     def plan(
         self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
     ) -> Planned | None:
-        found = self._window(stream, after, ceiling["at"], budget)
-        if not found.places:
+        found = self._window(stream, after, (_number(ceiling, "segment"), _number(ceiling, "offset")), budget)
+        if not found.batches:
             return None
-        return Planned(found.position.mark(), rows=found.rows, exact=True)
+        return Planned(found.position.mark(), rows=found.rows, exact=not found.damages)
 
-    def _window(self, stream: str, after: Mark | None, end: object, budget: Budget | None = None) -> _Window:
+    def remaining(self, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
+        begin = self._begin(stream, after)
+        # What is sent again and left out is counted too.
+        return Remaining(max(0, _number(ceiling, "rows") - begin.rows))
+
+    def _begin(self, stream: str, after: Mark | None) -> LogPosition:
+        return LogPosition.read(after) if after is not None else places.first(folder_of(self._directory, stream))
+
+    def _window(self, stream: str, after: Mark | None, end: tuple[int, int], budget: Budget | None = None) -> Window:
         """What can be read after a mark, up to a place or a budget."""
+        skips = self._streams[stream].damaged == "skip"
         folder = folder_of(self._directory, stream)
-        segment, offset = (int(each) for each in end)  # type: ignore[attr-defined]  # a list, by `ceiling`
-        if after is not None:
-            begin = LogPosition.read(after)
-        else:
-            first = readers.read_registry(folder).floor
-            begin = LogPosition(read_log_id(folder, first).log.hex(), first, HEADER_BYTES, 0)
-        window, position, size = _Window(begin), begin, 0
-        sent = dict(begin.sent)
-        for found in follow(folder, begin.segment, begin.offset, (segment, offset)):
-            if not isinstance(found, Found):
-                at, damage = found
-                if self._streams[stream].damaged == "stop":
-                    raise self._refused(
-                        stream,
-                        f"the record at offset {damage.offset} of segment {at} is damaged",
-                        "put the segment back from a backup, or set `damaged: skip` to go on behind it",
-                    )
-                window.damages.append((at, damage.offset))
-                continue
-            position = replace(position, segment=found.place.segment, offset=found.end, checksum=found.checksum)
-            if found.batch is None or found.batch.before is None:
-                continue
-            sender = found.batch.sender
-            is_known = isinstance(sender, Chunk) and sender.number <= sent.get(sender.producer, 0)
-            if not is_known:
-                size += self._size(found, budget)
-                rows = window.rows + found.batch.readable_rows
-                if budget and window.places and (size > budget.bytes or rows > (budget.rows or rows)):
-                    break
-                window.places += [*found.batch.before, found.place]
-                window.rows = rows
-            if isinstance(sender, Chunk) and not is_known:
-                sent = {**sent, sender.producer: sender.number}
-            window.position = replace(position, sent=sent)
-        return window
-
-    def _size(self, found: Found, budget: Budget | None) -> int:
-        assert found.batch is not None
-        if budget is not None and budget.row_bytes:
-            return int(found.batch.readable_rows * budget.row_bytes)
-        lengths = [found.place.length, *(place.length for place in found.batch.before or ())]
-        return sum(lengths) * _GROWTH
+        return look(folder, self._begin(stream, after), end, stream, skips_damage=skips, budget=budget)
 
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:
@@ -194,65 +122,91 @@ class WalSource:
         stream, folder = slice_.stream, folder_of(self._directory, slice_.stream)
         assert slice_.upto is not None
         upto = LogPosition.read(slice_.upto)
-        window = self._window(stream, slice_.after, [upto.segment, upto.offset])
-        options = self._streams[stream]
+        window = self._window(stream, slice_.after, (upto.segment, upto.offset))
         reader = LogReader(
             stream,
             folder,
             tuple((column.name, str(column.type)) for column in content.columns),
             content.changes,
-            options.damaged == "skip",
+            self._streams[stream].damaged == "skip",
         )
-        damages = [f"segment {number}: the damaged record at offset {at} was left out" for number, at in window.damages]
-        yield Reading(reader, _parts(window.places), damages)
+        yield Reading(reader, cut_parts(window.ranges), self._said(folder, window))
+
+    def _said(self, folder: str, window: Window) -> list[str]:
+        """What the user of the rows should know about them."""
+        said = []
+        for segment, damage in window.damages:
+            kept = os.path.basename(keep_damage(folder, segment, damage))
+            said.append(f"the damaged record at {segment}:{damage.offset} is left out; its bytes are kept in {kept}")
+        if window.repeated:
+            said.append(f"{window.repeated} slices that were delivered before were sent again and are left out")
+        if len(window.schemas) > 1:
+            versions = ", ".join(map(str, sorted(window.schemas)))
+            said.append(f"the schema of the stream changed between these batches: versions {versions}")
+        return said
 
     def describe(self, mark: Mark | None) -> str:
         return marks.describe(mark)
 
+    def mark_at(self, stream: str, content: Content, last: Position | None, to: str) -> Mark | None:
+        at = LogPosition.read(last.mark) if last and last.mark else None
+        return places.find_mark(folder_of(self._directory, stream), at, to, stream)
+
     def explain(self, stream: str, content: Content) -> Sequence[Remark]:
-        return [
-            Remark("guarantee", "batches are read once each, in the order of their last chunks in the log"),
-            Remark("gap", "a producer that sends without Idempotency-Key may have sent a batch twice"),
+        said = [
+            Remark("guarantee", "each acknowledged batch is read once, in the order in which batches were complete"),
+            Remark(
+                "gap",
+                "a producer that sends without an Idempotency-Key, or again after its key has expired, may "
+                "have sent a batch twice",
+            ),
         ]
+        if self._streams[stream].damaged == "skip":
+            said.append(Remark("gap", "a damaged record of the log is left out; a run names each"))
+        if unread := places.unread(self._directory, self._streams):
+            said.append(Remark("advice", f"the receiver has streams that no pipeline reads: {', '.join(unread)}"))
+        return said
 
     # ------------------------------------------------------------ the log keeps what is still to be read
 
     def prepare(self, stream: str, content: Content, last: Position | None) -> Sequence[str]:
         folder = folder_of(self._directory, stream)
-        if os.path.isdir(folder):
-            readers.register(folder, self._reader(stream), _now())
+        if not os.path.isdir(folder):
+            return []
+        number = last.number if last else 0
+        registry = readers.read_registry(folder)
+        if last is not None and last.mark is not None:
+            at = LogPosition.read(last.mark)
+            reader = readers.Reader(at.segment, number, _now(), at.offset, at.batches, at.rows)
+        else:
+            reader = readers.begin(folder, registry, number=number, at=_now())
+        floor = readers.register_at(folder, self._reader(stream), reader)
+        if floor > reader.segment:
+            raise places.below_floor(reader.segment, floor, stream)
+        if last is None and floor > 1:
+            return [
+                f"batches before segment {floor} were read by others and deleted: the stream begins with what is kept"
+            ]
         return []
 
     def advanced(self, stream: str, position: Position) -> None:
         folder = folder_of(self._directory, stream)
         if position.mark is None or not os.path.isdir(folder):
             return
-        segment = LogPosition.read(position.mark).segment
-        readers.raise_mark(folder, self._reader(stream), segment, position.number, _now())
+        at = LogPosition.read(position.mark)
+        reader = readers.Reader(at.segment, position.number, _now(), at.offset, at.batches, at.rows)
+        readers.raise_mark(folder, self._reader(stream), reader)
         readers.delete_read(folder)
 
     def _reader(self, stream: str) -> str:
         return f"{self._context.pipeline}/{stream}"
 
 
+def _number(ceiling: Document, name: str) -> int:
+    value = ceiling[name]
+    assert isinstance(value, int)
+    return value
+
+
 def _now() -> int:
     return time.time_ns() // 1000
-
-
-def _parts(places: Sequence[Place]) -> list[Part]:
-    """Records in order, cut into a few parts of about the same size."""
-    total, parts, part = sum(place.length for place in places), list[list[Place]](), list[Place]()
-    most = max(PART_BYTES, total // MOST_PARTS)
-    size = 0
-    for place in places:
-        part.append(place)
-        size += place.length
-        if size >= most:
-            parts.append(part)
-            part, size = [], 0
-    if part:
-        parts.append(part)
-    return [
-        Part(index, canonical({"places": [[p.segment, p.offset, p.length] for p in each]}))
-        for index, each in enumerate(parts)
-    ]

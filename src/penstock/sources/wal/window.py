@@ -1,0 +1,169 @@
+"""The records between a mark and a place further on: which batches become readable there, and where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from penstock.core.documents import canonical
+from penstock.core.slices import Part
+from penstock.errors import UNTOUCHED, StreamRefused
+from penstock.ports import Budget
+from penstock.sources.wal.marks import LogPosition, SentOtherwise
+from penstock.wal.following import Found, follow, is_whole
+from penstock.wal.frames import Damage
+from penstock.wal.ledger import Chunk, Place
+from penstock.wal.segments import path_of
+
+#: compressed bytes that are worth a part of their own
+PART_BYTES = 64 << 10
+MOST_PARTS = 8
+#: bytes of Arrow data for each compressed byte, where nothing is known yet
+_GROWTH = 5
+_DAMAGED = "its checksum is wrong"
+
+
+@dataclass
+class Window:
+    """What lies between a mark and a place further on."""
+
+    #: the last record whose batches are in the window
+    position: LogPosition
+    #: bytes of segments with whole records: those that lie next to each other are one range, up to PART_BYTES
+    ranges: list[Place] = field(default_factory=list)
+    rows: int = 0
+    batches: int = 0
+    #: left out, by segment
+    damages: list[tuple[int, Damage]] = field(default_factory=list)
+    #: versions of the stream's schema that the batches were checked against
+    schemas: set[int] = field(default_factory=set)
+    #: slices that were sent again and are left out
+    repeated: int = 0
+
+    def add(self, place: Place) -> None:
+        last = self.ranges[-1] if self.ranges else None
+        is_next = last and (last.segment, last.offset + last.length) == (place.segment, place.offset)
+        if last and is_next and last.length + place.length <= PART_BYTES:
+            self.ranges[-1] = Place(last.segment, last.offset, last.length + place.length)
+        else:
+            self.ranges.append(place)
+
+
+def look(
+    folder: str,
+    begin: LogPosition,
+    end: tuple[int, int],
+    stream: str,
+    *,
+    skips_damage: bool,
+    budget: Budget | None = None,
+) -> Window:
+    """What can be read after a position, up to a place or a budget. StreamRefused where something is missing."""
+    try:
+        return _look(folder, begin, end, stream, skips_damage, budget)
+    except FileNotFoundError as error:
+        raise StreamRefused(
+            f"{error.filename} is missing: batches that were acknowledged are gone",
+            safe=UNTOUCHED,
+            next_step="put the file back from a backup; `penstock rewind FILE --to SEGMENT:OFFSET` goes on behind it",
+            stream=stream,
+        ) from None
+
+
+def _look(
+    folder: str, begin: LogPosition, end: tuple[int, int], stream: str, skips_damage: bool, budget: Budget | None
+) -> Window:
+    window, position, size = Window(begin), begin, 0
+    damages: list[tuple[int, Damage]] = []
+    for found in follow(folder, begin.segment, begin.offset, end, whole=skips_damage):
+        if not isinstance(found, Found):
+            damages.append(_left_out(folder, found, stream, skips_damage))
+            continue
+        position = replace(
+            position,
+            segment=found.place.segment,
+            offset=found.end,
+            begins=found.place.offset,
+            checksum=found.checksum,
+        )
+        batch = found.batch
+        if batch is None or batch.before is None:
+            continue
+        position = replace(position, batches=batch.total[0], rows=batch.total[1])
+        sender = batch.sender
+        if isinstance(sender, Chunk) and _was_delivered(position, sender, found, stream):
+            window.repeated += 1
+        else:
+            size += _size(found, budget)
+            rows = window.rows + batch.readable_rows
+            if budget and window.batches and (size > budget.bytes or rows > (budget.rows or rows)):
+                break
+            places = [*batch.before, found.place]
+            lost = {(segment, damage.offset) for segment, damage in (*window.damages, *damages)}
+            for place in places:
+                is_earlier = skips_damage and (place.segment, place.offset) < (begin.segment, begin.offset)
+                if is_earlier and not is_whole(folder, place):
+                    damages.append((place.segment, Damage(place.offset, place.offset + place.length, _DAMAGED)))
+                elif (place.segment, place.offset) not in lost:
+                    window.add(place)
+            window.rows, window.batches = rows, window.batches + len(places)
+            window.schemas.add(batch.schema)
+            if isinstance(sender, Chunk):
+                position = position.with_slice(sender)
+        window.position = position
+        window.damages += damages
+        damages = []
+        if budget and budget.look and window.batches:
+            break
+    if budget is None:
+        window.damages += damages
+    return window
+
+
+def _left_out(folder: str, found: tuple[int, Damage], stream: str, skips_damage: bool) -> tuple[int, Damage]:
+    segment, damage = found
+    if not skips_damage:
+        raise StreamRefused(
+            f"the record at offset {damage.offset} of {path_of(folder, segment)} is damaged: {damage.reason}",
+            next_step="put the segment back from a backup, or set `damaged: skip` to go on without it",
+            stream=stream,
+        )
+    return found
+
+
+def _was_delivered(position: LogPosition, sender: Chunk, found: Found, stream: str) -> bool:
+    try:
+        return position.was_delivered(sender)
+    except SentOtherwise as error:
+        place = f"{found.place.segment}:{found.place.offset}"
+        raise StreamRefused(
+            f"{error}: the log or the producer was restored, and the rows of both slices may overlap",
+            next_step=f"`penstock rewind FILE --to {place} --stream {stream}` delivers the slice at {place} and those "
+            "after it, whatever was delivered before; a keyed sink keeps each row once",
+            stream=stream,
+        ) from None
+
+
+def _size(found: Found, budget: Budget | None) -> int:
+    """Bytes of Arrow data to expect."""
+    assert found.batch is not None
+    if budget is not None and budget.row_bytes:
+        return int(found.batch.readable_rows * budget.row_bytes)
+    return (found.place.length + sum(place.length for place in found.batch.before or ())) * _GROWTH
+
+
+def cut_parts(ranges: Sequence[Place]) -> list[Part]:
+    """Ranges in order, cut into a few parts of about the same size."""
+    most = max(PART_BYTES, sum(each.length for each in ranges) // MOST_PARTS)
+    parts: list[list[Place]] = []
+    size = most
+    for each in ranges:
+        if size >= most:
+            parts.append([])
+            size = 0
+        parts[-1].append(each)
+        size += each.length
+    return [
+        Part(index, canonical({"ranges": [[p.segment, p.offset, p.length] for p in each]}))
+        for index, each in enumerate(parts)
+    ]
