@@ -17,7 +17,8 @@ from penstock.links.http.protocol import digest_of
 from penstock.wal.batches import Batch
 from penstock.wal.group_commit import GroupCommit
 from penstock.wal.ledger import Chunk, Take
-from penstock.wal.log import Entry, Log, LogOptions, Outcome, open_log
+from penstock.wal.log import Entry, Log, LogOptions, Outcome
+from penstock.wal.opening import open_log
 
 CLIENTS = 8
 #: batches of one client, and bytes of one, as they are stored
