@@ -110,7 +110,7 @@ LIKELY = [
         3,
         SINK,
         "required key is missing; ",
-        "known types: files, lake, postgres",
+        "known types: files, http, lake, postgres",
     ),
     Likely(
         "no type",
@@ -119,7 +119,7 @@ LIKELY = [
         8,
         f"{SINK}.type",
         "required key is missing; ",
-        "known types: files, lake, postgres",
+        "known types: files, http, lake, postgres",
     ),
     Likely(
         "no url",
@@ -155,7 +155,7 @@ LIKELY = [
         9,
         f"{SINK}.type",
         "unknown sink type 'parquet'; ",
-        "did you mean 'files'? Known: files, lake, postgres",
+        "did you mean 'files'? Known: files, http, lake, postgres",
     ),
     Likely(
         "unknown type",
@@ -164,7 +164,7 @@ LIKELY = [
         9,
         f"{SINK}.type",
         "unknown sink type 'kafka'. ",
-        "Known: files, lake, postgres",
+        "Known: files, http, lake, postgres",
     ),
     Likely(
         "key written twice",

@@ -102,14 +102,15 @@ def test_the_example_changes_nothing_where_it_says_the_defaults(tmp_path: Path) 
     file = config.load(
         path, environment={"DATABASE_URL": URL, "STRIPE_API_KEY": "hunter2"}, sources=sources, sinks=sinks
     )
-    shop = file.pipelines["postgres_to_lake"]
+    (shop,) = [each for each in file.pipelines.values() if each.source_type == "postgres"]
     source = sources.load("postgres")
     assert shop.source == source.Options(url=URL)
     assert shop.streams["orders"] == StreamKeys()
     assert shop.source_streams["orders"] == source.StreamOptions()
     sink = sinks.load("lake")
-    assert shop.sink == sink.Options()
-    assert shop.sink_streams["orders"] == sink.StreamOptions()
+    (into,) = [each for each in file.pipelines.values() if each.sink_type == "lake"]
+    assert into.sink == sink.Options()
+    assert into.sink_streams["orders"] == sink.StreamOptions()
 
 
 # ---------------------------------------------------------------- what the page shows

@@ -30,9 +30,10 @@ from penstock.lake.upkeep.options import (
 from penstock.links.http.options import Auth, OAuth
 from penstock.links.postgres.options import Tls
 from penstock.shaping.options import Shape
-from penstock.sinks import files
+from penstock.sinks import files, http
 from penstock.sinks import lake as lake_sink
 from penstock.sinks import postgres as postgres_sink
+from penstock.sinks.http.options import Tls as HttpTls
 from penstock.sources import lake as lake_source
 from penstock.sources import postgres, rest, stripe, wal
 from penstock.sources.postgres.options import Horizon
@@ -67,6 +68,9 @@ MODELS: dict[str, type[BaseModel]] = {
     "changes": Changes,
     "Sink files": files.Options,
     "Streams of files": files.StreamOptions,
+    "Sink http": http.Options,
+    "tls of http": HttpTls,
+    "Streams of http": http.StreamOptions,
     "Source lake": lake_source.Options,
     "Streams from lake": lake_source.StreamOptions,
     "Sink postgres": postgres_sink.Options,

@@ -53,6 +53,7 @@ CARRIED_OUT = {
     "tests/docs/test_walks.py::test_the_quickstart": {"docs/quickstart.md": "console python sql yaml"},
     "tests/docs/test_walks.py::test_the_readme": {"README.md": "console yaml"},
     "tests/sources/test_stripe.py::test_the_file_of_the_page": {"docs/sources/stripe.md": "yaml"},
+    "tests/sinks/http/test_page.py::test_the_file_of_the_page": {"docs/sinks/http.md": "yaml"},
     "tests/sources/wal/test_page.py::test_the_file_of_the_page": {"docs/sources/wal.md": "yaml"},
     "tests/lake/test_catalogs.py::test_what_the_page_shows_can_be_loaded_and_its_first_lake_run": {
         "docs/catalogs.md": "yaml",

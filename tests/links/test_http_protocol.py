@@ -117,10 +117,11 @@ def _noise() -> str:
     return "".join(hashlib.sha256(str(each).encode()).hexdigest() for each in range(2000))
 
 
-@given(NAMES)
+@given(NAMES | st.sampled_from([".", "..", "a/b", "../x"]))
 def test_names_are_one_segment_of_a_path(name: str) -> None:
     assert protocol.decode_name(protocol.encode_name(name)) == name
     assert protocol.producer_path(name, name).count("/") == 5
+    assert not {".", ".."} & set(protocol.producer_path(name, name).split("/"))
     assert protocol.slice_path(name, name, "ab").endswith("/slices/ab")
     assert protocol.batches_path(name).endswith("/batches")
 

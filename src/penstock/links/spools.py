@@ -102,6 +102,9 @@ class FolderSpools:
         make_folder(path, _PRIVATE)
         return path
 
+    def find_staged(self, stream: str, number: int, attempt: str) -> str:
+        return self._path(stream, number, "staged", attempt)
+
     def write_seal(self, stream: str, number: int, slice_id: str, text: str) -> str:
         path = self._path(stream, number, "sealed", slice_id)
         make_folder(os.path.dirname(path), _PRIVATE)

@@ -38,6 +38,10 @@ class Spools(Protocol):
         """Return the folder in which a sink stages one attempt; created if missing."""
         ...
 
+    def find_staged(self, stream: str, number: int, attempt: str) -> str:
+        """Return the same folder without creating it."""
+        ...
+
     def write_seal(self, stream: str, number: int, slice_id: str, text: str) -> str:
         """Write a seal beside its spool. Returns the text that counts: an existing one stays."""
         ...

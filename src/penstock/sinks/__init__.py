@@ -10,6 +10,7 @@ from penstock.links import registry
 #: built-in sinks by the `type` a pipeline file names
 TYPES: Mapping[str, str] = {
     "files": "penstock.sinks.files",
+    "http": "penstock.sinks.http",
     "lake": "penstock.sinks.lake",
     "postgres": "penstock.sinks.postgres",
 }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from urllib.parse import urlencode, urlsplit
 
 from penstock.core.retry import Backoff
 from penstock.errors import ConnectionFailed, PenstockError, StreamFailed
+from penstock.links.http import credentials
 from penstock.links.http.connection import Connection
 from penstock.links.http.failures import (
     REFUSED,
@@ -43,8 +43,6 @@ Page = TypeVar("Page")
 #: parameters of a request; a list of pairs may have a name several times
 Query = Mapping[str, str] | Sequence[tuple[str, str]]
 
-#: a shorter string is found in any text by chance
-SECRET_CHARACTERS = 4
 _CHANCE = SystemRandom()
 
 
@@ -192,16 +190,9 @@ class Account:
         return self._tls
 
     def _headers(self) -> dict[str, str]:
-        auth = self._options.auth
-        headers = {"Accept": "application/json", "User-Agent": "penstock", **self._options.headers}
-        if auth and auth.bearer:
-            headers["Authorization"] = f"Bearer {auth.bearer.get_secret_value()}"
-        if auth and auth.basic:
-            user, _, password = auth.basic.get_secret_value().partition(":")
-            headers["Authorization"] = f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
-        for name, value in (auth.header or {}).items() if auth else ():
-            headers[name] = value.get_secret_value()
-        return headers
+        return {"Accept": "application/json", "User-Agent": "penstock"} | credentials.headers_of(
+            self._options.auth, self._options.headers
+        )
 
     def _address(self, path: str, stream: str) -> str:
         base = self._options.base_url
@@ -256,19 +247,7 @@ class Account:
 
     def _scrub(self, text: str) -> str:
         """The text without any secret that a provider may have repeated in its answer."""
-        auth = self._options.auth
-        if auth is None:
-            return text
-        secrets = [auth.bearer, auth.basic, *(auth.header or {}).values(), *(auth.query or {}).values()]
-        if auth.oauth:
-            secrets += [auth.oauth.client_id, auth.oauth.client_secret]
-        values = [secret.get_secret_value() for secret in secrets if secret is not None]
-        values += [part for value in values for part in value.split(":")]
-        if self._tokens and self._tokens.secret:
-            values.append(self._tokens.secret)
-        for value in sorted(values, key=len, reverse=True):
-            text = text.replace(value, "***") if len(value) >= SECRET_CHARACTERS else text
-        return text
+        return credentials.scrub(text, self._options.auth, self._tokens.secret if self._tokens else None)
 
 
 def _add(query: Query, secrets: Mapping[str, str]) -> list[tuple[str, str]]:

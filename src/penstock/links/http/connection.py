@@ -26,12 +26,20 @@ _ENCODINGS = "gzip, deflate"
 class Connection:
     """Sends one request at a time, over HTTP/2 where the server offers it. Belongs to one event loop."""
 
-    def __init__(self, base_url: str, tls: ssl.SSLContext, timeout: float, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        tls: ssl.SSLContext | None,
+        timeout: float,
+        headers: Mapping[str, str],
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """`tls` is None for a server without TLS. `transport` sends the requests, if not a connection of its own."""
         import httpx
 
-        self.transport = httpx.AsyncHTTPTransport(
+        self.transport = transport or httpx.AsyncHTTPTransport(
             http2=True,
-            verify=tls,
+            verify=tls or False,
             limits=httpx.Limits(max_connections=1, max_keepalive_connections=1),
             proxy=find_proxy(base_url),
         )
@@ -41,9 +49,15 @@ class Connection:
 
     async def get(self, url: str, headers: Mapping[str, str]) -> Answer:
         """The answer to a GET; AnswerLost if none comes whole."""
+        return await self.send("GET", url, headers)
+
+    async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None) -> Answer:
+        """The answer to a request; AnswerLost if none comes whole. A redirect is an answer: it is not followed."""
         import httpx
 
-        request = httpx.Request("GET", url, headers={**self._headers, **headers}, extensions=self._extensions)
+        request = httpx.Request(
+            method, url, headers={**self._headers, **headers}, content=body, extensions=self._extensions
+        )
         begun = time.monotonic()
         try:
             response = await self.transport.handle_async_request(request)

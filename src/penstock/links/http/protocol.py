@@ -181,7 +181,8 @@ def read_digest(value: str) -> str:
 
 def encode_name(name: str) -> str:
     """A name as a header or as one segment of a path: UTF-8, percent-encoded."""
-    return quote(name, safe="")
+    # As they are, "." and ".." would be taken out of a path.
+    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")
 
 
 def decode_name(value: str) -> str:
