@@ -111,8 +111,8 @@ class Options(BaseModel):
     )
     non_finite: NonFinite = Field(
         default="string",
-        description="values that JSON has no number for (NaN, infinity): the `string` NaN, Infinity or -Infinity, `null`, "
-        "or `fail` the slice",
+        description="values that JSON has no number for (NaN, infinity): the `string` NaN, Infinity or -Infinity, "
+        "`null`, or `fail` the slice",
     )
 
     @field_validator("url")
