@@ -13,7 +13,8 @@ import h2.connection
 import h2.events
 import pytest
 
-from penstock.links.http.connection import Connection, find_proxy
+from penstock.errors import ConnectionFailed
+from penstock.links.http.connection import Connection, check_headers, find_proxy
 from penstock.links.http.failures import Answer, AnswerLost
 
 BODY = b'{"data": []}'
@@ -87,6 +88,16 @@ def test_http_2_is_used_where_the_server_offers_it(tmp_path: Path) -> None:
     assert (answer.status, answer.headers["x-protocol"], answer.body) == (200, "h2", BODY)
 
 
+def test_a_server_with_tls_that_offers_no_http_2(tmp_path: Path) -> None:
+    class Plain(PlainServer):
+        body = BODY
+
+    served = make_certificate(tmp_path)
+    served.set_alpn_protocols(["http/1.1"])
+    answer = asyncio.run(ask(Plain, ssl.create_default_context(cafile=str(tmp_path / "cert.pem")), served))
+    assert (answer.status, answer.body) == (200, BODY)
+
+
 def test_a_server_with_an_unknown_certificate_is_not_asked(tmp_path: Path) -> None:
     with pytest.raises(AnswerLost, match="certificate verify failed"):
         asyncio.run(ask(Http2Server, ssl.create_default_context(), make_certificate(tmp_path)))
@@ -105,6 +116,23 @@ def test_a_body_that_is_not_what_it_says_may_come_whole_the_next_time() -> None:
 
     with pytest.raises(AnswerLost):
         asyncio.run(ask(NoGzip, ssl.create_default_context(), None))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-Key": "sk_1\n"},
+        {"X-Key": "sk_1\r\nHost: other"},
+        {"X-Key": "sk_\u00e9"},
+        {"X Key": "sk_1"},
+        {"X-Key": " "},
+    ],
+)
+def test_a_header_that_cannot_be_sent_is_refused_without_its_value(headers: dict[str, str]) -> None:
+    with pytest.raises(ConnectionFailed, match="cannot be sent") as refused:
+        Connection("http://api.invalid", ssl.create_default_context(), 10.0, headers)
+    assert "sk_" not in str(refused.value)
+    check_headers({"X-Key": "a secret; of=2", "X-Empty": ""})
 
 
 @pytest.mark.parametrize(

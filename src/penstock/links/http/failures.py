@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 
 from penstock.errors import StreamFailed, StreamRefused
 
@@ -84,6 +85,7 @@ class Answer:
         return next((self.headers[name] for name in _REQUEST_IDS if name in self.headers), None)
 
 
+@lru_cache(maxsize=64)
 def read_http_date(value: str | None) -> datetime | None:
     """A date as HTTP spells it; None if there is none, or it is not one."""
     if not value:

@@ -75,7 +75,8 @@ class RangeGather:
     known: KnownIds = field(init=False)
     _failure: PenstockError | None = None
     _is_full: bool = False
-    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    #: workers without a range, by number
+    _idle: dict[int, asyncio.Future[None]] = field(default_factory=dict)
     _under_way: int = 0
     #: ranges whose requests are under way
     _asked: set[int] = field(default_factory=set)
@@ -92,7 +93,7 @@ class RangeGather:
     def stop(self) -> None:
         """Ask for no more pages; those that were asked for are still taken. In the loop's own thread."""
         self._is_full = True
-        self._changed.set()
+        self._wake()
 
     def proceed(self, limits: Limits, workers: int, report: Callable[[int], None]) -> RangeGather:
         """Go on from where this gather ended, under other limits: its turn has come. It has ended."""
@@ -155,9 +156,10 @@ class RangeGather:
                     if not self._under_way:
                         self.stop()
                         return
-                await self._wait()
+                await self._wait(worker)
                 continue
             self._under_way += 1
+            self._wake()  # there may be another range, and room for its page too
             self._asked.add(request.key)
             try:
                 await self._fetch(request.key, Asked(request.gte, request.lt, request.cursor, size))
@@ -172,15 +174,29 @@ class RangeGather:
                 self._asked.discard(request.key)
                 self._under_way -= 1
                 self._release(size)
-                self._changed.set()
+                self._wake()
 
     def _may_join(self, worker: int) -> bool:
         """Whether a worker may take a range: the first one always, others once there is enough to do."""
         return worker == 1 or len(self.state.tasks) > 1 or self.state.pages >= PAGES_ALONE
 
-    async def _wait(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
+    async def _wait(self, worker: int) -> None:
+        turn = self._idle[worker] = asyncio.get_running_loop().create_future()
+        try:
+            await turn
+        finally:
+            self._idle.pop(worker, None)
+
+    def _wake(self) -> None:
+        """Let one idle worker look for a range; it wakes the next one if it has found one. At the end, wake them all.
+
+        The first worker may take a range whenever another may, so the lowest goes first.
+        """
+        is_over = self._is_full or self._failure is not None or self.state.done
+        for worker in sorted(self._idle) if is_over else [min(self._idle)] if self._idle else []:
+            turn = self._idle[worker]
+            if not turn.done():
+                turn.set_result(None)
 
     # ------------------------------------------------------------ the budget
 
