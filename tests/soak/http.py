@@ -1,0 +1,384 @@
+"""The http sink's fault run: Postgres → http sink → `penstock serve` → its log → a lake, with everything killed.
+
+    script/soak http [--seeds 10] [--first 1] [--minutes 5] [--spark]
+
+A proxy stands between sender and receiver: it loses answers after the receiver has taken a chunk, cuts requests, and
+delays them. Rows arrive all the time. Sender, receiver and the pipeline that lands the log are killed with SIGKILL
+after random times; between two runs of the sender, chunk sizes and columns change in its pipeline file. At the end the
+faults stop, both pipelines run until nothing is left, and every row must be in the lake once, in the order in which it
+was written. Rows move in the command's own process; with `--spark` each run is a new interpreter that starts Spark, as
+for users. Writes soak-results/http-<minutes>.json, ends with one line of JSON, and exits with 1 if a row was lost,
+doubled or out of order, or a run ended otherwise than it should.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from pyiceberg.catalog.sql import SqlCatalog
+
+from tests.harness.faults import Command, Running
+from tests.harness.http_proxy import CUT, LOST_ANSWER, PASS, Exchange, Fault, HttpProxy
+from tests.harness.postgres import PostgresServer
+
+STREAM = "orders"
+SHOP = """
+store: .penstock/store.db
+pipelines:
+  shop:
+    source: {{type: postgres, url: "${{DATABASE_URL}}"}}
+    sink:
+      type: http
+      url: "${{RECEIVER}}"
+      timeout: 20
+      retry_seconds: 0.05
+      retry_most: 0.5
+      wait: {wait}
+      chunk_rows: {chunk_rows}
+    slice_bytes: {slice_bytes}
+    streams:
+      {stream}: {{cursor: id, unique: true{shape}}}
+"""
+INBOX = """
+store: .penstock/inbox.db
+pipelines:
+  inbox:
+    source: {{type: wal, directory: received}}
+    sink: {{type: lake, warehouse: lake, namespace: inbox}}
+    slice_bytes: {slice_bytes}
+    streams:
+      {stream}: {{columns: {{id: int64, note: string, extra: string}}}}
+"""
+#: seconds that a run lives before it is killed: with rows moved by a loop, and on Spark
+LIFE = (0.2, 4.0)
+LIFE_ON_SPARK = (4.0, 25.0)
+#: seconds that the receiver lives, and that it stays down
+RECEIVER_LIFE = (1.0, 6.0)
+RECEIVER_DOWN = (0.0, 1.0)
+#: seconds in which the receiver must answer after its start
+START_SECONDS = 60.0
+#: runs that may fail at the end, once the faults have stopped
+FINAL_RUNS = 5
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done with each seed."""
+
+    #: seconds with faults
+    seconds: float
+    on_spark: bool = False
+    #: at least as many kills of each of the three processes; the seed goes on until then
+    kills: int = 1
+
+    @property
+    def life(self) -> tuple[float, float]:
+        return LIFE_ON_SPARK if self.on_spark else LIFE
+
+
+@dataclass
+class Result:
+    """What one seed has found."""
+
+    seed: int
+    on_spark: bool = False
+    #: rows in the lake
+    rows: int = 0
+    #: of them, arrived while faults happened
+    arrived: int = 0
+    #: SIGKILLs that ended a process, by process
+    kills: dict[str, int] = field(default_factory=dict)
+    #: runs that ended by themselves, by command and exit code
+    ends: dict[str, int] = field(default_factory=dict)
+    #: what the proxy did with requests that were not passed on
+    faults: dict[str, int] = field(default_factory=dict)
+    #: chunks that were sent more than once
+    repeated: int = 0
+    seconds: float = 0.0
+    #: rows that are missing, doubled or out of order, and other mistakes
+    wrong: list[str] = field(default_factory=list)
+
+
+class Receiver:
+    """`penstock serve` on a port of its own, which a thread kills and starts again."""
+
+    def __init__(self, command: Command, port: int) -> None:
+        self.command, self.port, self.kills = command, port, 0
+        self.running: Running | None = None
+
+    def start(self) -> None:
+        self.running = self.command.start("serve", "--directory", "received", "--port", str(self.port))
+        until = time.monotonic() + START_SECONDS
+        while time.monotonic() < until:
+            if self.running.process.poll() is not None:
+                raise AssertionError(f"the receiver ended: {self.running.end()}")
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=1):
+                    return
+            except (OSError, urllib.error.URLError):
+                time.sleep(0.02)
+        raise AssertionError("the receiver does not answer")
+
+    def kill(self) -> None:
+        if self.running is not None:
+            self.running.kill()
+            self.kills += self.running.process.returncode == -signal.SIGKILL
+            self.running = None
+
+    def stop(self) -> int:
+        """The exit code of a clean stop."""
+        assert self.running is not None
+        self.running.signal(signal.SIGTERM)
+        return self.running.end().code
+
+    @contextmanager
+    def trouble(self, chance: random.Random) -> Iterator[None]:
+        """Kill it and start it again until the block ends; then it runs."""
+        end = threading.Event()
+
+        def go_on() -> None:
+            while not end.wait(chance.uniform(*RECEIVER_LIFE)):
+                self.kill()
+                end.wait(chance.uniform(*RECEIVER_DOWN))
+                self.start()
+
+        with ThreadPoolExecutor(1) as pool:
+            going = pool.submit(go_on)
+            try:
+                yield
+            finally:
+                end.set()
+            going.result()
+
+
+@contextmanager
+def arrivals(url: str, chance: random.Random) -> Iterator[list[int]]:
+    """Insert rows in a thread until the block ends; the list says how many each time."""
+    end, counts = threading.Event(), list[int]()
+
+    def add() -> None:
+        with psycopg.connect(url, autocommit=True) as db:
+            while not end.wait(chance.uniform(0.02, 0.4)):
+                counts.append(_insert(db, chance.randint(1, 400)))
+
+    with ThreadPoolExecutor(1) as pool:
+        adding = pool.submit(add)
+        try:
+            yield counts
+        finally:
+            end.set()
+        adding.result()
+
+
+def _insert(db: psycopg.Connection[Any], count: int) -> int:
+    db.execute(
+        "INSERT INTO orders (note, extra) SELECT 'note ' || n, repeat('x', n % 50) FROM generate_series(1, %s) n",
+        (count,),
+    )
+    return count
+
+
+def _choose_fault(chance: random.Random, faults: Counter[str], exchange: Exchange) -> Fault:
+    """Most requests pass; of the others, most lose the answer to a chunk that was taken."""
+    drawn = chance.random()
+    for name, share, fault in (
+        ("answer lost", 0.12, LOST_ANSWER),
+        ("cut", 0.05, CUT),
+        ("half an answer", 0.03, Fault(answered=0.6)),
+        ("delayed", 0.10, Fault(delay=chance.uniform(0.0, 0.5))),
+    ):
+        if drawn < share:
+            faults[name] += 1
+            return fault
+        drawn -= share
+    return PASS
+
+
+def soak(seed: int, plan: Plan, folder: Path, url: str) -> Result:
+    """One seed."""
+    result, begun = Result(seed, plan.on_spark), time.monotonic()
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, note text, extra text)")
+        _insert(db, 3000)
+    port = _free_port()
+    faults = Counter[str]()
+    mover = "spark" if plan.on_spark else "loop"
+    receiver = Receiver(Command(_made(folder / "receiver"), "loop"), port)
+    receiver.start()
+    at_proxy = random.Random(seed + 1)
+    with HttpProxy(f"http://127.0.0.1:{port}", lambda each: _choose_fault(at_proxy, faults, each)) as proxy:
+        sender = Command(_made(folder / "sender"), mover, {"DATABASE_URL": url, "RECEIVER": proxy.url})
+        lander = Command(folder / "receiver", mover)
+        with (
+            receiver.trouble(random.Random(seed + 2)),
+            arrivals(url, random.Random(seed + 3)) as arrived,
+            ThreadPoolExecutor(2) as pool,
+        ):
+            until = begun + plan.seconds
+            both = [
+                pool.submit(_kill_runs, "send", sender, _write_shop, until, plan, random.Random(seed + 4), result),
+                pool.submit(_kill_runs, "land", lander, _write_inbox, until, plan, random.Random(seed + 5), result),
+            ]
+            for each in both:
+                each.result()
+        result.arrived = sum(arrived)
+        result.kills["receive"] = receiver.kills
+        result.faults = dict(faults)
+        proxy.choose = lambda _: PASS
+        _write_shop(sender.folder, random.Random(seed), wait=60)
+        result.wrong += _run_to_the_end(sender, "shop.yaml") + _run_to_the_end(lander, "inbox.yaml")
+        result.repeated = sum(len(tries) > 1 for tries in proxy.by_key().values())
+        result.wrong += _compare_tries(proxy)
+    if (code := receiver.stop()) != 0:
+        result.wrong.append(f"the receiver ended with {code} after SIGTERM")
+    result.wrong += _compare_rows(url, folder / "receiver", result)
+    if not all(result.kills.get(name, 0) >= plan.kills for name in ("send", "land", "receive")):
+        result.wrong.append(f"too few kills: {result.kills}")
+    if not result.faults.get("answer lost"):
+        result.wrong.append("no answer was lost")
+    result.seconds = round(time.monotonic() - begun, 1)
+    return result
+
+
+def _write_shop(folder: Path, chance: random.Random, wait: float = 1.0) -> None:
+    # A column less, and other sizes: what is sealed must be sent as it was.
+    shape = chance.choice(("", "", ", shape: {drop: [extra]}"))
+    text = SHOP.format(
+        wait=wait,
+        stream=STREAM,
+        shape=shape,
+        chunk_rows=chance.choice((50, 170, 1000)),
+        slice_bytes=chance.choice((4096, 65536)),
+    )
+    (folder / "shop.yaml").write_text(text)
+
+
+def _write_inbox(folder: Path, chance: random.Random) -> None:
+    text = INBOX.format(stream=STREAM, slice_bytes=chance.choice((4096, 65536)))
+    (folder / "inbox.yaml").write_text(text)
+
+
+def _kill_runs(
+    name: str, command: Command, write: Any, until: float, plan: Plan, chance: random.Random, result: Result
+) -> None:
+    """Run again and again, and kill most runs after a random time."""
+    file = {"send": "shop.yaml", "land": "inbox.yaml"}[name]
+    kills, ends = 0, Counter[int]()
+    # A seed that had few kills goes on, for twice its time.
+    while time.monotonic() < until or (kills < plan.kills and time.monotonic() < until + plan.seconds):
+        write(command.folder, chance)
+        running = command.start("run", file)
+        time.sleep(chance.uniform(*plan.life))
+        if running.process.poll() is None:
+            running.kill()
+        ended = running.end()
+        if ended.code == -signal.SIGKILL:
+            kills += 1
+            continue
+        ends[ended.code] += 1
+        # 3: the receiver stayed down for longer than `wait`.
+        if ended.code not in ((0, 3) if name == "send" else (0,)):
+            result.wrong.append(f"{name}: a run ended with {ended.code}: {(ended.err or ended.out)[-800:]}")
+            return
+    result.kills[name] = kills
+    result.ends |= {f"{name} {code}": count for code, count in sorted(ends.items())}
+
+
+def _run_to_the_end(command: Command, file: str) -> list[str]:
+    for _ in range(FINAL_RUNS):
+        ended = command.run("run", file, "--json")
+        if ended.code != 0:
+            return [f"{file}: ended with {ended.code} without a fault: {(ended.err or ended.out)[-800:]}"]
+        if ended.messages[-1]["type"] == "eof" and not ended.messages[-1]["has_more"]:
+            return []
+    return [f"{file}: not at its end after {FINAL_RUNS} runs"]
+
+
+def _compare_tries(proxy: HttpProxy) -> list[str]:
+    """A chunk that was sent again must have had the same bytes."""
+    tries = proxy.by_key()
+    return [
+        f"chunk {key} was sent with other bytes the second time"
+        for key, exchanges in tries.items()
+        if len({each.body for each in exchanges}) > 1
+    ]
+
+
+def _compare_rows(url: str, folder: Path, result: Result) -> list[str]:
+    """Rows that are missing, doubled, changed, or out of order."""
+    with psycopg.connect(url) as db:
+        expected = db.execute("SELECT id, note FROM orders ORDER BY id").fetchall()
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/lake/catalog.db")
+    try:
+        found = catalog.load_table(f"inbox.{STREAM}").scan().to_arrow().sort_by("_ingest_seq")
+    finally:
+        catalog.close()
+    rows = [*zip(found.column("id").to_pylist(), found.column("note").to_pylist(), strict=True)]
+    result.rows = len(rows)
+    counts = Counter(rows)
+    counts.subtract(expected)
+    wrong = [f"id {id_}: {count:+}" for (id_, _), count in counts.items() if count][:10]
+    if not wrong and rows != expected:
+        wrong.append("the rows are not in the order in which they were written")
+    return wrong
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument("--minutes", type=float, default=5.0, help="minutes with faults, for each seed")
+    parser.add_argument("--spark", action="store_true", help="move rows on Spark")
+    chosen = parser.parse_args()
+    plan = Plan(chosen.minutes * 60, chosen.spark, kills=3)
+    results: list[dict[str, Any]] = []
+    path = Path(f"soak-results/http-{chosen.minutes:g}{'-spark' if chosen.spark else ''}.json")
+    path.parent.mkdir(exist_ok=True)
+    with PostgresServer() as server:
+        for seed in range(chosen.first, chosen.first + chosen.seeds):
+            with tempfile.TemporaryDirectory(prefix="penstock-soak-http-") as folder:
+                result = soak(seed, plan, Path(folder), server.database())
+            print(json.dumps(asdict(result)), flush=True)
+            results.append(asdict(result))
+            path.write_text(json.dumps(results, indent=1))
+    kills = Counter[str]()
+    for each in results:
+        kills.update(each["kills"])
+    done = {name: sum(each[name] for each in results) for name in ("rows", "arrived", "repeated")}
+    wrong = sum(len(each["wrong"]) for each in results)
+    print(json.dumps({"seeds": len(results), **done, "kills": dict(kills), "wrong": wrong}))
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
