@@ -50,7 +50,7 @@ class Wire:
         producer = held.producers[PIPELINE]
         assert producer.last is not None
         lost = replace(producer, last=replace(producer.last, bounds=""))
-        self.receiver.ledgers[stream] = replace(held, producers={**held.producers, PIPELINE: lost})
+        self.receiver.ledgers[stream] = replace(held, producers=held.producers.having(PIPELINE, lost))
 
     def table(self, *ids: int) -> pa.Table:
         return table(*ids)
