@@ -12,8 +12,8 @@ import pyarrow as pa
 from penstock.core.documents import canonical
 from penstock.ports import Context, NoProbe, Source
 from penstock.sources import wal
-from penstock.sources.wal.source import folder_of
 from penstock.wal.batches import Batch
+from penstock.wal.folders import folder_of
 from penstock.wal.ledger import Chunk, Take
 from penstock.wal.log import LogOptions
 from penstock.wal.opening import open_log

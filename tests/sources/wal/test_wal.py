@@ -15,9 +15,9 @@ from penstock.core.documents import canonical
 from penstock.core.slices import Slice
 from penstock.errors import ConnectionFailed, PenstockError, StreamFailed, StreamRefused
 from penstock.ports import Source
-from penstock.sources.wal.source import folder_of
 from penstock.testing.contracts.source import drain, prepare
 from penstock.wal import readers
+from penstock.wal.folders import folder_of
 from penstock.wal.following import read_log_id
 from penstock.wal.frames import HEADER_BYTES, Kind, encode_record
 from penstock.wal.ledger import Chunk, Ledger, to_document

@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable, Container
 from dataclasses import replace
 from datetime import UTC, datetime
-from urllib.parse import unquote
 
 from penstock.core.marks import Mark
 from penstock.errors import UNTOUCHED, StreamRefused
 from penstock.sources.wal.marks import LogPosition, sent_by
 from penstock.wal import readers
 from penstock.wal.durable_end import End, read_end
+from penstock.wal.folders import folder_of, list_streams
 from penstock.wal.following import Found, follow_segment, head_at, read_log_id
 from penstock.wal.frames import HEADER_BYTES, UnreadableHeader
 from penstock.wal.ledger import Chunk, Ledger
@@ -84,8 +84,8 @@ def _refused(what: str, next_step: str, stream: str) -> StreamRefused:
 def unread(directory: str, streams: Container[str]) -> list[str]:
     """Streams below a directory that no pipeline reads."""
     found = []
-    for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
-        folder, stream = os.path.join(directory, name), unquote(name)
+    for stream in list_streams(directory):
+        folder = folder_of(directory, stream)
         if stream not in streams and read_end(folder) and not readers.read_registry(folder).readers:
             found.append(stream)
     return found

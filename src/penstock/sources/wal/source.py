@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from urllib.parse import quote
 
 from penstock.core.content import Column, Content
 from penstock.core.documents import Document
@@ -22,12 +21,8 @@ from penstock.sources.wal.reader import LogReader
 from penstock.sources.wal.window import Window, cut_parts, look
 from penstock.wal import readers
 from penstock.wal.durable_end import read_end
+from penstock.wal.folders import folder_of
 from penstock.wal.segments import keep_damage, list_numbers
-
-
-def folder_of(directory: str, stream: str) -> str:
-    """The folder of a stream's log."""
-    return os.path.join(directory, quote(stream, safe=""))
 
 
 class WalSource:
