@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import google_crc32c
 
 from penstock.wal.ledger import Bare, Chunk, Place
+from penstock.wal.meta import Meta
 
 #: length of the head, and its checksum: a reader that goes from head to head reads no rows
 _HEAD = struct.Struct(">II")
@@ -33,6 +34,8 @@ class Batch:
     schema: int = 1
     #: rows or ops
     kind: str = "rows"
+    #: what the sender says of its origin
+    meta: Meta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +54,21 @@ class Head:
     rows_before: int
     #: batches that can be read since the log began, with those of this record, and their rows
     total: tuple[int, int]
+    meta: Meta | None = None
 
     @property
     def readable_rows(self) -> int:
         """Rows that become readable with this batch."""
         return 0 if self.before is None else self.rows + self.rows_before
+
+    @property
+    def source(self) -> str:
+        """Who sent it: the source that its meta names, or else the producer or the owner of its key."""
+        if self.meta is not None and self.meta.source is not None:
+            return self.meta.source
+        if self.sender is None:
+            return ""
+        return self.sender.producer if isinstance(self.sender, Chunk) else self.sender.owner
 
     #: bytes of a payload that tell how long its head is
     LEAST_BYTES: ClassVar[int] = _HEAD.size
@@ -102,6 +115,7 @@ def encode_batch(batch: Batch, head: Head) -> bytes:
         if head.before is None
         else [[place.segment, place.offset, place.length] for place in head.before],
         "total": head.total,
+        **({} if head.meta is None else {"meta": head.meta.document()}),
     }
     text = json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
     return b"".join((_HEAD.pack(len(text), google_crc32c.value(text)), text, batch.body))
@@ -127,6 +141,7 @@ def decode_head(payload: bytes) -> Head:
         before,
         document["rows_before"],
         (document["total"][0], document["total"][1]),
+        Meta(**document["meta"]) if "meta" in document else None,
     )
 
 
@@ -135,7 +150,7 @@ def decode_batch(payload: bytes, own: Place) -> Stored:
     head = decode_head(payload)
     body = payload[Head.bytes_of(payload) :]
     readable = () if head.before is None else (*head.before, own)
-    return Stored(Batch(head.sender, head.rows, body, head.schema, head.kind), head, readable)
+    return Stored(Batch(head.sender, head.rows, body, head.schema, head.kind, head.meta), head, readable)
 
 
 def encode_withdrawal(withdrawal: Withdrawal, at: int) -> bytes:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.core.documents import Document
+from penstock.wal import meta
+from penstock.wal.meta import Sources
 from penstock.wal.persistent_map import PersistentMap
 
 
@@ -104,6 +106,8 @@ class Ledger:
     batches: int = 0
     #: rows of them
     rows: int = 0
+    #: what was last heard of each source
+    sources: Sources = field(default_factory=PersistentMap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +257,7 @@ def to_document(ledger: Ledger) -> Document:
         "clock": ledger.clock,
         "batches": ledger.batches,
         "rows": ledger.rows,
+        "sources": meta.to_document(ledger.sources),
     }
 
 
@@ -263,7 +268,8 @@ def from_document(document: Mapping[str, Any]) -> Ledger:
     keys = PersistentMap(
         ((owner, key), KnownKey(digest, rows, at)) for owner, key, digest, rows, at in document["keys"]
     )
-    return Ledger(producers, keys, document["clock"], document["batches"], document["rows"])
+    sources = meta.from_document(document["sources"])
+    return Ledger(producers, keys, document["clock"], document["batches"], document["rows"], sources)
 
 
 def _sent_document(sent: SentSlice | None) -> Document | None:

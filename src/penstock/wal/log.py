@@ -33,6 +33,7 @@ from penstock.wal.ledger import (
     with_chunk,
     withdraw,
 )
+from penstock.wal.meta import with_batch
 from penstock.wal.segments import Torn
 
 _MICROSECONDS = 1_000_000
@@ -242,7 +243,9 @@ def _head_of(batch: Batch, ledger: Ledger, at: int) -> Head:
     total = (ledger.batches, ledger.rows)
     if is_last:
         total = (ledger.batches + len(before) + 1, ledger.rows + rows_before + batch.rows)
-    return Head(sender, batch.rows, batch.schema, batch.kind, at, before if is_last else None, rows_before, total)
+    return Head(
+        sender, batch.rows, batch.schema, batch.kind, at, before if is_last else None, rows_before, total, batch.meta
+    )
 
 
 def after_batch(ledger: Ledger, head: Head, place: Place) -> Ledger:
@@ -252,7 +255,9 @@ def after_batch(ledger: Ledger, head: Head, place: Place) -> Ledger:
         ledger = with_chunk(ledger, sender, place, head.at)
     elif sender is not None:
         ledger = with_bare(ledger, sender, head.at)
-    return replace(ledger, clock=max(ledger.clock, head.at), batches=head.total[0], rows=head.total[1])
+    sources = with_batch(ledger.sources, head.source, head.meta, head.rows, head.kind, head.at)
+    clock, (batches, rows) = max(ledger.clock, head.at), head.total
+    return replace(ledger, clock=clock, batches=batches, rows=rows, sources=sources)
 
 
 def _lost(error: OSError) -> Full | Failed:
