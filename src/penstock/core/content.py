@@ -81,6 +81,8 @@ class Content:
     shape: Document | None = None
     #: None: the sink's columns are those that the source gives
     drift: Drift | None = None
+    #: the declared fields of entities (`core.ops.Layout`), where rows are documents of ops; None: rows are plain rows
+    entities: Document | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -118,6 +120,8 @@ class Content:
         if self.drift is not None:
             reads = [column.document() for column in self.drift.reads]
             document["drift"] = {"reads": reads, "quarantined": list(self.drift.quarantined)}
+        if self.entities is not None:
+            document["entities"] = self.entities
         return canonical(document)
 
     @property
@@ -140,6 +144,7 @@ class Content:
                 private=document["private"],
                 shape=document.get("shape"),
                 drift=Drift(_columns(drift["reads"]), tuple(drift["quarantined"])) if drift else None,
+                entities=document.get("entities"),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a content: {error!r}") from error

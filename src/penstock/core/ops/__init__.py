@@ -10,13 +10,16 @@ implementation of it, in Spark or SQL, must give the same state.
 """
 
 from penstock.core.ops.fold import Folded, Quarantined, Row, fold, forget_early
+from penstock.core.ops.layout import FEED_COLUMNS, Layout
 from penstock.core.ops.state import FanOut, Record, Shape, State
 from penstock.core.ops.wire import VERSION, header_refusal, key_text, op_refusal, refusal, value_text
 
 __all__ = [
+    "FEED_COLUMNS",
     "VERSION",
     "FanOut",
     "Folded",
+    "Layout",
     "Quarantined",
     "Record",
     "Row",
