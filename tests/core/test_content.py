@@ -63,6 +63,7 @@ OTHER: dict[str, Any] = {
     "private": {"mode": "keyset"},
     "shape": {},
     "drift": Drift(ONE.columns),
+    "entities": {"key": []},
 }
 
 
