@@ -16,7 +16,17 @@ from tests.sources.tables import STAMP, Table, execute
 from tests.sources.wal.logs import Orders
 
 from penstock.links.spools import FolderSpools
-from penstock.ports import Awaiting, Discovering, ExplainingSource, Gathering, Preparing, Releasing, Source
+from penstock.ports import (
+    Awaiting,
+    Discovering,
+    Estimating,
+    ExplainingSource,
+    Gathering,
+    Preparing,
+    Releasing,
+    Rewinding,
+    Source,
+)
 from penstock.testing.contracts.source import (
     ChangesContract,
     GatheringContract,
@@ -126,7 +136,7 @@ class TestRestWithChanges(RestContract, ChangesContract):
 
 
 class TestWal(IncrementalContract):
-    CAPABILITIES = frozenset({ExplainingSource, Preparing, Releasing})
+    CAPABILITIES = frozenset({Estimating, ExplainingSource, Preparing, Releasing, Rewinding})
     EXACT_ROW_BUDGET = False
 
     @pytest.fixture

@@ -34,6 +34,7 @@ POINTS = (
     "files.part_written",
     "lake.part_written",
     "postgres.part_written",
+    "http.part_written",
     "gate.moved",
     "gate.sealed",
     "gate.seal_kept",
@@ -54,6 +55,7 @@ POINTS = (
     "postgres.moved",
     "postgres.merged",
     "postgres.landed",
+    "http.chunk_sent",
     "gate.unclear",
     "gate.committed",
     "gate.advanced",
@@ -113,6 +115,8 @@ LAKE_RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_LOG)
 MERGE_RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_LOG, "lake.staged", "lake.merged")
 #: the same into a Postgres table
 POSTGRES_RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_POSTGRES)
+#: the same to a receiver, for which what was staged is sealed
+HTTP_RUN_POINTS = _in_order(*_EVERY_RUN, "http.part_written", "gate.sealed", "gate.seal_kept", "http.chunk_sent")
 #: a command that does not end or reach its point in this many seconds hangs
 PATIENCE = 180.0
 
