@@ -25,6 +25,7 @@ from penstock.cli import (
     schema,
     state,
     status,
+    token,
     upkeep,
     verify,
     version,
@@ -73,6 +74,7 @@ app.command("rewind", short_help="Move a mark back and deliver the rows after it
 app.command("upkeep", short_help="Compact lake tables, expire snapshots, delete old rows.")(upkeep.upkeep)
 app.add_typer(state.app, name="state")
 app.add_typer(quarantine.app, name="quarantine")
+app.add_typer(token.app, name="token")
 app.command("schema", short_help="Print the JSON Schema of a pipeline file, or an annotated example.")(schema.schema)
 app.command("completion", short_help="Print a shell completion script.")(completion.completion)
 app.command("version")(version.version)

@@ -18,7 +18,7 @@ def make_folder(path: str, mode: int = 0o777) -> None:
     """Create a folder and each missing folder above it, and sync each new name."""
     if os.path.isdir(path):
         return
-    parent = os.path.dirname(path.rstrip("/"))
+    parent = os.path.dirname(os.path.abspath(path))
     make_folder(parent, mode)
     os.makedirs(path, mode, exist_ok=True)
     sync(parent)

@@ -127,7 +127,7 @@ class TokenFile:
                 raise InputError(
                     f"there is already a token named '{name}'",
                     safe=UNTOUCHED,
-                    next_step="choose another name, or revoke that one first: penstock token revoke",
+                    next_step=f"choose another name, or revoke that one first: penstock token revoke FILE --name {name}",
                 )
             entries[name] = _Entry(token, _hash(secret))
         return secret
@@ -187,7 +187,7 @@ class TokenFile:
         return InputError(
             f"there is no token '{name}' in {self.path}; {suggest(name, entries, 'tokens')}",
             safe=UNTOUCHED,
-            next_step="list them: penstock token list",
+            next_step="list them: penstock token list FILE",
         )
 
     def _load(self) -> _Loaded:

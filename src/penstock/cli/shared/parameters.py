@@ -9,7 +9,9 @@ import typer
 
 from penstock.cli.shared.environment import add_env_file
 
-_DURATION = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s?)?")
+_DURATION = re.compile(
+    r"(?:(?P<d>\d+(?:\.\d+)?)d)?(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s?)?"
+)
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="The pipeline file.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
@@ -61,11 +63,11 @@ def rows(text: str) -> int:
 
 
 def duration(text: str) -> float:
-    """Seconds from `90`, `90s`, `10m`, `1h30m` or `1.5h`."""
+    """Seconds from `90`, `90s`, `10m`, `1h30m`, `1.5h` or `90d`."""
     match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.groups()):
         raise typer.BadParameter(f"'{text}' is not a duration such as 90, 90s, 10m or 1h30m")
-    seconds = sum(float(match[unit] or 0) * size for unit, size in (("h", 3600), ("m", 60), ("s", 1)))
+    seconds = sum(float(match[unit] or 0) * size for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)))
     if seconds <= 0:
         raise typer.BadParameter("the duration must be greater than 0")
     return seconds
