@@ -127,7 +127,8 @@ class TokenFile:
                 raise InputError(
                     f"there is already a token named '{name}'",
                     safe=UNTOUCHED,
-                    next_step=f"choose another name, or revoke that one first: penstock token revoke FILE --name {name}",
+                    next_step="choose another name, or revoke that one first: penstock token revoke FILE "
+                    f"--name {name}",
                 )
             entries[name] = _Entry(token, _hash(secret))
         return secret
