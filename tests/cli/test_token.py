@@ -43,7 +43,7 @@ def test_the_secret_is_all_that_standard_output_has() -> None:
     secret = done.stdout.removesuffix("\n")
     token = TokenFile("received").authenticate(secret)
     assert token is not None
-    assert (token.name, token.scopes, token.streams) == ("shop", {"ingest", "read"}, ("orders",))
+    assert (token.name, token.scopes, token.streams) == ("shop", frozenset({"ingest", "read"}), ("orders",))
     assert token.created is not None
     assert token.expires is not None
     assert round((token.expires - token.created).total_seconds() / 86_400, 3) == 90
