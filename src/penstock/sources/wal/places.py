@@ -64,7 +64,8 @@ def require_mark(folder: str, at: LogPosition, stream: str) -> None:
 def _ways_out(stream: str) -> str:
     return (
         f"`penstock rewind FILE --to {RESTORED} --stream {stream}` reads what is there, without the slices of "
-        f"producers that were delivered before; `penstock state reset FILE --stream {stream}` reads all of it again"
+        "producers that were delivered before (batches that were sent without slices are delivered again); "
+        f"`penstock state reset FILE --stream {stream}` reads all of it again"
     )
 
 
