@@ -228,5 +228,5 @@ def test_exit_codes_are_those_of_the_errors() -> None:
 def test_every_verb_that_a_page_names_is_one(page: Path) -> None:
     """`state rewind` is none, however natural it sounds."""
     known = {words.removeprefix("penstock ") for words in VERBS}
-    named = set(re.findall(r"`(?:penstock )?((?:state|quarantine) [a-z]+)\b", prose(page)))
+    named = set(re.findall(r"`(?:penstock )?((?:state|quarantine|token|wal(?: readers)?) [a-z]+)\b", prose(page)))
     assert named - known == set()

@@ -29,6 +29,7 @@ from penstock.cli import (
     upkeep,
     verify,
     version,
+    wal,
     warm,
 )
 
@@ -75,6 +76,7 @@ app.command("upkeep", short_help="Compact lake tables, expire snapshots, delete 
 app.add_typer(state.app, name="state")
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(token.app, name="token")
+app.add_typer(wal.app, name="wal")
 app.command("schema", short_help="Print the JSON Schema of a pipeline file, or an annotated example.")(schema.schema)
 app.command("completion", short_help="Print a shell completion script.")(completion.completion)
 app.command("version")(version.version)

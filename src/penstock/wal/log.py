@@ -101,6 +101,8 @@ class Log:
     #: the file with the durable end could not be written: readers in other processes do not see the last records
     _is_end_behind: bool = False
     _is_closed: bool = False
+    #: the file with the durable end was missing or damaged when it was opened: a torn end may have been acknowledged
+    lost_end: bool = False
 
     @property
     def end(self) -> tuple[int, int]:

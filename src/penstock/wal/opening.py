@@ -24,15 +24,19 @@ from penstock.wal.readers import read_registry
 _PRIVATE = 0o700
 
 
+class LogHeld(ConnectionFailed):
+    """Another process has the log open."""
+
+
 def open_log(folder: str, options: LogOptions, now: Callable[[], int]) -> Log:
-    """Open the log in a folder, or begin one. ConnectionFailed if another process has it, or it cannot be read."""
+    """Open the log in a folder, or begin one. LogHeld if another process has it, ConnectionFailed if it cannot be."""
     make_folder(folder, _PRIVATE)
     lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
-        raise ConnectionFailed(
+        raise LogHeld(
             f"another process has the log in {folder} open",
             safe=UNTOUCHED,
             next_step="stop the other `penstock serve`",
@@ -141,6 +145,7 @@ def _reopen(
         # With a damaged copy of the ledger, older segments could not be deleted.
         _in_doubt=not _has_copy(last),
         _first_end=last.records[0].end if last.records else last.end,
+        lost_end=end is None,
     )
     # Another process may have been ended between its write and its sync.
     sync(last.path)
