@@ -118,6 +118,16 @@ def _segment(folder: str, number: int, end: End | None) -> SegmentState:
     return SegmentState(number, size, created, batches, rows, tuple(damages))
 
 
+def read_ledger(folder: str, end: End) -> Ledger | None:
+    """The ledger at the durable end; None: no copy of it is whole."""
+
+    def look() -> Ledger | None:
+        floor = read_registry(folder).floor
+        return _ledger_at(folder, [each for each in list_numbers(folder) if floor <= each <= end.segment], end)
+
+    return while_deleting(folder, look)
+
+
 def _ledger_at(folder: str, numbers: Sequence[int], end: End | None) -> Ledger | None:
     """What is held of each producer, from the last whole copy of the ledger and the records after it."""
     after: list[tuple[int, list[Record]]] = []
