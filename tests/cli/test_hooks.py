@@ -131,7 +131,7 @@ def test_an_error_that_escapes_from_one_pipeline_leaves_the_others_alone(
     assert list((shop / "own" / "orders").iterdir()), "the other one has run"
 
 
-def _file(folder: Path, **commands: str) -> File:
+def _file(folder: Path, **commands: Any) -> File:
     some = Pipeline("shop", "postgres", Spark(), "files", Spark(), {}, {}, {}, 1, 1.0)
     return File("shop.yaml", str(folder), "s", HistoryLimits(), Spark(), {"shop": some}, **commands)
 

@@ -6,9 +6,9 @@ A proxy stands between sender and receiver: it loses answers after the receiver 
 delays them. Rows arrive all the time. Sender, receiver and the pipeline that lands the log are killed with SIGKILL
 after random times; between two runs of the sender, chunk sizes and columns change in its pipeline file. At the end the
 faults stop, both pipelines run until nothing is left, and every row must be in the lake once, in the order in which it
-was written. Rows move in the command's own process; with `--spark` each run is a new interpreter that starts Spark, as
-for users. Writes soak-results/http-<minutes>.json, ends with one line of JSON, and exits with 1 if a row was lost,
-doubled or out of order, or a run ended otherwise than it should.
+was sent: slice by slice, chunk by chunk, row by row. Rows move in the command's own process; with `--spark` each run is
+a new interpreter that starts Spark, as for users. Writes soak-results/http-<minutes>.json, ends with one line of JSON,
+and exits with 1 if a row was lost, doubled or out of order, or a run ended otherwise than it should.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -61,14 +61,14 @@ INBOX = """
 store: .penstock/inbox.db
 pipelines:
   inbox:
-    source: {{type: wal, directory: received}}
+    source: {{type: wal, directory: ../receiver/received}}
     sink: {{type: lake, warehouse: lake, namespace: inbox}}
     slice_bytes: {slice_bytes}
     streams:
       {stream}: {{columns: {{id: int64, note: string, extra: string}}}}
 """
 #: seconds that a run lives before it is killed: with rows moved by a loop, and on Spark
-LIFE = (0.2, 4.0)
+LIFE = {"send": (0.2, 4.0), "land": (0.05, 1.2)}
 LIFE_ON_SPARK = (4.0, 25.0)
 #: seconds that the receiver lives, and that it stays down
 RECEIVER_LIFE = (1.0, 6.0)
@@ -89,9 +89,8 @@ class Plan:
     #: at least as many kills of each of the three processes; the seed goes on until then
     kills: int = 1
 
-    @property
-    def life(self) -> tuple[float, float]:
-        return LIFE_ON_SPARK if self.on_spark else LIFE
+    def life(self, name: str) -> tuple[float, float]:
+        return LIFE_ON_SPARK if self.on_spark else LIFE[name]
 
 
 @dataclass
@@ -190,7 +189,7 @@ def arrivals(url: str, chance: random.Random) -> Iterator[list[int]]:
 
 def _insert(db: psycopg.Connection[Any], count: int) -> int:
     db.execute(
-        "INSERT INTO orders (note, extra) SELECT 'note ' || n, repeat('x', n % 50) FROM generate_series(1, %s) n",
+        "INSERT INTO orders (note, extra) SELECT 'note ' || n, repeat('x', n %% 50) FROM generate_series(1, %s) n",
         (count,),
     )
     return count
@@ -226,7 +225,7 @@ def soak(seed: int, plan: Plan, folder: Path, url: str) -> Result:
     at_proxy = random.Random(seed + 1)
     with HttpProxy(f"http://127.0.0.1:{port}", lambda each: _choose_fault(at_proxy, faults, each)) as proxy:
         sender = Command(_made(folder / "sender"), mover, {"DATABASE_URL": url, "RECEIVER": proxy.url})
-        lander = Command(folder / "receiver", mover)
+        lander = Command(_made(folder / "lander"), mover)
         with (
             receiver.trouble(random.Random(seed + 2)),
             arrivals(url, random.Random(seed + 3)) as arrived,
@@ -249,7 +248,7 @@ def soak(seed: int, plan: Plan, folder: Path, url: str) -> Result:
         result.wrong += _compare_tries(proxy)
     if (code := receiver.stop()) != 0:
         result.wrong.append(f"the receiver ended with {code} after SIGTERM")
-    result.wrong += _compare_rows(url, folder / "receiver", result)
+    result.wrong += _compare_rows(url, lander.folder, _sent_ids(proxy), result)
     if not all(result.kills.get(name, 0) >= plan.kills for name in ("send", "land", "receive")):
         result.wrong.append(f"too few kills: {result.kills}")
     if not result.faults.get("answer lost"):
@@ -286,7 +285,7 @@ def _kill_runs(
     while time.monotonic() < until or (kills < plan.kills and time.monotonic() < until + plan.seconds):
         write(command.folder, chance)
         running = command.start("run", file)
-        time.sleep(chance.uniform(*plan.life))
+        time.sleep(chance.uniform(*plan.life(name)))
         if running.process.poll() is None:
             running.kill()
         ended = running.end()
@@ -322,7 +321,16 @@ def _compare_tries(proxy: HttpProxy) -> list[str]:
     ]
 
 
-def _compare_rows(url: str, folder: Path, result: Result) -> list[str]:
+def _sent_ids(proxy: HttpProxy) -> list[int]:
+    """The ids of all rows in the order of their slices and chunks."""
+    chunks: dict[tuple[int, int], Exchange] = {}
+    for each in proxy.posts:
+        number = int(each.headers["penstock-slice-number"])
+        chunks[number, int(each.headers["penstock-chunk"].partition("/")[0])] = each
+    return [int(str(row["id"])) for _, each in sorted(chunks.items()) for row in each.rows]
+
+
+def _compare_rows(url: str, folder: Path, sent: Sequence[int], result: Result) -> list[str]:
     """Rows that are missing, doubled, changed, or out of order."""
     with psycopg.connect(url) as db:
         expected = db.execute("SELECT id, note FROM orders ORDER BY id").fetchall()
@@ -336,8 +344,10 @@ def _compare_rows(url: str, folder: Path, result: Result) -> list[str]:
     counts = Counter(rows)
     counts.subtract(expected)
     wrong = [f"id {id_}: {count:+}" for (id_, _), count in counts.items() if count][:10]
-    if not wrong and rows != expected:
-        wrong.append("the rows are not in the order in which they were written")
+    ids = [id_ for id_, _ in rows]
+    if not wrong and ids != sent:
+        at = next((at for at, pair in enumerate(zip(ids, sent, strict=False)) if pair[0] != pair[1]), len(sent))
+        wrong.append(f"the rows are not in the order in which they were sent: at {at}, ids {ids[at : at + 5]}")
     return wrong
 
 

@@ -23,6 +23,7 @@ from penstock.cli import (
     run,
     runs,
     schema,
+    serve,
     state,
     status,
     token,
@@ -66,6 +67,7 @@ app.command("check", short_help="Validate a pipeline file against both sides, an
 app.command("discover", short_help="List the source's tables and the proposed way to read each.")(discover.discover)
 app.command("plan", short_help="Dry run: show the next slices with expected rows and bytes.")(plan.plan)
 app.command("run", short_help="Sync new and changed rows, exactly once.")(run.run)
+app.command("serve", short_help="Receive batches over HTTP into a write-ahead log.")(serve.serve)
 app.command("warm", short_help="Keep Spark running in the background, so that runs start fast.")(warm.warm)
 app.command("log", short_help="Show a saved run as text, with a breakdown of its time.")(log.log)
 app.command("status", short_help="Show failures, how far each stream is, and the running process.")(status.status)

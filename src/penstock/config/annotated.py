@@ -109,10 +109,14 @@ class _Writer:
         # A mapping with only commented keys would be null.
         off = off or key.field.default is None or all(_off(inner) for inner in keys(key.model))
         yield f"{indent}{'#' * off}{key.name}:"
+        if key.is_by_name:
+            indent = f"{indent}  "
+            yield f"{indent}{'#' * off}{next(iter(example(key, at)))}:"
         yield from self._keys(key.model, self._mapping(at), f"{indent}  ", off=off)
 
     def _mapping(self, at: Schema) -> Schema:
-        refs = [part["$ref"] for part in at.get("anyOf", [at]) if "$ref" in part]
+        parts = [part.get("additionalProperties", part) for part in at.get("anyOf", [at])]
+        refs = [part["$ref"] for part in parts if "$ref" in part]
         name = refs[0].removeprefix("#/$defs/")
         properties: Schema = self._schema["$defs"][name]["properties"]
         return properties

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
@@ -53,6 +53,11 @@ class Key:
         if isinstance(value, float) and value.is_integer():
             return int(value)
         return list(value) or None if isinstance(value, tuple) else value or (value if value in (0, False) else None)
+
+    @property
+    def is_by_name(self) -> bool:
+        """Whether the value is a mapping of names to mappings with the keys of `model`."""
+        return get_origin(self.field.annotation) is dict
 
     @property
     def model(self) -> type[BaseModel] | None:

@@ -109,7 +109,17 @@ class _Validator:
         if keys is None or len(whole) < len(pipelines):
             return None
         history = HistoryLimits(**keys.history.model_dump())
-        return File(file, folder, keys.store, history, keys.spark, whole, keys.on_failure, keys.on_success)
+        return File(
+            file,
+            folder,
+            keys.store,
+            history,
+            keys.spark,
+            whole,
+            keys.on_failure,
+            keys.on_success,
+            keys.receiver,
+        )
 
     def _check_top_level_pipelines(self, data: Any) -> None:
         """Suppress the error about a missing `pipelines` if pipelines are written at the top level."""

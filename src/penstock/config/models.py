@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
+from penstock.config.receiver import Receiver
+from penstock.config.types import Duration, Keys, Size
 from penstock.core.history import NEWEST_KEPT, HistoryLimits
-from penstock.core.sizes import DURATION_PATTERN, SIZE_PATTERN, duration, size
 from penstock.shaping.options import Shape
 
 
@@ -26,21 +26,7 @@ def _spark_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
-SizeText = Annotated[str, Field(pattern=SIZE_PATTERN, json_schema_extra={"format": "size"})]
-Size = Annotated[int, BeforeValidator(size, json_schema_input_type=int | SizeText), Field(gt=0)]
-DurationText = Annotated[str, Field(pattern=DURATION_PATTERN, json_schema_extra={"format": "time span"})]
-Duration = Annotated[
-    timedelta,
-    BeforeValidator(duration, json_schema_input_type=Annotated[int, Field(gt=0)] | DurationText),
-    Field(gt=timedelta()),
-]
 SparkText = Annotated[str, BeforeValidator(_spark_text, json_schema_input_type=str | float | bool)]
-
-
-class Keys(BaseModel):
-    """Base of the models of penstock's own keys."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 class Spark(Keys):
@@ -138,6 +124,9 @@ class FileKeys(Keys):
     spark: Spark = Field(default=Spark(), description="settings of Spark; default: all defaults")
     on_failure: str | None = _hook("failed run of any pipeline" + _VARIABLES, "./tell.sh")
     on_success: str | None = _hook("successful run of any pipeline", "date > last-success")
+    receiver: Receiver | None = Field(
+        default=None, description="what `penstock serve` receives over HTTP; default: nothing"
+    )
     pipelines: dict[str, Any] = Field(
         description="pipelines by name; a renamed pipeline starts again from the beginning"
     )
@@ -245,3 +234,5 @@ class File:
     #: shell commands after a run of a pipeline without its own
     on_failure: str | None = field(default=None, repr=False)
     on_success: str | None = field(default=None, repr=False)
+    #: what `penstock serve` receives; None: nothing
+    receiver: Receiver | None = None

@@ -1,0 +1,52 @@
+"""Who may do what: bearer tokens, as soon as the directory has any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from penstock.errors import PenstockError
+from penstock.service.problems import Problem
+from penstock.service.tokens import TokenFile
+
+_SCHEME = "bearer"
+
+
+@dataclass(frozen=True)
+class Access:
+    """Checks the token of a request."""
+
+    tokens: TokenFile
+    #: without any token, everybody who reaches the port may do everything
+    is_open_without_tokens: bool
+
+    def require(self, request: Request, scope: str | None, stream: str | None = None) -> str:
+        """The name of the request's token, or "" where none is needed; Problem 401, 403 or 503 otherwise.
+
+        `scope` None: any token. `stream` None: what is asked for concerns all streams.
+        """
+        try:
+            if self.is_open_without_tokens and self.tokens.is_empty:
+                return ""
+            scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+            token = self.tokens.authenticate(secret.strip()) if scheme.lower() == _SCHEME and secret else None
+        except PenstockError:
+            # The reason names files of this machine: it is in the log of whoever runs the receiver.
+            raise Problem(
+                503, "the receiver's tokens cannot be read", "look at the receiver: `penstock token list` says why"
+            ) from None
+        if token is None:
+            raise Problem(
+                401,
+                "the request has no token that is known here",
+                "send `Authorization: Bearer …` with a token from `penstock token create`",
+            )
+        if scope is not None and not token.allows(scope, stream):
+            where = "for all streams" if stream is None else "for this stream"
+            raise Problem(
+                403,
+                f"token {token.name} does not have the scope `{scope}` {where}",
+                f"use a token with the scope `{scope}`, or create one with `penstock token create`",
+            )
+        return token.name

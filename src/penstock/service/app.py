@@ -1,0 +1,121 @@
+"""The ASGI app: routers, and around them what turns every failure into a problem document without secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from penstock import __version__
+from penstock.service import openapi
+from penstock.service.batches import batches_router
+from penstock.service.health import health_router
+from penstock.service.load import Disconnected
+from penstock.service.problems import Problem
+from penstock.service.producers import producers_router
+from penstock.service.receiver import Receiver
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_HERE = os.path.dirname(os.path.dirname(__file__))
+#: characters of a path that are kept as they came
+_PATH = "/%:@!$&'()*+,;=~"
+
+
+def create_app(receiver: Receiver) -> Guard:
+    """The app of a receiver."""
+    app = FastAPI(
+        title="penstock receiver",
+        version=__version__,
+        description="Takes batches of rows over HTTP, and answers once they are in its write-ahead log.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    for router in (batches_router(receiver), producers_router(receiver), health_router(receiver)):
+        app.include_router(router)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def describe(request: Request) -> Response:
+        receiver.access.require(request, None)
+        return JSONResponse(openapi.complete(app.openapi()))
+
+    @app.exception_handler(Problem)
+    async def answer_problem(_: Request, problem: Problem) -> Response:
+        return problem.response()
+
+    @app.exception_handler(HTTPException)
+    async def answer_http(_: Request, error: HTTPException) -> Response:
+        if error.status_code == 405:
+            allowed = dict(error.headers or {})
+            return Problem(405, "this path has no such method", "see `Allow`", headers=allowed).response()
+        return Problem(404, "there is nothing at this path", "GET /openapi.json lists all paths").response()
+
+    @app.exception_handler(RequestValidationError)
+    async def answer_malformed(_: Request, error: RequestValidationError) -> Response:
+        where = ".".join(str(each) for each in error.errors()[0]["loc"])
+        return Problem(400, f"{where} is malformed", "GET /openapi.json describes it").response()
+
+    return Guard(app, receiver)
+
+
+class Guard:
+    """Counts requests, gives paths to the app as they came, and answers for what fails."""
+
+    def __init__(self, app: FastAPI, receiver: Receiver) -> None:
+        self.app = app
+        self.receiver = receiver
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        # Decoded, a name with a slash would be two segments.
+        scope["path"] = quote(scope["raw_path"].decode("ascii"), safe=_PATH)
+        status = 0
+
+        async def send_counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = int(message["status"])
+            await send(message)
+
+        try:
+            with self.receiver.load.request():
+                await self.app(scope, receive, send_counted)
+        except Problem as problem:
+            await problem.response()(scope, receive, send_counted)
+        except Disconnected:
+            return
+        except asyncio.CancelledError:
+            if status == 0:
+                stopping = Problem(503, "the receiver is stopping", "send it again when it is up")
+                await stopping.response()(scope, receive, send_counted)
+        except Exception as error:  # noqa: BLE001 (answered, and said without what a request contains)
+            self.receiver.say(f"a request failed by a defect of penstock: {type(error).__name__} at {_place(error)}")
+            if status == 0:
+                defect = Problem(
+                    500, "the request failed by a defect of penstock", "the receiver's log lines say where: report it"
+                )
+                await defect.response()(scope, receive, send_counted)
+        finally:
+            self.receiver.answered[status] += 1
+
+
+def _place(error: BaseException) -> str:
+    """Where an exception comes from. Its message may contain what a client sent."""
+    place = "unknown"
+    at = error.__traceback__
+    while at is not None:
+        path = at.tb_frame.f_code.co_filename
+        if path.startswith(_HERE):
+            place = f"{os.path.relpath(path, _HERE)}:{at.tb_lineno}"
+        at = at.tb_next
+    return place
