@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal as Exact
+from functools import cache
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from penstock.core.types import FLOATS, INTEGERS, Decimal, Plain, Type, is_nested, parse_type
 
@@ -22,6 +23,20 @@ _EARLIEST, _LATEST = (
     for year, month, day in ((1, 1, 1), (9999, 12, 31))
 )
 _DIGITS = re.compile(r"-?\d+")
+
+
+@cache
+def decoder_of(fields: tuple[str, ...] | None, *, exact: bool = False, texts: frozenset[str] = frozenset()) -> Any:
+    """A decoder of records that skips all other fields; with `exact`, numbers with a point become decimals.
+
+    The values of `texts` are left as their own JSON text, which keeps every digit.
+    """
+    import msgspec
+
+    make: Any = TypedDict
+    types = {name: msgspec.Raw if name in texts else Any for name in fields or ()}
+    wanted: Any = Any if fields is None else make("Fields", types, total=False)
+    return msgspec.json.Decoder(wanted, float_hook=Exact if exact else None)
 
 
 def check_column_type(value: str) -> str:
@@ -46,9 +61,32 @@ def make_array(values: Sequence[Any], type_: Type, storage: pa.DataType, steps: 
             return pa.array(values, storage)
         if type_ in (Plain.TIMESTAMPTZ, Plain.TIMESTAMP) and kinds <= {int}:
             return _timestamps(values, storage, steps)
+        if isinstance(type_, Decimal) and (kinds <= {str} or kinds <= {int, Exact}):
+            return pa.array(values).cast(storage) if str in kinds else pa.array(values, storage)
+        if type_ in (Plain.TIMESTAMPTZ, Plain.TIMESTAMP, Plain.DATE) and kinds <= {str}:
+            return _in_the_calendar(pa.array(values, pa.string()).cast(storage))
+        if type_ is Plain.JSON and all(kind.__name__ == "Raw" for kind in kinds):
+            return _texts(values, storage)
     except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
         pass  # the conversion of each value finds the one that does not fit
     return None
+
+
+def _in_the_calendar(times: pa.Array) -> pa.Array | None:
+    """Timestamps or dates, if all are in the years from 1 on; Arrow knows a year 0 too."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    first = pc.min(times.cast(pa.timestamp("us", "UTC") if pa.types.is_date(times.type) else times.type)).value
+    return times if first is None or first >= _EARLIEST else None
+
+
+def _texts(values: Sequence[Any], storage: pa.DataType) -> pa.Array:
+    """Values that are JSON texts; null is no value."""
+    import pyarrow as pa
+
+    texts = [None if value is None or (text := bytes(value)) == b"null" else text for value in values]
+    return pa.array(texts, pa.binary()).cast(storage)
 
 
 def _timestamps(values: Sequence[int | None], storage: pa.DataType, steps: int) -> pa.Array | None:
@@ -76,7 +114,7 @@ def converter(type_: Type, steps: int) -> Callable[[Any], Any]:
     plain: dict[object, Callable[[Any], Any]] = {
         Plain.BOOL: _boolean,
         Plain.STRING: _string,
-        Plain.JSON: lambda value: json.dumps(value, ensure_ascii=False, default=_exact_number),
+        Plain.JSON: _json_text,
         Plain.DATE: lambda value: datetime.fromisoformat(_string_only(value)).date(),
         Plain.TIMESTAMPTZ: lambda value: _moment(value, steps),
         Plain.TIMESTAMP: lambda value: _moment(value, steps).replace(tzinfo=None),
@@ -129,10 +167,23 @@ def _string_only(value: Any) -> str:
     return value
 
 
-def _exact_number(value: Any) -> Any:
-    if isinstance(value, Exact):
-        return float(value)
-    raise TypeError(value)
+def _json_text(value: Any) -> str | None:
+    """A value as JSON, with all its digits."""
+    import msgspec
+
+    if isinstance(value, msgspec.Raw):
+        text = bytes(value).decode()
+        return None if text == "null" else text
+    _require_finite(value)
+    return msgspec.json.Encoder(decimal_format="number").encode(value).decode()
+
+
+def _require_finite(value: Any) -> None:
+    """ValueError for what JSON has no number for; Python's own decoder takes it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(value)
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _require_finite(each)
 
 
 def _moment(value: Any, steps: int) -> datetime:

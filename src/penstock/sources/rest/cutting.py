@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cache
 from typing import Any, TypedDict
 
@@ -54,16 +53,6 @@ def look_up(value: Any, path: str) -> Any:
             return None
         value = value.get(step)
     return value
-
-
-@cache
-def decoder_of(fields: tuple[str, ...] | None, *, exact: bool = False) -> Any:
-    """A decoder of records that skips all other fields; with `exact`, numbers with a point become decimals."""
-    import msgspec
-
-    make: Any = TypedDict
-    wanted: Any = Any if fields is None else make("Fields", dict.fromkeys(fields, Any), total=False)
-    return msgspec.json.Decoder(wanted, float_hook=Decimal if exact else None)
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,9 +16,9 @@ from penstock.core.documents import parse
 from penstock.core.slices import Part
 from penstock.core.types import Decimal, Plain, Type, parse_type
 from penstock.errors import StreamFailed
-from penstock.links.json_values import converter, make_array
+from penstock.links.json_values import converter, decoder_of, make_array
 from penstock.sources.rest.content import VERSION, ChangeFields
-from penstock.sources.rest.cutting import decoder_of, look_up
+from penstock.sources.rest.cutting import look_up
 from penstock.sources.rest.stamps import read_stamp, version_of
 from penstock.sources.rest.times import Unit
 
@@ -82,11 +83,13 @@ class SpoolReader:
 
         schema, types = self._schema(), self._types
         # A decimal keeps its digits; floats are only made where a column has floats.
-        exact = any(isinstance(type_, Decimal) for type_ in types)
+        exact = any(isinstance(type_, Decimal) or type_ is Plain.JSON for type_ in types)
         paths = [self.id, *(path for _, _, path in self.columns if path)]
         if self.changes is not None:
             paths += [path for path in (self.changes.updated, self.changes.deleted, self.changes.time) if path]
-        fields = tuple(dict.fromkeys(path.partition(".")[0] for path in paths))
+        used = Counter(path.partition(".")[0] for path in paths)
+        columns = zip(self.columns, types, strict=True)
+        texts = frozenset(path for (_, _, path), type_ in columns if type_ is Plain.JSON and used[path] == 1)
         has_parents = any(path == PARENT_PATH for _, _, path in self.columns)
         for lines in blocks:
             parents: list[str] = []
@@ -96,7 +99,7 @@ class SpoolReader:
             if self.changes is not None:
                 found = [read_stamp(line) for line in lines]
                 stamps, lines = [(time, is_delete) for time, is_delete, _ in found], [text for _, _, text in found]
-            records = _decode(lines, fields, exact=exact)
+            records = _decode(lines, tuple(used), texts, exact=exact)
             arrays = []
             for (name, _, path), type_, field in zip(self.columns, types, schema, strict=False):
                 storage = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
@@ -168,12 +171,14 @@ def _find(records: Sequence[Any], path: str) -> list[Any]:
     return [record.get(path) for record in records] if "." not in path else [look_up(r, path) for r in records]
 
 
-def _decode(lines: Sequence[bytes], fields: tuple[str, ...], *, exact: bool) -> Sequence[dict[str, Any]]:
-    """The values of these fields of each record."""
+def _decode(
+    lines: Sequence[bytes], fields: tuple[str, ...], texts: frozenset[str], *, exact: bool
+) -> Sequence[dict[str, Any]]:
+    """The values of these fields of each record; of `texts` their own JSON text."""
     import msgspec
 
     try:
-        decode = decoder_of(fields, exact=exact).decode
+        decode = decoder_of(fields, exact=exact, texts=texts).decode
         return [decode(line) for line in lines]
     except msgspec.MsgspecError:
         # Python's own decoder takes more: NaN, half of a surrogate pair, numbers beyond a float.
