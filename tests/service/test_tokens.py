@@ -7,7 +7,7 @@ import json
 import os
 import re
 import stat
-from concurrent.futures import ThreadPoolExecutor
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -168,12 +168,21 @@ def test_a_file_that_others_may_read_or_change_stops(tmp_path: Path, mode: int) 
     assert f"chmod 600 {tmp_path / FILE}" in raised.value.next_step
 
 
-def test_tokens_created_at_once_are_all_kept(tmp_path: Path) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        secrets = list(pool.map(lambda n: TokenFile(str(tmp_path)).create(f"t{n}", ["ingest"]), range(24)))
+def test_tokens_created_at_once_are_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one comes while the first is about to be renamed."""
+    real, seconds = os.rename, []
 
-    tokens = TokenFile(str(tmp_path))
-    assert {found.name for each in secrets if (found := tokens.authenticate(each))} == {f"t{n}" for n in range(24)}
+    def rename(old: str, new: str) -> None:
+        if not seconds:
+            seconds.append(threading.Thread(target=lambda: TokenFile(str(tmp_path)).create("second", ["read"])))
+            seconds[0].start()
+            seconds[0].join(0.5)  # without a lock it is done by then, and the first rename undoes it
+        real(old, new)
+
+    monkeypatch.setattr(os, "rename", rename)
+    TokenFile(str(tmp_path)).create("first", ["ingest"])
+    seconds[0].join(30)
+    assert [each.name for each in TokenFile(str(tmp_path)).list()] == ["first", "second"]
 
 
 def test_a_process_that_is_killed_while_it_writes_leaves_the_tokens_as_they_were(
