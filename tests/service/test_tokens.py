@@ -170,7 +170,8 @@ def test_a_file_that_others_may_read_or_change_stops(tmp_path: Path, mode: int) 
 
 def test_tokens_created_at_once_are_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one comes while the first is about to be renamed."""
-    real, seconds = os.rename, []
+    real = os.rename
+    seconds: list[threading.Thread] = []
 
     def rename(old: str, new: str) -> None:
         if not seconds:
