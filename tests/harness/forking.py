@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -31,15 +32,31 @@ from penstock.warm.imports import IMPORTED_BY_RUNS, IMPORTED_WITH_LAKE, freeze_f
 
 #: imported by commands, besides what every run imports
 IMPORTED_BY_COMMANDS = (
+    "encodings.ascii",
+    "encodings.utf_8_sig",
+    "importlib.resources.readers",
+    "penstock.cli.check.report",
+    "penstock.cli.check.text",
     "penstock.cli.run",
     "penstock.cli.shared.engine_run",
     "penstock.cli.shared.hooks",
+    "penstock.cli.shared.inspection",
     "penstock.cli.shared.status_output",
+    "penstock.core.exits",
     "penstock.links.spark",
+    "penstock.links.spark.runtime",
+    "penstock.links.spools",
+    "penstock.shaping.sink_remarks",
+    "penstock.sinks.files.explain",
+    "penstock.sources.postgres.explain",
+    "penstock.sources.postgres.proposals",
     "penstock.store.retention",
     "penstock.store.sql",
-    "tests.harness.doubles",
     "penstock.warm.handover",
+    "penstock.warm.worker",
+    "pydantic.type_adapter",
+    "tests.harness.command",
+    "tests.harness.doubles",
 )
 #: seconds between two looks of a waiting process
 POLL_SECONDS = 0.005
@@ -125,11 +142,26 @@ def main() -> None:
     if order is None:
         shutil.rmtree(sys.argv[1], ignore_errors=True)
         return
-    # Back at the bottom of the stack, so that the command ends as every interpreter ends.
+    # Back at the bottom of the stack, as a command of its own.
     from tests.harness import command
 
     sys.argv = [command.__file__, *order["words"]]
-    command.main()
+    try:
+        command.main()
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            raise
+        _end(end.code or 0)
+    _end(0)
+
+
+def _end(code: int) -> None:
+    """End as an interpreter ends, but free nothing: that would copy every page of memory that forks share."""
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as the end of every interpreter does
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _build_commands() -> None:
@@ -145,26 +177,44 @@ def _build_commands() -> None:
 def _serve() -> dict[str, Any] | None:
     """Fork at every order. Returns the order in what was forked, and None at the end of all orders."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    for line in sys.stdin:
-        if os.fork():
+    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    places: dict[int, Path] = {}
+    orders = b""
+    while True:
+        ready, _, _ = select.select([0, reading], [], [])
+        if reading in ready:
+            os.read(reading, 4096)
+            _bury(places)
+        if 0 not in ready:
             continue
-        order: dict[str, Any] = json.loads(line)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        if pid := os.fork():
-            _watch(pid, Path(order["place"]))
-        _settle(order)
-        return order
-    return None
+        told = os.read(0, 65536)
+        if not told:
+            return None
+        *lines, orders = (orders + told).split(b"\n")
+        for line in lines:
+            order: dict[str, Any] = json.loads(line)
+            pid = os.fork()
+            if not pid:
+                signal.set_wakeup_fd(-1)
+                os.close(reading)
+                os.close(writing)
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                _settle(order)
+                return order
+            places[pid] = Path(order["place"])
+            _leave(places[pid] / "pid", pid)
 
 
-def _watch(pid: int, place: Path) -> None:
-    """Leave the id of a command and, once it has ended, how: only its parent can know."""
-    _leave(place / "pid", pid)
-    _, status = os.waitpid(pid, 0)
-    _leave(place / "code", os.waitstatus_to_exitcode(status))
-    os._exit(0)
+def _bury(places: dict[int, Path]) -> None:
+    """Leave how each command has ended that has: only its parent can know."""
+    while places:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        _leave(places.pop(pid) / "code", os.waitstatus_to_exitcode(status))
 
 
 def _settle(order: Mapping[str, Any]) -> None:
