@@ -18,19 +18,20 @@ LONG_ENOUGH = settings(
 SEARCH = settings(LONG_ENOUGH, max_examples=2000, database=None, phases=[Phase.generate])
 
 
-#: where a mutant takes long to be caught by the usual seed, one that is quicker
+#: where a mutant takes long to be caught by seed 1, one that is quicker; found by script/soak mutants
 SEEDS = {
-    "a rewind or an undo forgets the open slice": 2,
-    "advance without compare-and-set": 18,
-    "an undo is no slice: the store goes back to the version as it was, number and all": 4,
-    "an undo sets the number of the slice back too": 4,
+    "a process without the lease may stop the stream": 5,
+    "a rewind or an undo forgets the open slice": 16,
+    "advance without compare-and-set": 2,
+    "an undo is no slice: the store goes back to the version as it was, number and all": 13,
+    "an undo sets the number of the slice back too": 13,
     "chain kept under a uid born in the store": 2,
-    "holds n or more means already in": 6,
-    "less 'compare with sink': a run does not ask the sink first": 19,
-    "less 'void': recover withdraws nothing": 2,
+    "holds n or more means already in": 15,
+    "less 'compare with sink': a run does not ask the sink first": 40,
+    "less 'void': recover withdraws nothing": 5,
     "less 'whole': holding n asks for nothing but its manifest": 4,
-    "manifest named by slice id, not number": 22,
-    "sweep at takeover": 11,
+    "manifest named by slice id, not number": 57,
+    "sweep at takeover": 26,
 }
 
 
@@ -38,7 +39,12 @@ def test_properties_hold() -> None:
     run_state_machine_as_test(FilesMachine, settings=LONG_ENOUGH)
 
 
+def machine_for(name: str) -> type[FilesMachine]:
+    """The machine that looks for a mutant."""
+    return FilesMachine
+
+
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_mistake_is_caught(name: str) -> None:
     with MUTANTS[name](), pytest.raises(AssertionError):
-        run_state_machine_as_test(seed(SEEDS.get(name, 1))(FilesMachine), settings=SEARCH)
+        run_state_machine_as_test(seed(SEEDS.get(name, 1))(machine_for(name)), settings=SEARCH)

@@ -6,7 +6,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.engine.machine import SEARCH, few
 from tests.engine.postgres_machine import KeyedMachine, Losing, Meeting, PostgresMachine
-from tests.engine.postgres_mutants import POSTGRES_MUTANTS
+from tests.engine.postgres_mutants import POSTGRES_MUTANTS as MUTANTS
 from tests.engine.world import Wrong
 
 #: more of them: script/soak suite --search 10
@@ -40,9 +40,14 @@ def test_properties_hold(machine: type[PostgresMachine], database: str) -> None:
     run_state_machine_as_test(machine, settings=LONG_ENOUGH)
 
 
-@pytest.mark.parametrize("name", sorted(POSTGRES_MUTANTS))
+def machine_for(name: str) -> type[PostgresMachine]:
+    """The machine that looks for a mutant."""
+    return Losing if name in OF_STORES else Meeting
+
+
+@pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_mistake_is_caught(name: str, database: str) -> None:
-    machine: type[PostgresMachine] = Losing if name in OF_STORES else Meeting
+    machine = machine_for(name)
     machine.url = database
-    with POSTGRES_MUTANTS[name](), pytest.raises(Wrong):
+    with MUTANTS[name](), pytest.raises(Wrong):
         run_state_machine_as_test(seed(SEEDS.get(name, 1))(machine), settings=SEARCH)
