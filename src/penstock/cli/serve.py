@@ -80,5 +80,8 @@ def _settings(file: str | None, directory: str | None, host: str | None, port: i
             next_step="add `receiver: {directory: .penstock/received, create_streams: true}`, or give --directory "
             "instead of the file",
         )
-    in_file = {"directory": os.path.join(loaded.folder, settings.directory)}
+    in_file: dict[str, Any] = {"directory": os.path.join(loaded.folder, settings.directory)}
+    if settings.tls is not None:
+        paths = {name: os.path.join(loaded.folder, path) for name, path in settings.tls.model_dump().items()}
+        in_file["tls"] = settings.tls.model_copy(update=paths)
     return settings.model_copy(update=in_file | given)

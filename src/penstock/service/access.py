@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from penstock.errors import PenstockError
 from penstock.service.problems import Problem
-from penstock.service.tokens import TokenFile
+from penstock.service.tokens import Token, TokenFile
 
 _SCHEME = "bearer"
 
@@ -26,13 +26,34 @@ class Access:
 
         `scope` None: any token. `stream` None: what is asked for concerns all streams.
         """
+        token = self._token(request)
+        if token is None:
+            return ""
+        if scope is not None and not token.allows(scope, stream):
+            where = "for all streams" if stream is None else "for this stream"
+            raise _forbidden(token, scope, where)
+        return token.name
+
+    def require_some(self, request: Request, scope: str) -> None:
+        """Problem unless the request's token has a scope, be it for some streams only."""
+        token = self._token(request)
+        if token is not None and not any(token.allows(scope, stream) for stream in (None, *(token.streams or ()))):
+            raise _forbidden(token, scope, "for any stream")
+
+    def allows(self, request: Request, scope: str, stream: str) -> bool:
+        """Whether a request may do something with a stream."""
+        token = self._token(request)
+        return token is None or token.allows(scope, stream)
+
+    def _token(self, request: Request) -> Token | None:
+        """The request's token; None: none is needed. Problem 401 or 503."""
         try:
             if self.is_open_without_tokens and self.tokens.is_empty:
-                return ""
+                return None
             scheme, _, secret = request.headers.get("authorization", "").partition(" ")
             token = self.tokens.authenticate(secret.strip()) if scheme.lower() == _SCHEME and secret else None
         except PenstockError:
-            # The reason names files of this machine: it is in the log of whoever runs the receiver.
+            # The reason names files of this machine: that is for whoever runs the receiver.
             raise Problem(
                 503, "the receiver's tokens cannot be read", "look at the receiver: `penstock token list` says why"
             ) from None
@@ -42,11 +63,12 @@ class Access:
                 "the request has no token that is known here",
                 "send `Authorization: Bearer …` with a token from `penstock token create`",
             )
-        if scope is not None and not token.allows(scope, stream):
-            where = "for all streams" if stream is None else "for this stream"
-            raise Problem(
-                403,
-                f"token {token.name} does not have the scope `{scope}` {where}",
-                f"use a token with the scope `{scope}`, or create one with `penstock token create`",
-            )
-        return token.name
+        return token
+
+
+def _forbidden(token: Token, scope: str, where: str) -> Problem:
+    return Problem(
+        403,
+        f"token {token.name} does not have the scope `{scope}` {where}",
+        f"use a token with the scope `{scope}`, or create one with `penstock token create`",
+    )

@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from penstock import __version__
+from penstock.links.http.protocol import REPLAYED, decode_name
 from penstock.service import openapi
 from penstock.service.batches import batches_router
 from penstock.service.health import health_router
+from penstock.service.lag import LagFeed, lag_router
 from penstock.service.load import Disconnected
-from penstock.service.problems import Problem
+from penstock.service.metrics import metrics_router
+from penstock.service.problems import Problem, answers
 from penstock.service.producers import producers_router
 from penstock.service.receiver import Receiver
+from penstock.wal.ledger import Ledger
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _HERE = os.path.dirname(os.path.dirname(__file__))
+_STREAM = re.compile(r"/v1/streams/([^/]+)/(?:batches|ops)")
+_REPLAYED = REPLAYED.lower().encode()
 #: characters of a path that are kept as they came
 _PATH = "/%:@!$&'()*+,;=~"
 
@@ -44,6 +52,7 @@ def create_app(receiver: Receiver) -> Guard:
     )
     for router in (batches_router(receiver), producers_router(receiver), health_router(receiver)):
         app.include_router(router)
+    _add_lag(app, receiver)
 
     @app.get("/openapi.json", include_in_schema=False)
     async def describe(request: Request) -> Response:
@@ -69,6 +78,28 @@ def create_app(receiver: Receiver) -> Guard:
     return Guard(app, receiver)
 
 
+def _add_lag(app: FastAPI, receiver: Receiver) -> None:
+    """Lag and metrics, of the streams that a token may read."""
+
+    def ledger(name: str) -> Ledger | None:
+        stream = receiver.streams.open.get(name)
+        return stream.log.ledger if stream else None
+
+    def require_read(request: Request) -> None:
+        receiver.access.require_some(request, "read")
+
+    def allows(request: Request, stream: str) -> bool:
+        return receiver.access.allows(request, "read", stream)
+
+    feed = LagFeed(receiver.settings.directory, receiver.streams.now, ledger)
+    for router in (lag_router(feed, allows), metrics_router(feed, receiver.requests, allows)):
+        app.include_router(
+            router,
+            dependencies=[Depends(require_read)],
+            responses=answers(401, 403, 405, 429, 431, 503),
+        )
+
+
 class Guard:
     """Counts requests, gives paths to the app as they came, and answers for what fails."""
 
@@ -79,12 +110,13 @@ class Guard:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         # Decoded, a name with a slash would be two segments.
         scope["path"] = quote(scope["raw_path"].decode("ascii"), safe=_PATH)
-        status = 0
+        status, is_repeated = 0, False
 
         async def send_counted(message: Message) -> None:
-            nonlocal status
+            nonlocal status, is_repeated
             if message["type"] == "http.response.start":
                 status = int(message["status"])
+                is_repeated = any(name.lower() == _REPLAYED for name, _ in message.get("headers", ()))
             await send(message)
 
         try:
@@ -106,7 +138,14 @@ class Guard:
                 )
                 await defect.response()(scope, receive, send_counted)
         finally:
-            self.receiver.answered[status] += 1
+            if status and scope["method"] == "POST" and (found := _STREAM.fullmatch(scope["path"])):
+                self._count(found[1], status, is_repeated)
+
+    def _count(self, segment: str, status: int, is_repeated: bool) -> None:
+        with suppress(ValueError):
+            name = decode_name(segment)
+            stream = name if name in self.receiver.streams.open else None
+            self.receiver.requests.count(stream, status, is_repeated=is_repeated)
 
 
 def _place(error: BaseException) -> str:

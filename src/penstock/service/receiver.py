@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from penstock.config.receiver import Receiver as Settings
 from penstock.service.access import Access
 from penstock.service.events import Say
 from penstock.service.load import Load
+from penstock.service.metrics import RequestCounts
 from penstock.service.room import Room
 from penstock.service.streams import Streams
 from penstock.wal.group_commit import GroupCommit
@@ -38,8 +38,8 @@ class Receiver:
     load: Load
     room: Room
     say: Say
-    #: requests by status, since the start
-    answered: Counter[int] = field(default_factory=Counter)
+    #: batches by stream and outcome, since the start
+    requests: RequestCounts = field(default_factory=RequestCounts)
     _workers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_WORKERS, "penstock-body"))
     #: (stream, producer): what was last refused of it, so that a sender that insists fills no log
     _refused: dict[tuple[str, str], str] = field(default_factory=dict)
