@@ -103,12 +103,18 @@ def test_a_pipeline_file_with_a_wal_source_names_the_directory(folder: Path) -> 
     assert "Next: list them: penstock token list below/shop.yaml" in refused.stderr
 
 
+def test_the_receiver_section_names_the_directory(folder: Path) -> None:
+    (folder / "receiver.yaml").write_text("receiver: {directory: logs, create_streams: true}\n" + FILE.format(directory="others"))
+    secret = call("token create receiver.yaml --name shop --scope ingest").stdout.strip()
+    assert TokenFile(str(folder / "logs")).authenticate(secret) is not None
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [
         ("token list", "name the receiver's directory either by FILE or by --directory"),
         ("token list shop.yaml --directory received", "either by FILE or by --directory"),
-        ("token list files.yaml", "files.yaml has no source of type wal"),
+        ("token list files.yaml", "files.yaml has neither a `receiver` section nor a source of type wal"),
         ("token list gone.yaml", "gone.yaml"),
         ("token create --directory received --name shop --scope ingst", "did you mean 'ingest'?"),
         ("token create --directory received --name a/b --scope ingest", "cannot name a token"),

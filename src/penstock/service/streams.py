@@ -147,9 +147,15 @@ class Streams:
     def _say_found(self, name: str, log: Log) -> None:
         for torn in log.torn:
             gone = "acknowledged batches among them" if torn.was_acknowledged else "nothing acknowledged among them"
+            kept = f"kept in {os.path.basename(torn.path)}" if torn.path else "not kept, because the disk is full"
             self.say(
                 f"stream {shown(name)}: {torn.bytes:,} bytes were cut off the end of segment {torn.segment} at "
-                f"{torn.offset} ({gone}); they are kept in {os.path.basename(torn.path)}"
+                f"{torn.offset} ({gone}); they are {kept}"
+            )
+        if log.lost_end:
+            self.say(
+                f"stream {shown(name)}: the file with its durable end was missing or damaged, and is written again. "
+                "Whether its last records are all there is not known: `penstock wal verify` reads what is"
             )
         for segment, damage in log.damages:
             self.say(

@@ -37,6 +37,9 @@ from penstock.wal.meta import with_batch
 from penstock.wal.segments import Torn
 
 _MICROSECONDS = 1_000_000
+#: bytes of the disk that batches leave free: readers must write how far they are before segments can be deleted
+RESERVE_BYTES = 256 << 10
+DISK_FULL = "the disk under the log is full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +130,8 @@ class Log:
         for entry in entries:
             outcome, after, record = self._take(entry, ledger, self._end + len(data))
             # A withdrawal needs next to nothing, and makes way for another slice.
-            if isinstance(entry, Batch) and record and not self._has_room(len(data) + len(record)):
-                outcomes.append(Full(f"the log has used its {self.options.budget_bytes:,} bytes"))
+            if isinstance(entry, Batch) and record and (full := self._lacks_room(len(data) + len(record))):
+                outcomes.append(full)
                 continue
             data += record
             ledger = after
@@ -147,11 +150,14 @@ class Log:
         self.write_end()
         return outcomes
 
-    def _has_room(self, wanted: int) -> bool:
+    def _lacks_room(self, wanted: int) -> Full | None:
         if self.size + wanted > self.options.budget_bytes:
             # Readers in other processes may have deleted segments.
             self._earlier = segments.measure(self.folder, self._number)
-        return self.size + wanted <= self.options.budget_bytes
+        if self.size + wanted > self.options.budget_bytes:
+            return Full(f"the log has used its {self.options.budget_bytes:,} bytes")
+        disk = os.statvfs(self.folder)
+        return Full(DISK_FULL) if disk.f_bavail * disk.f_frsize - wanted < RESERVE_BYTES else None
 
     def write_end(self) -> None:
         """Tell readers in other processes up to where they may read."""
@@ -263,6 +269,6 @@ def after_batch(ledger: Ledger, head: Head, place: Place) -> Ledger:
 
 
 def _lost(error: OSError) -> Full | Failed:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Full("the disk under the log is full")
+    if error.errno in segments.NO_SPACE:
+        return Full(DISK_FULL)
     return Failed(f"the log could not be written: {error.strerror}")

@@ -50,7 +50,14 @@ def open_log(folder: str, options: LogOptions, now: Callable[[], int]) -> Log:
         if not numbers and end is None and floor == 1:
             return _begin(folder, options, now, lock)
         _require_all(folder, numbers, floor, end.segment if end else 0)
-        return _reopen(folder, options, now, lock, numbers, end.place if end else None)
+        try:
+            return _reopen(folder, options, now, lock, numbers, end.place if end else None)
+        except OSError as error:
+            raise ConnectionFailed(
+                f"the log in {folder} cannot be opened: {error.strerror}",
+                safe="Nothing of it was changed that was acknowledged.",
+                next_step="make room on the disk, or repair it, and start `penstock serve` again",
+            ) from None
     except BaseException:
         os.close(lock)
         raise

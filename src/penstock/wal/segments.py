@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -33,6 +34,8 @@ from penstock.wal.frames import (
 )
 from penstock.wal.ledger import Ledger, from_document
 
+#: errors of a disk without room
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NAME = re.compile(r"^(\d{12})\.wal$")
 _KEPT = re.compile(r"^(\d{12})\.(torn|damaged)-(\d+)(?:-\d+)?$")
 
@@ -59,7 +62,8 @@ class Segment:
 class Torn:
     """Bytes that were cut off the end of a segment, and kept beside it."""
 
-    path: str
+    #: None: they were not kept, because the disk is full and nothing in them was acknowledged
+    path: str | None
     segment: int
     offset: int
     bytes: int
@@ -145,7 +149,12 @@ def cut_tail(folder: str, number: int, offset: int, end: tuple[int, int] | None)
     with open(path, "rb") as file:
         file.seek(offset)
         tail = file.read()
-    kept = _keep(folder, f"{number:012}.torn-{offset}", tail)
+    try:
+        kept = _keep(folder, f"{number:012}.torn-{offset}", tail)
+    except OSError as error:
+        if was_acknowledged or error.errno not in NO_SPACE:
+            raise
+        kept = None
     os.truncate(path, offset)
     sync(path)
     return Torn(kept, number, offset, len(tail), was_acknowledged)
@@ -188,7 +197,12 @@ def _keep(folder: str, name: str, content: bytes) -> str:
     while os.path.exists(path):
         count += 1
         path = os.path.join(folder, f"{name}-{count}")
-    write_bytes_durably(path, content)
+    try:
+        write_bytes_durably(path, content)
+    except OSError:
+        with suppress(OSError):
+            os.remove(path)  # a disk that is full gets its room back
+        raise
     sync(folder)
     return path
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 ReceiverFile = Annotated[
     str | None,
     typer.Argument(
-        metavar="FILE", help="A pipeline file that names the directory: in a source of type wal.", show_default=False
+        metavar="FILE",
+        help="A pipeline file with a `receiver` section, or with a source of type wal.",
+        show_default=False,
     ),
 ]
 Directory = Annotated[
@@ -76,6 +78,8 @@ def _directory_in(file: File) -> str:
     from penstock.errors import UNTOUCHED, InputError
     from penstock.sources.wal import Options
 
+    if file.receiver is not None:
+        return os.path.normpath(os.path.join(file.folder, file.receiver.directory))
     named = {
         os.path.normpath(os.path.join(file.folder, each.source.directory)): name
         for name, each in file.pipelines.items()
@@ -87,7 +91,7 @@ def _directory_in(file: File) -> str:
     raise InputError(
         f"{file.path} names several directories of receivers: {listed}"
         if named
-        else f"{file.path} has no source of type wal, which would name the receiver's directory",
+        else f"{file.path} has neither a `receiver` section nor a source of type wal, which would name the directory",
         safe=UNTOUCHED,
         next_step="name it with --directory, instead of the file",
     )

@@ -55,7 +55,7 @@ def withdraw(
 
     \b
     Examples:
-      penstock wal withdraw --url http://127.0.0.1:8750 --stream orders --producer shop
+      penstock wal withdraw --url http://127.0.0.1:8737 --stream orders --producer shop
       penstock wal withdraw --directory received --stream orders --producer shop
       penstock wal withdraw receiver.yaml --stream orders --producer shop --yes
 
