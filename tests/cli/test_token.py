@@ -104,7 +104,9 @@ def test_a_pipeline_file_with_a_wal_source_names_the_directory(folder: Path) -> 
 
 
 def test_the_receiver_section_names_the_directory(folder: Path) -> None:
-    (folder / "receiver.yaml").write_text("receiver: {directory: logs, create_streams: true}\n" + FILE.format(directory="others"))
+    (folder / "receiver.yaml").write_text(
+        "receiver: {directory: logs, create_streams: true}\n" + FILE.format(directory="others")
+    )
     secret = call("token create receiver.yaml --name shop --scope ingest").stdout.strip()
     assert TokenFile(str(folder / "logs")).authenticate(secret) is not None
 

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.errors import ConnectionFailed
 from penstock.wal import readers
-from penstock.wal.batches import Withdrawal
+from penstock.wal.batches import Batch, Withdrawal
 from penstock.wal.ledger import Chunk, Known, Take
 from penstock.wal.log import RESERVE_BYTES, Failed, Full, Log, LogOptions
 from penstock.wal.opening import open_log
@@ -64,9 +64,13 @@ def test_a_full_disk_loses_nothing_and_the_log_goes_on_when_there_is_room(
 def test_a_slice_is_withdrawn_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with small_disk(tmp_path / "disk", SIZE, monkeypatch) as disk:
         log = opened(disk / "orders", OPTIONS)
-        last = fill(log)
-        log.append([chunk(last + 1, 1, 2, body=b"")])
-        assert log.append([Withdrawal("shop", f"s{last + 1}")]) == [Take()]
+        other = Batch(Chunk("other", "o1", 1, "", 1, 2, "d", 2), 2, b"rows")
+        assert log.append([other]) == [Take()]
+        number = fill(log) + 1
+        while log.append([chunk(number)]) == [Take()]:
+            number += 1
+        assert log.append([Withdrawal("other", "o1"), other]) == [Take(), Full("the disk under the log is full")]
+        assert log.ledger.producers["other"].open is None
         log.close()
 
 
