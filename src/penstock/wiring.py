@@ -27,13 +27,14 @@ from penstock.ports import (
     Store,
     is_never_cancelled,
     no_mark,
+    no_position,
     report_nothing,
     say_nothing,
 )
 
 if TYPE_CHECKING:
     from penstock.config import File
-    from penstock.core.marks import Mark
+    from penstock.core.marks import Mark, Position
     from penstock.core.messages import Message
     from penstock.engine import Engine
     from penstock.links.spark import SharedSpark, SparkOptions, SparkRequirements, SparkSessionProvider
@@ -170,6 +171,7 @@ def context_for(
     is_cancelled: Callable[[], bool] = is_never_cancelled,
     warn: Callable[[str, str], None] = say_nothing,
     last_mark: Callable[[str], Mark | None] = no_mark,
+    last_position: Callable[[str], Position | None] = no_position,
 ) -> Context:
     """The context of a pipeline's source and sink; without a runtime they get one of their own."""
     chosen = runtime or runtime_for(file)
@@ -185,6 +187,7 @@ def context_for(
         spools=spools_for(file, pipeline),
         warn=warn,
         last_mark=last_mark,
+        last_position=last_position,
     )
 
 
@@ -258,6 +261,7 @@ def assemble(
         is_cancelled=lambda: engine.is_cancelled(),
         warn=lambda stream, text: engine.report_warning(stream, text),
         last_mark=lambda stream: engine.last_mark(stream),
+        last_position=lambda stream: engine.last_position(stream),
     )
     chosen = file.pipelines[pipeline]
     engine: Engine = Engine(

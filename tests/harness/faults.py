@@ -55,6 +55,7 @@ POINTS = (
     "postgres.moved",
     "postgres.merged",
     "postgres.landed",
+    "http.chunk_quarantined",
     "http.chunk_sent",
     "gate.unclear",
     "gate.committed",

@@ -1,6 +1,7 @@
-"""A receiver in this process, on the ledger of penstock's own: what a sink sends, without a socket.
+"""Receivers in this process: one on the ledger of penstock's own, and one that knows nothing but keys.
 
-`ReceiverTransport` stands in for a connection. `faults` are asked before each request, so a test says what goes wrong.
+`ReceiverTransport` stands in for a connection, `Served` has a real one. `before` and `after` are asked at each request,
+so a test says what goes wrong.
 """
 
 from __future__ import annotations
@@ -8,9 +9,13 @@ from __future__ import annotations
 import copy
 import gzip
 import json
+import ssl
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
 from urllib.parse import unquote
 
 import httpx
@@ -202,10 +207,106 @@ def _describe(sent: SentSlice | None, *, is_open: bool = False) -> dict[str, Any
     return found | ({"held": len(sent.digests)} if is_open else {})
 
 
+@dataclass
+class KeyedReceiver:
+    """A receiver of another kind: it takes any request, and leaves out a key that it has seen."""
+
+    #: the header that carries the key
+    key_header: str = "idempotency-key"
+    #: what it has taken, by path: each body decoded
+    taken: dict[str, list[bytes]] = field(default_factory=dict)
+    #: keys that it has not forgotten, with the body of each
+    keys: dict[str, bytes] = field(default_factory=dict)
+    seen: list[Seen] = field(default_factory=list)
+    before: list[Fault] = field(default_factory=list)
+    after: list[Fault] = field(default_factory=list)
+
+    @property
+    def posts(self) -> list[Seen]:
+        return [each for each in self.seen if each.method in ("POST", "PUT", "PATCH")]
+
+    def rows(self, path: str) -> list[dict[str, Any]]:
+        """The rows of all bodies."""
+        found: list[dict[str, Any]] = []
+        for body in self.taken.get(path, []):
+            for line in body.decode().splitlines():
+                document = json.loads(line)
+                found += document if isinstance(document, list) else [document]
+        return found
+
+    def handle(self, seen: Seen) -> Answered | Exception:
+        self.seen.append(seen)
+        for fault in self.before:
+            if (found := fault(seen)) is not None:
+                return found
+        key = seen.headers.get(self.key_header, "")
+        if (known := self.keys.get(key)) is None or not key:
+            self.keys[key] = seen.decoded
+            self.taken.setdefault(seen.path, []).append(seen.decoded)
+        elif known != seen.decoded:
+            return Answered.of(422, {"detail": "this key came with another body"})
+        for fault in self.after:
+            if (found := fault(seen)) is not None:
+                return found
+        return Answered(204)
+
+
+class Served:
+    """A receiver on a real socket; leaving the `with` closes it. An Exception as an answer cuts the connection."""
+
+    def __init__(self, receiver: LedgerReceiver | KeyedReceiver, tls: ssl.SSLContext | None = None) -> None:
+        self.receiver = receiver
+        lock = threading.Lock()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_one_request(self) -> None:
+                with suppress(OSError):
+                    super().handle_one_request()
+
+            def answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                with lock:
+                    answered = receiver.handle(Seen(self.command, self.path, headers, body))
+                if isinstance(answered, Exception):
+                    self.close_connection = True
+                    return
+                self.send_response(answered.status)
+                for name, value in answered.headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(answered.body)))
+                self.end_headers()
+                self.wfile.write(answered.body)
+
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer
+
+            def log_message(self, *_: Any) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+        scheme = "https" if tls else "http"
+        self.url = f"{scheme}://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
 class ReceiverTransport(httpx.AsyncBaseTransport):
     """A connection to a receiver in this process."""
 
-    def __init__(self, receiver: LedgerReceiver) -> None:
+    def __init__(self, receiver: LedgerReceiver | KeyedReceiver) -> None:
         self.receiver = receiver
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

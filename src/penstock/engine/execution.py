@@ -13,7 +13,7 @@ from functools import partial
 from penstock.core.drift import EVOLVE
 from penstock.core.fetches import FetchCounts
 from penstock.core.limits import Limits
-from penstock.core.marks import Mark
+from penstock.core.marks import Mark, Position
 from penstock.core.messages import (
     Catalog,
     CatalogStream,
@@ -325,6 +325,10 @@ class Execution:
         if state.last is None or state.intent or state.reset_wanted:
             return None
         return state.last.mark
+
+    def last_position(self, stream: str) -> Position | None:
+        """The last slice of a stream that was delivered, as the store has it."""
+        return self.store.state(self.pipeline, stream).last
 
     def _on_lost(self) -> None:
         self._is_lease_lost = True

@@ -4,6 +4,7 @@
     <folder>/<pipeline>/<stream>/<number>-gathered-<digest>/     a spool that is closed; its files are in `_files.json`
     <folder>/<pipeline>/<stream>/<number>-staged-<attempt>/      what a sink has staged
     <folder>/<pipeline>/<stream>/<number>-sealed-<slice id>      a seal
+    <folder>/<pipeline>/.kept/                                   what a sink remembers beyond a slice
 
 Names are encoded, so that a pipeline or a stream may be called anything. A file is synced to disk before its name is
 used, and a name before anybody relies on it.
@@ -130,6 +131,17 @@ class FolderSpools:
     def remove_seal(self, stream: str, number: int, slice_id: str) -> None:
         with suppress(FileNotFoundError):
             os.unlink(self._path(stream, number, "sealed", slice_id))
+
+    # ------------------------------------------------------------ keeping
+
+    def keep(self) -> str:
+        path = self.find_kept()
+        make_folder(path, _PRIVATE)
+        return path
+
+    def find_kept(self) -> str:
+        # No stream has this name: "." is encoded in theirs.
+        return os.path.join(self.folder, _encoded(self.pipeline), ".kept")
 
     # ------------------------------------------------------------ sweeping
 

@@ -38,6 +38,7 @@ from penstock.ports.runtime import (
     is_never_cancelled,
     no_mark,
     no_mover,
+    no_position,
     report_nothing,
     say_nothing,
 )
@@ -148,6 +149,7 @@ __all__ = [
     "is_never_cancelled",
     "no_mark",
     "no_mover",
+    "no_position",
     "not_comparable",
     "recover_sink",
     "report_nothing",

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from penstock.core.fetches import FetchCounts
-from penstock.core.marks import Mark
+from penstock.core.marks import Mark, Position
 from penstock.core.slices import Part, Receipt
 from penstock.ports.rows import Reader, Writer
 from penstock.ports.spools import NoSpools, Spools
@@ -86,6 +86,10 @@ def no_mark(stream: str) -> None:
     """Return None: no store is asked."""
 
 
+def no_position(stream: str) -> Position | None:
+    """Return None: no store is asked."""
+
+
 def no_mover() -> Mover:
     """Fail: this source or sink moves no rows itself."""
     raise RuntimeError("there is no mover here")
@@ -122,6 +126,8 @@ class Context:
     spools: Spools = field(default_factory=NoSpools)
     #: the mark of a stream as the store has it now, before anything is planned: what a source may ask for first
     last_mark: Callable[[str], Mark | None] = no_mark
+    #: where the store has a stream: its last slice that was delivered; None: none was
+    last_position: Callable[[str], Position | None] = no_position
 
 
 class Mover(Protocol):

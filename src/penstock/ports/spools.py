@@ -54,6 +54,14 @@ class Spools(Protocol):
         """Remove a seal whose slice was withdrawn or dropped; no error if there is none."""
         ...
 
+    def keep(self) -> str:
+        """Return the folder for what a sink remembers beyond a slice; created if missing, never swept."""
+        ...
+
+    def find_kept(self) -> str:
+        """Return the same folder without creating it."""
+        ...
+
     def sweep(self, stream: str, number: int) -> None:
         """Remove spools and seals of slices up to this number. Only when the sink holds it."""
         ...

@@ -17,7 +17,7 @@ def drop(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Delete quarantined rows. They are not in the table, and the source does not send them again by itself.
+    """Delete quarantined rows. They are not in the sink, and the source does not send them again by itself.
 
     \b
     Examples:

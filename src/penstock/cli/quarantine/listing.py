@@ -24,7 +24,7 @@ def list_(
     _env_file: EnvFile = None,
     as_json: Json = False,
 ) -> None:
-    """List quarantined rows: number, slice, key, and the reason why the table rejected the row.
+    """List quarantined rows: number, slice, key, and the reason why the sink rejected the row.
 
     \b
     Examples:
@@ -33,6 +33,8 @@ def list_(
 
     With `bad_rows: quarantine` on a stream of a postgres sink, rejected rows are stored in the transaction of their
     slice. The column `row` of the table penstock_sink.quarantine holds each row as it was delivered.
+
+    With `refused: quarantine` or `oversized: quarantine` on an http sink, rows are stored beside the pipeline's spools.
     """
     with report_errors(file, as_json=as_json):
         from contextlib import closing

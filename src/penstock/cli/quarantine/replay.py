@@ -31,9 +31,10 @@ def replay(
       penstock quarantine replay shop.yaml
       penstock quarantine replay shop.yaml --stream orders --id 17 --id 18
 
-    Each stream's rows are written in one transaction. Rows that the table still rejects stay, with the new reason.
-    With `newer_than`, a row that is no longer the newest is skipped as stale. Without it, a row whose key exists in
-    the table stays, except with --overwrite: a newer version may have been delivered meanwhile.
+    Rows that are rejected again stay, with the new reason. Into Postgres, each stream's rows are written in one
+    transaction. With `newer_than`, a row that is no longer the newest is skipped as stale. Without it, a row whose
+    key exists in the table stays, except with --overwrite: a newer version may have been delivered meanwhile.
+    Over HTTP, rows that came in one request are sent in one request.
 
     The exit code is 1 if rows stay in quarantine.
     """

@@ -16,8 +16,9 @@ from urllib.parse import urlencode, urlsplit
 from penstock.core.retry import Backoff
 from penstock.errors import ConnectionFailed, StreamFailed
 from penstock.links.http import credentials
-from penstock.links.http.connection import Connection
+from penstock.links.http.connection import Connection, find_proxy
 from penstock.links.http.failures import Answer, AnswerLost, may_succeed_later, wait_of
+from penstock.links.http.http1 import Http1Connection, Server, SpeaksHttp2
 from penstock.links.http.loop import LoopThread
 from penstock.links.http.options import Auth
 from penstock.links.http.tokens import Tokens
@@ -69,6 +70,8 @@ class Request:
     path: str
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
+    #: further answers after which it is tried again
+    again: frozenset[int] = frozenset()
 
     @property
     def shown(self) -> str:
@@ -116,7 +119,7 @@ class Sender:
                 if answer.status in BUSY:
                     outage.wait(self.show(answer), wait_of(answer, datetime.now(UTC)))
                     continue
-                if not may_succeed_later(answer):
+                if not may_succeed_later(answer) and answer.status not in request.again:
                     try:
                         if answer.status < 300:
                             accept(answer)
@@ -131,6 +134,23 @@ class Sender:
                 raise self._exhausted(request, trouble, failures)
             failures += 1
             pause(self._backoff, failures, at_least=asked, is_cancelled=self._is_cancelled)
+
+    def reach(self) -> None:
+        """Connect and send nothing. ConnectionFailed if nobody listens. Behind a proxy, nothing is known before."""
+        if self._transport is None and find_proxy(self.options.url) is None:
+            try:
+                self._loop.run(self._open_once())
+            except AnswerLost as lost:
+                raise self.unreachable(lost.trouble) from None
+            except SpeaksHttp2:
+                return
+
+    async def _open_once(self) -> None:
+        url = urlsplit(self.options.url)
+        tls = self._shared_tls() if url.scheme == "https" else None
+        server = Server(url.hostname or "", url.port or (443 if tls else 80), tls)
+        connection = await Http1Connection.open(server, self.options.timeout)
+        await connection.close()
 
     def show(self, answer: Answer) -> str:
         """The status and the first lines of an answer, without secrets."""

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from penstock.links.http.sending import Sender, SendingOptions
 from penstock.ports import Context
-from penstock.sinks.http.chunks import ChunkShape
+from penstock.sinks.http.memory import Memory
 from penstock.sinks.http.options import Options, StreamOptions
-from penstock.sinks.http.receiver import PenstockReceiver
-from penstock.sinks.http.sink import HttpSink, PenstockHttpSink
+from penstock.sinks.http.penstock import PenstockReceiver
+from penstock.sinks.http.plain import PlainReceiver
+from penstock.sinks.http.sink import HttpSink, PenstockHttpSink, PlainHttpSink
 
 if TYPE_CHECKING:
     import httpx
@@ -29,18 +30,13 @@ def build(
     sender = Sender(
         _sending(options, context.folder), is_cancelled=context.is_cancelled, say=context.say, transport=transport
     )
-    shape = ChunkShape(
-        options.format,
-        options.compression,
-        options.level,
-        options.chunk_rows,
-        options.chunk_bytes,
-        options.decimals,
-        options.non_finite,
-    )
+    memory = Memory(context.spools)
+    if options.protocol == "plain":
+        plain = PlainReceiver(sender, options, streams, memory, context.last_position)
+        return PlainHttpSink(options, streams, context, sender, plain, memory)
     into = {name: stream.into for name, stream in streams.items() if stream.into is not None}
     receiver = PenstockReceiver(sender, context.pipeline, into)
-    return PenstockHttpSink(options, streams, context, sender, receiver, shape)
+    return PenstockHttpSink(options, streams, context, sender, receiver, memory)
 
 
 def _sending(options: Options, folder: str) -> SendingOptions:

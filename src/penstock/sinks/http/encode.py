@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import binascii
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,13 @@ from penstock.errors import StreamFailed
 from penstock.links.arrow_types import arrow_type, type_of
 from penstock.shaping.misfits import escape_json
 from penstock.sinks.http.options import Decimals, NonFinite
+from penstock.sinks.http.template import Inner, Value
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+#: literal JSON, and values between it
+Row = Sequence[str | Value | Inner]
 #: microseconds or nanoseconds since 1970 of the years 1 to 9999, by unit
 _YEARS = {"us": (-62_135_596_800 * 10**6, 253_402_300_800 * 10**6)}
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
@@ -51,20 +55,61 @@ class EncodedRows:
     offsets: NDArray[np.int64]
     #: values that became NULL
     nulled: int
+    #: of each row, the values of the columns that paths or headers name
+    named: list[dict[str, Any]] | None = None
 
 
-def encode_rows(batch: pa.RecordBatch, encoding: Encoding, end: str) -> EncodedRows:
-    """Each row as a JSON object that `end` follows. StreamFailed if a value has no exact form."""
+def encode_rows(
+    batch: pa.RecordBatch, encoding: Encoding, end: str, row: Row | None = None, named: Sequence[str] = ()
+) -> EncodedRows:
+    """Each row as a JSON object that `end` follows. StreamFailed if a value has no exact form.
+
+    `row` is a template in place of an object of all columns; `named` are columns whose values are wanted beside it.
+    """
     encoder = _Encoder(encoding)
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    texts: dict[str, pa.Array] = {}
+
+    def text_of(name: str) -> pa.Array:
+        if name not in texts:
+            if name not in columns:
+                raise StreamFailed(
+                    f"a template names column {name!r}, which the rows do not have",
+                    next_step="correct `row`, `into` or `headers` of the stream",
+                )
+            texts[name] = encoder.column(name, columns[name])
+        return texts[name]
+
     pieces: list[Any] = []
-    for index, (name, column) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
-        pieces.append(pa.scalar(f"{'{' if index == 0 else ','}{json.dumps(name, ensure_ascii=False)}:"))
-        pieces.append(encoder.column(name, column))
-    pieces.append(pa.scalar(("}" if batch.num_columns else "{}") + end))
-    if not batch.num_columns:
+    for piece in _all_columns(columns) if row is None else row:
+        match piece:
+            case str():
+                pieces.append(pa.scalar(piece))
+            case Value():
+                pieces.append(text_of(piece.column))
+            case Inner():
+                pieces.append(_inside(text_of(piece.column)))
+    pieces.append(pa.scalar(end))
+    if not any(isinstance(piece, pa.Array) for piece in pieces):
         pieces.append(pa.array([""] * batch.num_rows, pa.string()))
     rows = pc.binary_join_element_wise(*pieces, "")
-    return EncodedRows(*_values(rows), encoder.nulled)
+    values = {name: map(json.loads, text_of(name).to_pylist()) for name in named}
+    beside = [dict(zip(values, each, strict=True)) for each in zip(*values.values(), strict=True)] if named else None
+    return EncodedRows(*_values(rows), encoder.nulled, beside)
+
+
+def _all_columns(names: Iterable[str]) -> Row:
+    """An object of all columns."""
+    pieces: list[str | Value | Inner] = []
+    for index, name in enumerate(names):
+        pieces += [f"{',' if index else '{'}{json.dumps(name, ensure_ascii=False)}:", Value(name)]
+    return (*pieces, "}" if pieces else "{}")
+
+
+def _inside(texts: pa.Array) -> pa.Array:
+    """Values inside a string of JSON: without their quotes; NULL is nothing."""
+    bare = pc.utf8_slice_codeunits(texts, 1, -1)
+    return pc.if_else(pc.equal(texts, "null"), "", pc.if_else(pc.starts_with(texts, '"'), bare, texts))
 
 
 def _values(rows: pa.Array) -> tuple[memoryview, NDArray[np.int64]]:

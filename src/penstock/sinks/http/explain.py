@@ -17,14 +17,25 @@ def explain_stream(where: str, stream: StreamInfo, content: Content, options: Op
         ]
     else:
         remarks = [
-            Remark("guarantee", f"lands in {where}: each request is sent with a key of its own, in order"),
+            Remark(
+                "guarantee",
+                f"lands in {where}: requests are sent in order, each with its own key; one that is sent again has the "
+                "same key and the same bytes",
+            ),
             Remark(
                 "gap",
-                "exactly once only if the receiver keeps keys longer than an outage lasts, and while neither the "
-                "store nor the record of what was sent is lost",
+                f"exactly once only if the receiver leaves out a key that it has seen (`{options.key_header}`), keeps "
+                "keys for longer than an outage lasts, and is not restored from an older copy; and while neither the "
+                "store nor the pipeline's spools are lost",
             ),
             Remark("gap", "readers of the receiver see a slice request by request, not at once"),
         ]
+    if options.refused == "quarantine" or options.oversized == "quarantine":
+        remarks.append(
+            Remark(
+                "gap", "rows that go into quarantine are missing at the receiver until they are replayed, out of order"
+            )
+        )
     if stream.kind is Kind.REFRESH:
         remarks.append(Remark("gap", "a full refresh is refused: the receiver appends, and older rows would stay"))
     if content.changes:

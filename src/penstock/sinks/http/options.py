@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from penstock.core.sizes import SIZE_PATTERN, size
 from penstock.links.http.options import Auth
+from penstock.links.http.protocol import KEY
 
 MIB = 1 << 20
 
@@ -92,8 +93,24 @@ class Options(BaseModel):
         description="seconds for which a delivery waits while the receiver is down or busy (refused connections, 429, "
         "502, 503, 504, 507); no retry is counted meanwhile",
     )
-    format: Literal["ndjson", "json"] = Field(
-        default="ndjson", description="body of a request: `ndjson`, a row in each line, or `json`, one array of rows"
+    method: Literal["POST", "PUT", "PATCH"] = Field(
+        default="POST", description="method of the requests; with `protocol: penstock` always `POST`"
+    )
+    success: tuple[Annotated[int, Field(ge=200, le=599)], ...] = Field(
+        default=(),
+        description="with `protocol: plain`, answers that acknowledge a request; default: every one from 200 to 299",
+        examples=[[200, 202, 409]],
+    )
+    key_header: str = Field(
+        default=KEY,
+        pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$",
+        description="with `protocol: plain`, the header that carries the key of a request",
+        examples=["X-Request-Id"],
+    )
+    format: Literal["ndjson", "json", "object"] = Field(
+        default="ndjson",
+        description="body of a request: `ndjson`, a row in each line; `json`, one array of rows; `object`, a single "
+        "row (with `protocol: plain`)",
     )
     compression: Literal["gzip", "none"] = Field(
         default="gzip", description="compression of the body: `gzip` or `none`"
@@ -105,6 +122,15 @@ class Options(BaseModel):
         ge=1024,
         le=1024 * MIB,
         description="maximum size of a body before compression; a row is never split (at least 1KiB)",
+    )
+    oversized: Literal["fail", "quarantine"] = Field(
+        default="fail",
+        description="a row that is larger than `chunk_bytes`: `fail` the slice, or put it into `quarantine`",
+    )
+    refused: Literal["stop", "quarantine"] = Field(
+        default="stop",
+        description="a request that the receiver refuses for its content (400, 413, 422): `stop` the stream, or put "
+        "the request's rows into `quarantine` and go on",
     )
     decimals: Decimals = Field(
         default="string", description="decimals as a JSON `string`, which every reader takes exactly, or as a `number`"
@@ -134,12 +160,30 @@ class StreamOptions(BaseModel):
     into: str | None = Field(
         default=None,
         min_length=1,
-        description="the receiver's stream, or with `protocol: plain` the path that is appended to `url`; default: the "
-        "stream's name, or no path",
+        description="the receiver's stream, or with `protocol: plain` the path that is appended to `url`, with "
+        "`format: object` also with `{column}`; default: the stream's name, or no path",
         examples=["shop.orders"],
     )
     deletes: Literal["include", "refuse"] = Field(
         default="include",
         description="deletes of a stream of changes: `include` them as rows whose `_change` is `delete`, or `refuse` "
         "the stream",
+    )
+    row: dict[str, Any] | None = Field(
+        default=None,
+        description="template of a row: a document in which `{column}` stands for a value; default: an object of all "
+        "columns",
+        examples=[{"text": "Order {id} is {status}", "amount": "{amount}"}],
+    )
+    body: dict[str, Any] | None = Field(
+        default=None,
+        description="with `protocol: plain` and `format: json`, template of the body: a document in which `{rows}` "
+        "stands for the array of rows; default: the array",
+        examples=[{"source": "shop", "events": "{rows}"}],
+    )
+    headers: dict[str, str] = Field(
+        default_factory=dict,
+        description="with `protocol: plain`, further headers of the stream's requests; with `format: object` they may "
+        "contain `{column}`; default: none",
+        examples=[{"X-Order": "{id}"}],
     )
