@@ -125,7 +125,7 @@ VALUES: dict[str, Any] = {
     "uint64": 2**64 - 1,
     "bool": True,
     "string": "123",
-    "json": '{"a": 1}',
+    "json": '{"a":1}',
     "decimal(20,5)": Decimal("1.50000"),
     "date": date(2024, 2, 29),
     "timestamp": datetime.fromisoformat("2024-01-02T03:04:05.000006"),
