@@ -91,7 +91,11 @@ def _add_lag(app: FastAPI, receiver: Receiver) -> None:
     def allows(request: Request, stream: str) -> bool:
         return receiver.access.allows(request, "read", stream)
 
-    feed = LagFeed(receiver.settings.directory, receiver.streams.now, ledger)
+    def problem(name: str) -> str | None:
+        error = receiver.streams.unavailable.get(name)
+        return error.what if error else None
+
+    feed = LagFeed(receiver.settings.directory, receiver.streams.now, ledger, problem)
     for router in (lag_router(feed, allows), metrics_router(feed, receiver.requests, allows)):
         app.include_router(
             router,

@@ -48,6 +48,8 @@ class LagFeed:
     now: Callable[[], int]
     #: the ledger of a stream whose log is open in this process; None: it is not, and is read from disk
     ledger: Callable[[str], Ledger | None]
+    #: why a stream is not available; None: it is
+    problem: Callable[[str], str | None] = lambda _stream: None
     #: what was read from disk, by folder, and for which durable end
     _read: dict[str, tuple[End, Mapping[str, SourceState]]] = field(default_factory=dict, init=False, repr=False)
 
@@ -61,12 +63,15 @@ class LagFeed:
         try:
             ledger = self.ledger(stream)
             sources = self._sources_on_disk(folder) if ledger is None else ledger.sources
-            return StreamLag(stream, measure_lag(folder, self.now()), sources)
+            return StreamLag(stream, measure_lag(folder, self.now()), sources, self._shown(self.problem(stream)))
         except PenstockError as error:
-            # Whoever asks need not know where on this machine the directory is.
-            return StreamLag(stream, None, sources, error.what.replace(os.path.join(self.directory, ""), ""))
+            return StreamLag(stream, None, sources, self._shown(error.what))
         except OSError as error:
             return StreamLag(stream, None, sources, f"{os.path.basename(folder)}: {error.strerror}")
+
+    def _shown(self, problem: str | None) -> str | None:
+        """Whoever asks need not know where on this machine the directory is."""
+        return None if problem is None else problem.replace(os.path.join(self.directory, ""), "")
 
     def _sources_on_disk(self, folder: str) -> Mapping[str, SourceState]:
         end = read_end(folder)

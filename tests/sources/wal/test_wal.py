@@ -14,7 +14,7 @@ from tests.sources.wal.logs import Orders
 from penstock.core.documents import canonical
 from penstock.core.slices import Slice
 from penstock.errors import ConnectionFailed, PenstockError, StreamFailed, StreamRefused
-from penstock.ports import Source
+from penstock.ports import Rewinding, Source
 from penstock.testing.contracts.source import drain, prepare
 from penstock.wal import readers
 from penstock.wal.folders import folder_of
@@ -142,6 +142,29 @@ def test_bytes_that_are_no_record_stop_the_stream_or_are_left_out(orders: Orders
         drain(orders.open(), orders)
     orders.options["damaged"] = "skip"
     assert ids(drain(orders.open(), orders)) == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("damaged", ["stop", "skip"])
+def test_an_earlier_segment_that_ends_too_early_stops_the_stream(orders: Orders, damaged: str) -> None:
+    """Cut off between two records, no checksum is wrong; but each batch says how many there were before it."""
+    orders.options["damaged"] = damaged
+    orders.arrive(400)
+    numbers = list_numbers(folder(orders))
+    last = read_all(orders.open(), orders)
+    begin = drain(orders.open(), orders)
+    records = read_segment(folder(orders), numbers[1]).records
+    os.truncate(path_of(folder(orders), numbers[1]), records[-2].offset)
+    first = read_segment(folder(orders), numbers[2]).records[1]
+    with pytest.raises(StreamRefused, match=f"2 batches .* missing before {numbers[2]}:{first.offset}") as raised:
+        drain(orders.open(), orders)
+    assert f"penstock rewind FILE --to {numbers[2]}:{first.offset} --stream {orders.stream}" in raised.value.next_step
+    source = orders.open()
+    assert isinstance(source, Rewinding)
+    mark = source.mark_at(orders.stream, source.content(orders.stream), None, f"{numbers[2]}:{first.offset}")
+    behind = ids(drain(source, orders, replace(last.position, mark=mark)))
+    assert behind == ids(begin)[-len(behind) :]
+    assert len(behind) > 100
+    assert ids(drain(orders.open(), orders, last.position)) == []
 
 
 def test_a_value_that_does_not_fit_names_column_and_place(orders: Orders) -> None:

@@ -10,6 +10,7 @@ from penstock.core.slices import Part
 from penstock.errors import UNTOUCHED, StreamRefused
 from penstock.ports import Budget
 from penstock.sources.wal.marks import LogPosition, SentOtherwise
+from penstock.wal.batches import Head
 from penstock.wal.following import Found, follow, is_whole
 from penstock.wal.frames import Damage
 from penstock.wal.ledger import Chunk, Place
@@ -89,6 +90,8 @@ def _look(
         batch = found.batch
         if batch is None or batch.before is None:
             continue
+        if not damages:
+            _require_no_gap(folder, position, found, batch, stream)
         position = replace(position, batches=batch.total[0], rows=batch.total[1])
         sender = batch.sender
         if isinstance(sender, Chunk) and _was_delivered(position, sender, found, stream):
@@ -118,6 +121,22 @@ def _look(
     if budget is None:
         window.damages += damages
     return window
+
+
+def _require_no_gap(folder: str, before: LogPosition, found: Found, batch: Head, stream: str) -> None:
+    """StreamRefused if batches are missing although every record is whole: a segment ends too early."""
+    readable = len(batch.before or ()) + 1
+    missing = batch.total[0] - readable - before.batches
+    if missing > 0:
+        place = f"{found.place.segment}:{found.place.offset}"
+        raise StreamRefused(
+            f"{missing} batches that were acknowledged are missing before {place} in {folder}: a segment was cut off, "
+            "or put back from an older copy",
+            safe=UNTOUCHED,
+            next_step="put the segment back from a backup; `penstock wal verify` names it. Without one, "
+            f"`penstock rewind FILE --to {place} --stream {stream}` goes on behind the gap",
+            stream=stream,
+        )
 
 
 def _left_out(folder: str, found: tuple[int, Damage], stream: str, skips_damage: bool) -> tuple[int, Damage]:
