@@ -6,7 +6,8 @@ import pytest
 
 from tests.soak.rest import SINKS, Plan, soak
 
-PLAN = Plan(objects=250, kills=3, life=(0.3, 2.0), retries=9, rate=40)
+# Even a machine that is busy with other tests sends more than 15 requests in its quickest second.
+PLAN = Plan(objects=250, kills=3, life=(0.3, 2.0), retries=9, rate=15)
 
 
 @pytest.mark.parametrize("sink", SINKS)
