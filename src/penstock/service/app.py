@@ -33,6 +33,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _HERE = os.path.dirname(os.path.dirname(__file__))
+_DEFECT = Problem(
+    500, "the request failed by a defect of penstock", "a log line of the receiver says where: please report it"
+)
 _STREAM = re.compile(r"/v1/streams/([^/]+)/(?:batches|ops)")
 _REPLAYED = REPLAYED.lower().encode()
 #: characters of a path that are kept as they came
@@ -74,6 +77,10 @@ def create_app(receiver: Receiver) -> Guard:
     async def answer_malformed(_: Request, error: RequestValidationError) -> Response:
         where = ".".join(str(each) for each in error.errors()[0]["loc"])
         return Problem(400, f"{where} is malformed", "GET /openapi.json describes it").response()
+
+    @app.exception_handler(Exception)
+    async def answer_defect(_: Request, __: Exception) -> Response:
+        return _DEFECT.response()
 
     return Guard(app, receiver)
 
@@ -137,10 +144,7 @@ class Guard:
         except Exception as error:  # noqa: BLE001 (answered, and said without what a request contains)
             self.receiver.say(f"a request failed by a defect of penstock: {type(error).__name__} at {_place(error)}")
             if status == 0:
-                defect = Problem(
-                    500, "the request failed by a defect of penstock", "the receiver's log lines say where: report it"
-                )
-                await defect.response()(scope, receive, send_counted)
+                await _DEFECT.response()(scope, receive, send_counted)
         finally:
             if status and scope["method"] == "POST" and (found := _STREAM.fullmatch(scope["path"])):
                 self._count(found[1], status, is_repeated)

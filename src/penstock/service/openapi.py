@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from penstock.links.http import protocol
+from penstock.service.ops_schema import OPS_DOCUMENT
 from penstock.service.problems import ProblemDocument, answers
 
 #: the name of the scheme for tokens
@@ -113,24 +114,6 @@ def _body(row: dict[str, Any], what: str) -> dict[str, Any]:
 
 
 _ROW = {"type": "object", "additionalProperties": True}
-_OPS_DOCUMENT = {
-    "type": "object",
-    "required": ["v", "table", "ops"],
-    "additionalProperties": False,
-    "properties": {
-        "v": {"const": 1},
-        "table": {"type": "string", "minLength": 1},
-        "key": {
-            "anyOf": [
-                {"type": "integer"},
-                {"type": "string"},
-                {"type": "array", "minItems": 2, "items": {"anyOf": [{"type": "integer"}, {"type": "string"}]}},
-            ]
-        },
-        "creates": {"type": "boolean"},
-        "ops": {"type": "array", "items": {"type": "object", "required": ["op"]}},
-    },
-}
 _REPLAYED = {
     protocol.REPLAYED: {
         "description": "`true`: the batch was taken before, and nothing was written",
@@ -176,7 +159,7 @@ TAKE_OPS = _take(
     "take_ops",
     "The batch is on disk",
     "Takes documents of ops, which describe changes of entities. The answer comes after they were synced to the log.",
-    _body(_OPS_DOCUMENT, "documents of ops, version 1"),
+    _body(OPS_DOCUMENT, "documents of ops, version 1"),
 )
 TELL_PRODUCER = _operation(
     "tell_producer",
