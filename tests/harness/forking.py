@@ -12,6 +12,7 @@ order names, within the folder, and removes the folder when nobody can send anyt
 from __future__ import annotations
 
 import atexit
+import ctypes
 import json
 import os
 import select
@@ -57,7 +58,10 @@ IMPORTED_BY_COMMANDS = (
     "pydantic.type_adapter",
     "tests.harness.command",
     "tests.harness.doubles",
+    "tests.harness.rest_api",
 )
+#: of prctl(2)
+PR_SET_PDEATHSIG = 1
 #: seconds between two looks of a waiting process
 POLL_SECONDS = 0.005
 
@@ -81,6 +85,20 @@ class Forked:
     def poll(self) -> int | None:
         found = _read(self._place / "code")
         return None if found is None else int(found)
+
+    def kill(self) -> None:
+        """SIGKILL, if it has not ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def first_line(self) -> str:
+        """Wait for the first line that it writes; empty if it ends without."""
+        while True:
+            ended = self.poll() is not None
+            line, newline, _ = (_read(self._place / "out") or "").partition("\n")
+            if newline or ended:
+                return line
+            time.sleep(POLL_SECONDS)
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Wait for its end; what it has written."""
@@ -107,14 +125,22 @@ class Nursery:
         self._lock = threading.Lock()
         self._count = 0
 
-    def start(self, words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Forked:
-        """Begin `command.py WORDS`."""
+    def start(
+        self, words: Sequence[str], folder: Path, environment: Mapping[str, str], *, serves: str | None = None
+    ) -> Forked:
+        """Begin `command.py WORDS`; or the server of a module, which ends with the process that forks."""
         assert self._process.stdin is not None
         with self._lock:
             self._count += 1
             place = Path(self._folder, str(self._count))
             place.mkdir()
-            order = {"place": str(place), "words": words, "folder": str(folder), "environment": dict(environment)}
+            order = {
+                "place": str(place),
+                "serves": serves,
+                "words": words,
+                "folder": str(folder),
+                "environment": dict(environment),
+            }
             self._process.stdin.write(json.dumps(order) + "\n")
             self._process.stdin.flush()
         return Forked(place, self._process)
@@ -143,11 +169,12 @@ def main() -> None:
         shutil.rmtree(sys.argv[1], ignore_errors=True)
         return
     # Back at the bottom of the stack, as a command of its own.
-    from tests.harness import command
-
-    sys.argv = [command.__file__, *order["words"]]
+    program = import_module(order["serves"] or "tests.harness.command")
+    if order["serves"]:
+        _end_with_parent()
+    sys.argv = [str(program.__file__), *order["words"]]
     try:
-        command.main()
+        program.main()
     except SystemExit as end:
         if isinstance(end.code, str):
             raise
@@ -162,6 +189,12 @@ def _end(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _end_with_parent() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
 
 
 def _build_commands() -> None:

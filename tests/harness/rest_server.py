@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 import tempfile
 import urllib.request
 from collections.abc import Sequence
@@ -12,29 +11,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.harness import rest_api
+from tests.harness.forking import nursery
 from tests.harness.rest_api import EPOCH
 
 
 class RestServer:
-    """One server in a process of its own, which ends with the thread that started it."""
+    """One server in a process of its own, which ends with the process that started it."""
 
     def __init__(self, endpoints: dict[str, dict[str, Any]], now: int | None = EPOCH, **faults: Any) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="penstock-rest-")
         settings = Path(self._folder.name, "settings.json")
         settings.write_text(json.dumps({"now": now, "endpoints": endpoints, "faults": faults}))
         self.now = now or 0
-        self._process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-m", "tests.harness.rest_api", str(settings)],
-            cwd=Path(__file__).parents[2],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdout is not None
+        self._process = nursery().start([str(settings)], Path(self._folder.name), os.environ, serves=rest_api.__name__)
         #: where it listens
-        self.url = self._process.stdout.readline().strip()
+        self.url = self._process.first_line()
         if not self.url:
-            raise RuntimeError(f"the list API did not start: {self._process.wait()}")
+            raise RuntimeError(f"the list API did not start: {self._process.communicate()[1]}")
 
     def _do(self, **order: Any) -> Any:
         request = urllib.request.Request(f"{self.url}/_control", json.dumps(order).encode(), method="POST")
