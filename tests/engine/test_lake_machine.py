@@ -10,7 +10,7 @@ from tests.engine.machine import SEARCH, few
 from tests.engine.world import Wrong
 
 #: more of them: script/soak suite --search 10
-LONG_ENOUGH = few(15)
+LONG_ENOUGH = few(8)
 
 #: where a mutant takes long to be caught by the usual seed, one that is quicker
 SEEDS = {"a landing does not ask the chain": 11}

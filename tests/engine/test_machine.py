@@ -8,7 +8,7 @@ from tests.engine.machine import MORE_EXAMPLES, FilesMachine
 from tests.engine.mutants import MUTANTS
 
 LONG_ENOUGH = settings(
-    max_examples=150 * MORE_EXAMPLES,
+    max_examples=60 * MORE_EXAMPLES,
     stateful_step_count=40,
     deadline=None,
     report_multiple_bugs=False,
