@@ -1,6 +1,6 @@
 """The whole suite, again and again: which tests fail now and then, and how long each folder takes.
 
-    script/soak suite [--runs 10] [--hours H] [--search 1] [pytest arguments]
+    script/soak suite [--runs 10] [--hours H] [--search 5] [pytest arguments]
     script/soak suite --runs 1 tests/links      one short round over one folder
 
 Each run draws new examples for all property tests, where `script/test` repeats the same ones; `--search N` gives the
@@ -74,7 +74,7 @@ def run_once(search: int, words: list[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="soak-suite-") as folder:
         report = Path(folder, "report.xml")
         # With arguments script/test leaves all of pytest's to us.
-        usual = ["--numprocesses", "3", "--dist", "loadscope", "--no-loadscope-reorder", "-q"]
+        usual = ["--numprocesses", "4", "--dist", "loadscope", "--no-loadscope-reorder", "-q"]
         begun = time.monotonic()
         ended = subprocess.run(
             ["script/test", *usual, f"--junitxml={report}", *words], env=environment, capture_output=True, text=True
@@ -92,7 +92,7 @@ def main() -> int:
     )
     options.add_argument("--runs", type=int, default=10)
     options.add_argument("--hours", type=float, default=None, help="begin no run after this many hours")
-    options.add_argument("--search", type=int, default=1, help="times the examples of the state machines")
+    options.add_argument("--search", type=int, default=5, help="times the examples of the state machines")
     given, words = options.parse_known_args()
     begun, results = time.monotonic(), []
     for number in range(1, given.runs + 1):
