@@ -12,6 +12,7 @@ from tests.wal.test_log import SMALL, chunk, opened
 from typer.testing import CliRunner, Result
 
 from penstock.cli import app
+from penstock.service.schemas import add_version, free_schema
 from penstock.wal import readers
 from penstock.wal.batches import Batch
 from penstock.wal.lag import measure_lag
@@ -161,6 +162,19 @@ def test_verify_names_each_damage_and_fails(received: Path) -> None:
             "end": None,
         }
     ]
+
+
+def test_verify_reads_the_schemas_too(received: Path) -> None:
+    folder = received / "orders"
+    versions = add_version(str(folder), [], free_schema("rows"))
+    assert len(versions) == 1
+    assert call("wal verify --directory received").exit_code == 0
+    whole = (folder / "schemas.json").read_bytes()
+    for at in range(len(whole)):
+        (folder / "schemas.json").write_bytes(whole[:at] + bytes([whole[at] ^ 2]) + whole[at + 1 :])
+        done = call("wal verify --directory received --stream orders")
+        assert done.exit_code == 1, at
+        assert "schemas.json cannot be read" in done.stdout, at
 
 
 def test_withdraw_takes_an_open_slice_back_on_disk(received: Path) -> None:

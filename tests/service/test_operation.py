@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,8 +17,10 @@ import httpx
 import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.docs.pages import TOP
 from tests.harness.system_calls import follows, trace
 from tests.service.receiving import JSON, Receiver, free_port
+from tests.wal.disks import LIMITED, mounted
 from typer.testing import CliRunner, Result
 
 from penstock.cli import app
@@ -25,7 +29,8 @@ from penstock.links.http.protocol import SentChunk, digest_of
 from penstock.service.tokens import TokenFile
 from penstock.wal import readers
 from penstock.wal.folders import folder_of
-from penstock.wal.segments import path_of
+from penstock.wal.segments import list_numbers, path_of
+from penstock.wal.verification import verify_log
 
 ROWS = [{"id": 1}, {"id": 2}]
 BODY = json.dumps(ROWS).encode()
@@ -226,3 +231,58 @@ def test_each_answer_of_the_receiver_comes_after_the_sync_of_its_record(tmp_path
         assert synced, made
     named = [each for each in traced.find("fsync", folder) if follows(created, each, first)]
     assert named, "the segment's name was not on disk before the first answer"
+
+
+def test_a_full_disk_is_507_loses_nothing_and_is_no_reason_not_to_start(tmp_path: Path) -> None:
+    """A small disk, filled by batches; killed and started again while it is full; then a reader lets segments go."""
+    receiver, size = Receiver(tmp_path / "here"), 1 << 20
+    segments = {"segment_bytes": 100_000}
+    receiver.section = {"create_streams": True, "log": segments}
+    with mounted(receiver.directory, size) as is_mounted:
+        words = [sys.executable, "-m", "penstock"]
+        if not is_mounted:
+            words = [sys.executable, "-c", LIMITED, str(receiver.directory), str(size)]
+        command = [*words, *receiver.arguments()]
+
+        def start() -> Popen[bytes]:
+            environment = {**os.environ, "PYTHONPATH": str(TOP)}
+            process = Popen(command, cwd=receiver.folder, env=environment, stderr=subprocess.PIPE)
+            for _ in range(600):
+                try:
+                    httpx.get(f"{receiver.url}/readyz", timeout=1)
+                    return process
+                except httpx.TransportError:
+                    assert process.poll() is None
+                    time.sleep(0.05)
+            raise AssertionError("the receiver does not answer")
+
+        def post(number: int) -> httpx.Response:
+            return receiver.post("orders", [{"id": number, "noise": os.urandom(20_000).hex()}], f"key-{number}")
+
+        process = start()
+        try:
+            taken = 0
+            while (answer := post(taken)).status_code == 200:
+                taken += 1
+            assert answer.status_code == 507
+            assert answer.json()["detail"] == "the disk under the log is full"
+            assert answer.headers["retry-after"]
+            assert 10 < taken < 60
+            [orders] = httpx.get(f"{receiver.url}/v1/lag").json()["streams"]
+            assert (orders["rows"], orders["problem"]) == (taken, None)
+            assert post(taken).status_code == 507
+            process.kill()
+            process.communicate()
+            process = start()
+            assert [row["id"] for row in receiver.rows("orders")] == [*range(taken)]
+            assert post(taken).status_code == 507
+            folder = folder_of(str(receiver.directory), "orders")
+            readers.register(folder, "lake/orders", 1)
+            readers.raise_mark(folder, "lake/orders", readers.Reader(list_numbers(folder)[-1], 1, 2))
+            assert readers.delete_read(folder)
+            assert post(taken).status_code == 200
+            assert receiver.rows("orders")[-1]["id"] == taken
+            assert verify_log(folder).faults == ()
+        finally:
+            process.kill()
+            process.communicate()

@@ -12,24 +12,43 @@ from pathlib import Path
 
 import pytest
 
+#: runs the command with a folder that is a small disk; for a machine on which mounting is not allowed
+LIMITED = """
+import sys
+from pathlib import Path
+import pytest
+from tests.wal.disks import limit
+limit(Path(sys.argv[1]), int(sys.argv[2]), pytest.MonkeyPatch())
+sys.argv[1:] = sys.argv[3:]
+from penstock.cli import main
+main()
+"""
+
 
 @contextmanager
-def small_disk(folder: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder on a file system of this size: a tmpfs, or where mounting is not allowed, calls that fail as on one."""
+def mounted(folder: Path, size: int) -> Iterator[bool]:
+    """A tmpfs of this size at a folder; False where mounting is not allowed."""
     folder.mkdir(parents=True, exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
-        with monkeypatch.context() as patch:
-            _limit(folder, size, patch)
-            yield folder
+        yield False
         return
     try:
-        yield folder
+        yield True
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def _limit(folder: Path, size: int, patch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def small_disk(folder: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder on a file system of this size: a tmpfs, or calls that fail as on one."""
+    with mounted(folder, size) as is_mounted, monkeypatch.context() as patch:
+        if not is_mounted:
+            limit(folder, size, patch)
+        yield folder
+
+
+def limit(folder: Path, size: int, patch: pytest.MonkeyPatch) -> None:
     """What is written below a folder counts in pages, as on a tmpfs."""
     real_pwrite, real_fsync, real_statvfs = os.pwrite, os.fsync, os.statvfs
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -31,17 +31,17 @@ def verify(
       penstock wal verify lake.yaml --stream orders --json
 
     Names each damage by stream, segment and offset: records, headers of segments, copies of the ledger, segments that
-    are missing or cut off, the durable end, and the list of readers. Changes nothing, and may run beside a receiver.
+    are missing or cut off, the durable end, the list of readers, and the schemas. Changes nothing, and may run beside
+    a receiver.
 
     The exit code is 1 if anything is damaged or missing.
     """
     with receiver_place(file, directory, set_ or (), as_json=as_json) as place:
         from penstock.cli.shared.render import print_json
-        from penstock.wal.verification import verify_log
 
         documents, total = [], 0
         for name, folder in choose_streams(place, stream).items():
-            found = verify_log(folder)
+            found = _verify(folder)
             total += len(found.faults)
             documents.append(
                 {
@@ -65,6 +65,20 @@ def verify(
                 "`damaged: skip` on the stream reads what is whole."
             )
     raise typer.Exit(1 if total else 0)
+
+
+def _verify(folder: str) -> Verified:
+    """The log, and the schemas that the receiver keeps beside it."""
+    from penstock.errors import InputError
+    from penstock.service.schemas import read_versions
+    from penstock.wal.verification import Fault, verify_log
+
+    found = verify_log(folder)
+    try:
+        read_versions(folder)
+    except InputError as error:
+        found = replace(found, faults=(*found.faults, Fault("schemas.json", error.what)))
+    return found
 
 
 def _lines(stream: str, found: Verified) -> list[str]:
