@@ -103,7 +103,7 @@ def send_all(
 ) -> set[int]:
     """Send what schemathesis makes of an operation, and compare the answers with the document; their statuses."""
     receiver, secrets, schema = guarded
-    operation: APIOperation[Any, Any, Any, Any, Any] = schema[path][method]
+    operation: APIOperation[Any, Any, Any, Any] = schema[path][method]
     statuses = set[int]()
 
     @QUIET
@@ -126,7 +126,7 @@ def test_without_the_scope_nothing_is_answered_but_401_or_403(
     guarded: tuple[Receiver, dict[str, str], Any], path: str, method: str, token: str
 ) -> None:
     receiver, secrets, schema = guarded
-    operation: APIOperation[Any, Any, Any, Any, Any] = schema[path][method]
+    operation: APIOperation[Any, Any, Any, Any] = schema[path][method]
     expected = 200 if path in HEALTH else 401 if token == "missing" else 403
     before = {found.name for found in receiver.directory.iterdir()}
 
