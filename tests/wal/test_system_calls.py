@@ -148,6 +148,18 @@ def test_a_torn_end_is_kept_on_disk_before_it_is_cut_off(traced: Trace, folder: 
     assert follows(cut, of_segment, said)
 
 
+def test_a_token_is_on_disk_before_its_secret_is_shown(tmp_path: Path) -> None:
+    directory = tmp_path / "received"
+    words = ["token", "create", "--directory", str(directory), "--name", "shop", "--scope", "ingest"]
+    traced = trace([sys.executable, "-m", "penstock", *words], tmp_path / "trace")
+    new = directory / ".tokens.json.new"
+    written, synced, renamed = traced.one("write", new), traced.one("fsync", new), traced.one("rename", new)
+    of_names = traced.one("fsync", directory)
+    shown = traced.find("write", text='"penstock_')
+    assert len(shown) == 1
+    assert follows(written, synced, renamed, of_names, shown[0])
+
+
 def test_an_interrupted_call_is_read_from_its_two_lines() -> None:
     found = parse(
         '7  pwrite64(5</log/1.wal>, "a \\"key\\", ", 9, 46 <unfinished ...>\n'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from penstock.wal.batches import Batch, Withdrawal
 from penstock.wal.durable_end import EndFile, read_end
 from penstock.wal.following import read_log_id
 from penstock.wal.frames import HEADER_BYTES, RECORD_BYTES
+from penstock.wal.inspection import inspect_log
 from penstock.wal.ledger import Bare
 from penstock.wal.meta import Meta
 from penstock.wal.opening import open_log
@@ -215,3 +217,36 @@ def test_a_durable_end_beyond_all_segments_is_named(tmp_path: Path) -> None:
         (3, "the segment is missing"),
         (4, "the segment is missing"),
     ]
+
+
+def test_a_log_that_is_written_and_read_meanwhile_has_no_fault(tmp_path: Path) -> None:
+    """Looks at it take no lock: segments are begun, written and deleted while they are read."""
+    folder = str(tmp_path)
+    stop, problems = threading.Event(), list[object]()
+    log = opened(tmp_path, replace(SMALL, segment_bytes=400))
+    readers.register(folder, "lake/orders", 1)
+
+    def look() -> None:
+        while not stop.is_set():
+            try:
+                problems.extend(verify_log(folder).faults)
+                state = inspect_log(folder)
+                problems.extend([*state.missing, *(each for one in state.segments for each in one.damages)])
+                problems.extend([] if state.ledger is not None else ["no ledger"])
+            except Exception as error:  # noqa: BLE001 (asserted below, in the test's own thread)
+                problems.append(error)
+
+    lookers = [threading.Thread(target=look) for _ in range(2)]
+    for each in lookers:
+        each.start()
+    for number in range(1, 400):
+        log.append([chunk(number, body=os.urandom(150))])
+        if number % 5 == 0:
+            readers.raise_mark(folder, "lake/orders", readers.Reader(log.end[0], number, 2))
+            readers.delete_read(folder)
+    stop.set()
+    for each in lookers:
+        each.join(60)
+    log.close()
+    assert problems == []
+    assert list_numbers(folder)[0] > 100

@@ -65,14 +65,17 @@ def inspect_log(folder: str) -> LogState:
 
 
 def while_deleting(folder: str, look: Callable[[], T]) -> T:
-    """Look again if a segment was deleted meanwhile, because all readers are past it."""
+    """Look again if segments were deleted meanwhile, because all readers are past them."""
     for _ in range(_TRIES):
         floor = read_registry(folder).floor
         try:
-            return look()
+            found = look()
         except FileNotFoundError:
             if read_registry(folder).floor == floor:
                 raise
+        else:
+            if read_registry(folder).floor == floor:
+                return found
     return look()
 
 
@@ -97,9 +100,11 @@ def _id_of(folder: str, numbers: Sequence[int]) -> str:
 
 
 def durable_size(folder: str, number: int, end: End | None) -> int:
-    """Up to where a segment is part of the log: what lies behind the durable end was never acknowledged."""
+    """Up to where a segment is part of the log: what lies behind the durable end is being written, or never was."""
     size = os.path.getsize(path_of(folder, number))
-    return min(size, end.offset) if end is not None and end.segment == number else size
+    if end is None or number < end.segment:
+        return size
+    return min(size, end.offset) if number == end.segment else 0
 
 
 def _segment(folder: str, number: int, end: End | None) -> SegmentState:
