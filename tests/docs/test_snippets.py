@@ -53,6 +53,8 @@ CARRIED_OUT = {
     "tests/docs/test_walks.py::test_the_quickstart": {"docs/quickstart.md": "console python sql yaml"},
     "tests/docs/test_walks.py::test_the_readme": {"README.md": "console yaml"},
     "tests/sources/test_stripe.py::test_the_file_of_the_page": {"docs/sources/stripe.md": "yaml"},
+    "tests/service/test_pages.py::test_from_curl_into_postgres": {"docs/receiver.md": "yaml console"},
+    "tests/service/test_pages.py::test_the_commands_of_the_protocol": {"docs/http-protocol.md": "bash json"},
     "tests/sinks/http/test_page.py::test_the_file_of_the_page": {"docs/sinks/http.md": "yaml"},
     "tests/sources/wal/test_page.py::test_the_file_of_the_page": {"docs/sources/wal.md": "yaml"},
     "tests/lake/test_catalogs.py::test_what_the_page_shows_can_be_loaded_and_its_first_lake_run": {
@@ -82,6 +84,7 @@ NOT_RUN = {
     ("docs/install.md", ".venv/bin/pip install"): PIP,
     ("docs/install.md", ".venv/bin/python -m penstock.links.spark.jars"): "downloads; its names are tested",
     ("docs/quickstart.md", "script/setup"): SCRIPTS,
+    ("docs/receiver.md", "program → HTTP"): "a picture of the way of a row",
     ("docs/sinks/files.md", "out/"): "a picture of a folder",
     ("docs/sinks/lake.md", "table shop.orders"): "a picture of a table",
     ("docs/sinks/lake.md", "table shop.customers"): "a picture of a table",
