@@ -18,10 +18,13 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from tests.docs.pages import TOP
 from tests.docs.test_walks import Walk
+from tests.harness.faults import Command
 from tests.harness.postgres import PostgresServer
+from tests.harness.serving import serving
 
 LAKE = ("postgres-to-lake.yaml", "lake-to-files.yaml", "lake-to-lake.yaml", "lake-to-postgres.yaml")
 POSTGRES = "postgres-to-postgres.yaml"
+HTTP = ("lake-to-http.yaml", "http-to-lake.yaml")
 SHOP = """
     create table customers (
         id bigint primary key, name text, country text, updated_at timestamptz not null default now());
@@ -43,7 +46,7 @@ Row = dict[str, object]
 
 @pytest.fixture
 def walk(tmp_path: Path, database: str, postgres_server: PostgresServer) -> Iterator[Walk]:
-    for name in (*LAKE, POSTGRES):
+    for name in (*LAKE, POSTGRES, *HTTP):
         shutil.copy(TOP / "examples" / name, tmp_path)
     store = postgres_server.database()
     yield Walk(tmp_path, database, store)
@@ -119,3 +122,38 @@ def test_a_shop_from_one_database_into_another(walk: Walk) -> None:
     for name in ("orders", "customers"):
         query = f"SELECT t::text FROM {name} t ORDER BY id"
         assert rows(walk.store_url, query) == rows(walk.url, query)
+
+
+def test_a_lake_over_http_into_another_lake(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = walk.folder / "other"
+    other.mkdir()
+    shutil.copy(walk.folder / "http-to-lake.yaml", other)
+    command = Command(other, "loop")
+    created = command.run("token", "create", "http-to-lake.yaml", "--name", "forward", "--scope", "ingest")
+    assert created.code == 0, created.err
+    monkeypatch.setenv("RECEIVER_TOKEN", created.out.strip())
+    walk.sql(SHOP)
+    run(walk, "postgres-to-lake.yaml")
+    with serving(command, "http-to-lake.yaml") as url:
+        monkeypatch.setenv("RECEIVER_URL", url)
+        run(walk, "lake-to-http.yaml")
+        _land(command)
+        walk.sql(LATER)
+        run(walk, "postgres-to-lake.yaml")
+        run(walk, "lake-to-http.yaml")
+        _land(command)
+        assert "nothing new" in run(walk, "lake-to-http.yaml")
+    sent = table(walk, "lake", "shop.orders")
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{other}/inbox/catalog.db")
+    try:
+        found = catalog.load_table("landing.orders").scan().to_arrow().sort_by("_ingest_seq").to_pylist()
+    finally:
+        catalog.close()
+    columns = ("id", "status", "created_at", "updated_at")
+    assert len(found) == 104
+    assert [[row[each] for each in columns] for row in found] == [[row[each] for each in columns] for row in sent]
+
+
+def _land(command: Command) -> None:
+    done = command.run("run", "http-to-lake.yaml")
+    assert done.code == 0, done.err
