@@ -108,7 +108,9 @@ def load(path: Path) -> config.File:
     named = re.findall(r"\$\{(\w+)", path.read_text())
     environment = dict.fromkeys(named, "postgresql://ann:secret@localhost:5432/shop")
     environment |= {name: "ann" for name in named if name.startswith("PG")}
-    environment |= {name: "http://localhost:8000" for name in named if name in ("API_URL", "WEBHOOK_URL")}
+    environment |= {
+        name: "http://localhost:8000" for name in named if name in ("API_URL", "WEBHOOK_URL", "RECEIVER_URL")
+    }
     return config.load(path, environment=environment, sources=sources, sinks=sinks)
 
 
