@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import Popen
 
@@ -233,34 +234,82 @@ def test_each_answer_of_the_receiver_comes_after_the_sync_of_its_record(tmp_path
     assert named, "the segment's name was not on disk before the first answer"
 
 
+#: a receiver whose fsync fails while a file is there
+FAILING = """
+import errno, os, sys
+flag, real = sys.argv[1], os.fsync
+
+def fsync(descriptor):
+    if os.path.exists(flag):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    real(descriptor)
+
+os.fsync = fsync
+sys.argv[1:] = sys.argv[2:]
+from penstock.cli import main
+main()
+"""
+
+
+@contextmanager
+def served(receiver: Receiver, *words: str) -> Iterator[Popen[bytes]]:
+    """A receiver that is started by these words, until the block ends."""
+    environment = {**os.environ, "PYTHONPATH": str(TOP)}
+    command = [sys.executable, *words, *receiver.arguments()]
+    with Popen(command, cwd=receiver.folder, env=environment, stderr=subprocess.PIPE) as process:
+        try:
+            for _ in range(600):
+                try:
+                    httpx.get(f"{receiver.url}/readyz", timeout=1)
+                    break
+                except httpx.TransportError:
+                    assert process.poll() is None
+                    time.sleep(0.05)
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def test_after_a_failed_sync_not_even_what_is_held_is_confirmed(tmp_path: Path) -> None:
+    """The kernel may have dropped what was written: the segment is read again first."""
+    receiver, flag = Receiver(tmp_path / "here"), tmp_path / "failing"
+    with served(receiver, "-c", FAILING, str(flag)):
+        assert receiver.post("orders", ROWS, "a").status_code == 200
+        assert send_chunk(receiver, 1, 2).status_code == 200
+        producer = f"{receiver.url}{protocol.producer_path('orders', 'shop')}"
+        assert httpx.get(producer).json()["open"]["held"] == 1
+        flag.touch()
+        assert receiver.post("orders", ROWS, "b").status_code == 503
+        assert receiver.post("orders", ROWS, "a").status_code == 503
+        assert send_chunk(receiver, 1, 2).status_code == 503
+        assert httpx.get(producer).status_code == 503
+        assert httpx.delete(f"{producer}/slices/{'ab' * 32}").status_code == 503
+        assert receiver.post("others", ROWS, "a").status_code in (503, 507)
+        flag.unlink()
+        assert httpx.get(producer).json()["open"]["held"] == 1
+        again = receiver.post("orders", ROWS, "a")
+        assert (again.status_code, again.headers[protocol.REPLAYED]) == (200, "true")
+        assert receiver.post("orders", ROWS, "b").status_code == 200
+        assert send_chunk(receiver, 2, 2).status_code == 200
+    assert len(receiver.rows("orders")) == 8
+    assert verify_log(folder_of(str(receiver.directory), "orders")).faults == ()
+
+
 def test_a_full_disk_is_507_loses_nothing_and_is_no_reason_not_to_start(tmp_path: Path) -> None:
     """A small disk, filled by batches; killed and started again while it is full; then a reader lets segments go."""
     receiver, size = Receiver(tmp_path / "here"), 1 << 20
     segments = {"segment_bytes": 100_000}
     receiver.section = {"create_streams": True, "log": segments}
     with mounted(receiver.directory, size) as is_mounted:
-        words = [sys.executable, "-m", "penstock"]
+        words = ["-m", "penstock"]
         if not is_mounted:
-            words = [sys.executable, "-c", LIMITED, str(receiver.directory), str(size)]
-        command = [*words, *receiver.arguments()]
-
-        def start() -> Popen[bytes]:
-            environment = {**os.environ, "PYTHONPATH": str(TOP)}
-            process = Popen(command, cwd=receiver.folder, env=environment, stderr=subprocess.PIPE)
-            for _ in range(600):
-                try:
-                    httpx.get(f"{receiver.url}/readyz", timeout=1)
-                    return process
-                except httpx.TransportError:
-                    assert process.poll() is None
-                    time.sleep(0.05)
-            raise AssertionError("the receiver does not answer")
+            words = ["-c", LIMITED, str(receiver.directory), str(size)]
 
         def post(number: int) -> httpx.Response:
             return receiver.post("orders", [{"id": number, "noise": os.urandom(20_000).hex()}], f"key-{number}")
 
-        process = start()
-        try:
+        with served(receiver, *words):
             taken = 0
             while (answer := post(taken)).status_code == 200:
                 taken += 1
@@ -271,9 +320,7 @@ def test_a_full_disk_is_507_loses_nothing_and_is_no_reason_not_to_start(tmp_path
             [orders] = httpx.get(f"{receiver.url}/v1/lag").json()["streams"]
             assert (orders["rows"], orders["problem"]) == (taken, None)
             assert post(taken).status_code == 507
-            process.kill()
-            process.communicate()
-            process = start()
+        with served(receiver, *words):
             assert [row["id"] for row in receiver.rows("orders")] == [*range(taken)]
             assert post(taken).status_code == 507
             folder = folder_of(str(receiver.directory), "orders")
@@ -283,6 +330,3 @@ def test_a_full_disk_is_507_loses_nothing_and_is_no_reason_not_to_start(tmp_path
             assert post(taken).status_code == 200
             assert receiver.rows("orders")[-1]["id"] == taken
             assert verify_log(folder).faults == ()
-        finally:
-            process.kill()
-            process.communicate()

@@ -91,6 +91,7 @@ async def _carry_out(
     # What was taken before is answered as before, whatever the stream is declared to be now, and however full it is.
     verdict = _judge(receiver, stream.log.ledger if stream else Ledger(), entry)
     if not isinstance(verdict, Take):
+        await receiver.require_certain(stream)
         return verdict, len(body.rows), stream
     check = stream.check if stream else receiver.streams.check_for(name, kind)
     await receiver.work(partial(check.check, body.rows))

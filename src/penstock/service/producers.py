@@ -27,6 +27,7 @@ def producers_router(receiver: Receiver) -> APIRouter:
         stream_name, producer_name = read_name(name), read_name(producer)
         receiver.access.require(request, "ingest", stream_name)
         stream = receiver.streams.find(stream_name)
+        await receiver.require_certain(stream)
         held = stream.log.ledger.producers.get(producer_name) if stream else None
         held = held or Producer()
         return JSONResponse(
@@ -43,6 +44,7 @@ def producers_router(receiver: Receiver) -> APIRouter:
         stream_name, producer_name, slice_name = read_name(name), read_name(producer), read_name(slice_id)
         receiver.access.require(request, "ingest", stream_name)
         stream = receiver.streams.find(stream_name)
+        await receiver.require_certain(stream)
         held = stream.log.ledger.producers.get(producer_name) if stream else None
         is_open = held is not None and held.open is not None and held.open.slice == slice_name
         is_last = held is not None and held.last is not None and held.last.slice == slice_name

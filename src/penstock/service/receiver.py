@@ -14,9 +14,11 @@ from penstock.service.access import Access
 from penstock.service.events import Say
 from penstock.service.load import Load
 from penstock.service.metrics import RequestCounts
+from penstock.service.problems import Problem
 from penstock.service.room import Room
-from penstock.service.streams import Streams
+from penstock.service.streams import Stream, Streams
 from penstock.wal.group_commit import GroupCommit
+from penstock.wal.log import Confirm, Failed, Full
 
 T = TypeVar("T")
 
@@ -47,6 +49,13 @@ class Receiver:
     async def work(self, task: Callable[[], T]) -> T:
         """Run what takes time, or waits for the disk, beside the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._workers, task)
+
+    async def require_certain(self, stream: Stream | None) -> None:
+        """Problem 503 while a write to a stream's log has failed, and the log cannot be read again."""
+        if stream is not None and stream.log.is_in_doubt:
+            outcome = await asyncio.wrap_future(self.group.submit(stream.log, Confirm()))
+            if isinstance(outcome, Full | Failed):
+                raise Problem(503, outcome.reason, "look at the disk of the receiver; then send the request again")
 
     def say_refused(self, stream: str, producer: str, slice_: str, reason: str) -> None:
         """Say once that a producer's slice is refused."""

@@ -70,7 +70,12 @@ class Failed:
     reason: str
 
 
-Entry = Batch | Withdrawal
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """Nothing to write: asks whether what the ledger says is on disk."""
+
+
+Entry = Batch | Withdrawal | Confirm
 Outcome = Take | Known | Refuse | Full | Failed
 
 
@@ -111,6 +116,11 @@ class Log:
     def end(self) -> tuple[int, int]:
         """(segment, offset) up to which everything is on disk."""
         return self._number, self._end
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether a write has failed, and the segment was not read again: what it holds may be gone from the disk."""
+        return self._in_doubt
 
     @property
     def size(self) -> int:
@@ -172,6 +182,8 @@ class Log:
 
     def _take(self, entry: Entry, ledger: Ledger, offset: int) -> tuple[Outcome, Ledger, bytes]:
         """The verdict on an entry, the ledger after it, and the record to write (b"": none)."""
+        if isinstance(entry, Confirm):
+            return Take(), ledger, b""
         at = max(self.now(), ledger.clock)
         if isinstance(entry, Withdrawal):
             after = withdraw(ledger, entry.producer, entry.slice, at)
