@@ -73,7 +73,7 @@ def test_a_marker_that_names_nothing_is_refused() -> None:
 
 def uncommented(text: str) -> str:
     """With all keys that are switched off switched on."""
-    return re.sub(r"^( *)#(?=[a-z_]+:)", r"\1", text, flags=re.MULTILINE)
+    return re.sub(r"^( *)#(?=[a-z_]+:|-$)", r"\1", text, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize(("known", "into"), [(sources, sinks), (SOURCES, SINKS)], ids=["real", "fakes"])

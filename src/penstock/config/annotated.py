@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from textwrap import wrap
 from typing import Any
@@ -92,30 +92,48 @@ class _Writer:
                 yield f"        # --- keys of the {side}, {type_}"
                 yield from self._keys(model, at, "        ")
 
-    def _keys(self, model: type[BaseModel], at: Schema, indent: str, *, off: bool = False) -> Iterator[str]:
+    def _keys(
+        self,
+        model: type[BaseModel],
+        at: Schema,
+        indent: str,
+        *,
+        off: bool = False,
+        item: Mapping[str, Any] | None = None,
+    ) -> Iterator[str]:
         for key in keys(model):
             if key.name != "type" or at["type"]:  # the type of a source or sink is already written
-                yield from self._key(key, at[key.name], indent, off=off)
+                yield from self._key(key, at[key.name], indent, off=off, item=item)
 
     # ------------------------------------------------------------ one key
 
-    def _key(self, key: Key, at: Schema, indent: str, *, off: bool = False) -> Iterator[str]:
-        """A key with its comment; with `off`, its mapping is commented out."""
+    def _key(
+        self, key: Key, at: Schema, indent: str, *, off: bool = False, item: Mapping[str, Any] | None = None
+    ) -> Iterator[str]:
+        """A key with its comment; with `off`, its mapping is commented out. `item` is an example of that mapping."""
         yield from self._comment(key, at, indent)
+        if item is not None and key.name in item:
+            yield f"{indent}{'#' * off}{key.name}: {to_yaml(item[key.name])}"
+            return
         if key.model is None:
             value = key.default if key.default is not None else example(key, at)
             yield f"{indent}{'#' * (off or _off(key))}{key.name}: {to_yaml(value)}"
             return
         # A mapping with only commented keys would be null.
         off = off or key.field.default is None or all(_off(inner) for inner in keys(key.model))
+        off = off or (key.is_list and not key.required)
         yield f"{indent}{'#' * off}{key.name}:"
         if key.is_by_name:
             indent = f"{indent}  "
             yield f"{indent}{'#' * off}{next(iter(example(key, at)))}:"
-        yield from self._keys(key.model, self._mapping(at), f"{indent}  ", off=off)
+        if key.is_list:
+            indent = f"{indent}  "
+            yield f"{indent}{'#' * off}-"
+        item = at["examples"][0][0] if key.is_list else None
+        yield from self._keys(key.model, self._mapping(at), f"{indent}  ", off=off, item=item)
 
     def _mapping(self, at: Schema) -> Schema:
-        parts = [part.get("additionalProperties", part) for part in at.get("anyOf", [at])]
+        parts = [part.get("additionalProperties", part.get("items", part)) for part in at.get("anyOf", [at])]
         refs = [part["$ref"] for part in parts if "$ref" in part]
         name = refs[0].removeprefix("#/$defs/")
         properties: Schema = self._schema["$defs"][name]["properties"]

@@ -60,8 +60,13 @@ class Key:
         return get_origin(self.field.annotation) is dict
 
     @property
+    def is_list(self) -> bool:
+        """Whether the value is a list of mappings with the keys of `model`."""
+        return get_origin(self.field.annotation) is tuple and self.model is not None
+
+    @property
     def model(self) -> type[BaseModel] | None:
-        """The model of the key's value, if it is a mapping."""
+        """The model of the key's value, if it is a mapping, or a list of mappings."""
         for inner in (self.field.annotation, *get_args(self.field.annotation)):
             if isinstance(inner, type) and issubclass(inner, BaseModel):
                 return inner
