@@ -36,7 +36,7 @@ STOPPED_IMMEDIATELY = b"stopped immediately; run the same command again to resum
 _FILE_VERBS = ("status", "warm")
 #: verbs that take pipelines as arguments; all others have `--pipeline`
 _LIST_VERBS = ("run", "check", "plan", "discover", "upkeep", "verify", "quarantine list")
-_COMMAND = re.compile(r"penstock ((?:state |quarantine )?[a-z]+) FILE(?! --pipeline)")
+_COMMAND = re.compile(r"penstock ((?:state |quarantine |triggers )?[a-z]+) FILE(?! --pipeline)")
 
 
 def filled(next_step: str, file: str, pipeline: str | None = None, stream: str | None = None) -> str:

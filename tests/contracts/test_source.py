@@ -10,6 +10,7 @@ from tests.engine.spooling import GatheringSource
 from tests.harness.doubles import MemorySource, Rows
 from tests.harness.rest_server import RestServer
 from tests.sources.lake.lakes import Foreign, Origin
+from tests.sources.outbox.shops import Notes
 from tests.sources.rest.lists import ChangingList, Charges, List
 from tests.sources.rest.test_parents import Cards
 from tests.sources.tables import STAMP, Table, execute
@@ -142,6 +143,14 @@ class TestWal(IncrementalContract):
     @pytest.fixture
     def origin(self, tmp_path: Path) -> Orders:
         return Orders(tmp_path)
+
+
+class TestOutbox(IncrementalContract):
+    CAPABILITIES = frozenset({Estimating, ExplainingSource, Preparing, Releasing})
+
+    @pytest.fixture
+    def origin(self, database: str) -> Notes:
+        return Notes(database)
 
 
 class TestRestWhole(GatheringContract):

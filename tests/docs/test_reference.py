@@ -35,7 +35,8 @@ from penstock.sinks import lake as lake_sink
 from penstock.sinks import postgres as postgres_sink
 from penstock.sinks.http.options import Tls as HttpTls
 from penstock.sources import lake as lake_source
-from penstock.sources import postgres, rest, stripe, wal
+from penstock.sources import outbox, postgres, rest, stripe, wal
+from penstock.sources.outbox.options import DirectTable, FanOutTable, MultiValueTable
 from penstock.sources.postgres.options import Horizon
 from penstock.sources.rest.change_options import Changes
 from penstock.sources.rest.options import AccountField, Paging, Time, TimeRange
@@ -61,6 +62,11 @@ MODELS: dict[str, type[BaseModel]] = {
     "time_range": TimeRange,
     "Streams of rest": rest.StreamOptions,
     "Streams of stripe": stripe.StreamOptions,
+    "Source outbox": outbox.Options,
+    "Streams of outbox": outbox.StreamOptions,
+    "direct": DirectTable,
+    "multi_value": MultiValueTable,
+    "fan_out": FanOutTable,
     "Source wal": wal.Options,
     "Streams of wal": wal.StreamOptions,
     "time": Time,
@@ -228,5 +234,7 @@ def test_exit_codes_are_those_of_the_errors() -> None:
 def test_every_verb_that_a_page_names_is_one(page: Path) -> None:
     """`state rewind` is none, however natural it sounds."""
     known = {words.removeprefix("penstock ") for words in VERBS}
-    named = set(re.findall(r"`(?:penstock )?((?:state|quarantine|token|wal(?: readers)?) [a-z]+)\b", prose(page)))
+    named = set(
+        re.findall(r"`(?:penstock )?((?:state|quarantine|token|triggers|wal(?: readers)?) [a-z]+)\b", prose(page))
+    )
     assert named - known == set()

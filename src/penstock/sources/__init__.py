@@ -10,6 +10,7 @@ from penstock.links import registry
 #: built-in sources by the `type` a pipeline file names
 TYPES: Mapping[str, str] = {
     "lake": "penstock.sources.lake",
+    "outbox": "penstock.sources.outbox",
     "postgres": "penstock.sources.postgres",
     "rest": "penstock.sources.rest",
     "stripe": "penstock.sources.stripe",

@@ -186,6 +186,15 @@ class Session:
             raise self._error(error) from error
         return None
 
+    def describe_query(self, query: sql.Composed | sql.SQL) -> list[tuple[str, int, int]]:
+        """Run a query and return the name, the type's oid and its modifier of each column of the answer."""
+        described: list[tuple[str, int, int]] = []
+        try:
+            self._answer(query, alone=True, described=described)
+        except psycopg.Error as error:
+            raise self._error(error) from error
+        return described
+
     def rows_if_permitted(self, query: sql.Composed | sql.SQL) -> list[tuple[Any, ...]] | None:
         """All rows of an answer that the server may hide from the role; None: it does."""
         try:
@@ -205,9 +214,15 @@ class Session:
         if connection is not None:
             connection.close()
 
-    def _answer(self, query: sql.Composed | sql.SQL, *, alone: bool = False) -> list[tuple[Any, ...]]:
+    def _answer(
+        self,
+        query: sql.Composed | sql.SQL,
+        *,
+        alone: bool = False,
+        described: list[tuple[str, int, int]] | None = None,
+    ) -> list[tuple[Any, ...]]:
         try:
-            return self._run(query, alone=alone)
+            return self._run(query, alone=alone, described=described)
         except psycopg.OperationalError:
             if self._connection is None or not self._connection.broken:
                 raise
@@ -215,14 +230,16 @@ class Session:
         self.close()
         self._open(again=True)
         self._check_same_server(before, self.server)
-        return self._run(query, alone=alone)
+        return self._run(query, alone=alone, described=described)
 
-    def _run(self, query: sql.Composed | sql.SQL, *, alone: bool) -> list[tuple[Any, ...]]:
+    def _run(
+        self, query: sql.Composed | sql.SQL, *, alone: bool, described: list[tuple[str, int, int]] | None = None
+    ) -> list[tuple[Any, ...]]:
         connection = self._connection
         if connection is None:
             raise connection_lost(self.target.where, "it has been closed")
         try:
-            server, rows = run_query(connection, self._preamble, query, alone=alone)
+            server, rows = run_query(connection, self._preamble, query, alone=alone, described=described)
         except psycopg.Error:
             roll_back(connection)
             raise

@@ -192,11 +192,17 @@ def _find_visible_facts(
 
 
 def run_query(
-    connection: psycopg.Connection[Any], preamble: str, query: sql.Composed | sql.SQL, *, alone: bool = False
+    connection: psycopg.Connection[Any],
+    preamble: str,
+    query: sql.Composed | sql.SQL,
+    *,
+    alone: bool = False,
+    described: list[tuple[str, int, int]] | None = None,
 ) -> tuple[ServerState, list[tuple[Any, ...]]]:
     """Run a query in a transaction of its own, in one message with the preamble (a `server_query`).
 
-    With `alone` the query gets a message of its own: the extended protocol refuses more than one statement.
+    With `alone` the query gets a message of its own: the extended protocol refuses more than one statement. Then
+    `described` receives the name, the type's oid and its modifier of each column.
     """
     begin = f"{BEGIN_READ_ONLY};\n{preamble}"
     # On lines of its own, because a statement may end in a comment.
@@ -205,7 +211,13 @@ def run_query(
     cursor.nextset()
     server = read_server_state(cursor.fetchone())
     if alone:
-        rows = connection.execute(query, binary=True).fetchall()
+        answer = connection.execute(query, binary=True)
+        if described is not None and answer.pgresult is not None and answer.description is not None:
+            modifiers = map(answer.pgresult.fmod, range(len(answer.description)))
+            described += [
+                (each.name, each.type_code, mod) for each, mod in zip(answer.description, modifiers, strict=True)
+            ]
+        rows = answer.fetchall()
         connection.commit()
         return server, rows
     cursor.nextset()

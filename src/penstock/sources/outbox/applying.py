@@ -1,0 +1,146 @@
+"""Carries out what `penstock triggers` was asked for: reads the database, applies or drops in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from penstock.errors import StreamRefused, problems_of, refuse_all
+from penstock.links.postgres.connection import Session
+from penstock.links.postgres.write_connection import Connection, WriteConnection
+from penstock.sources.outbox.failures import explained
+from penstock.sources.outbox.feeds import Entity, FedTable, tables_of
+from penstock.sources.outbox.options import Options, StreamOptions
+from penstock.sources.outbox.resolving import Resolver
+from penstock.sources.outbox.triggers import Change, Comparison, Existing, compare, drop_unused, read_existing
+
+#: for pg_advisory_xact_lock: one process at a time changes triggers
+APPLY_LOCK_ID = 7_365_226_101_345
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A pipeline's streams and tables, resolved against the database."""
+
+    #: by stream, those without problems
+    entities: Mapping[str, Entity]
+    tables: Sequence[FedTable]
+    problems: tuple[StreamRefused, ...] = ()
+
+    def require_all(self) -> None:
+        """StreamRefused with every problem of every stream."""
+        refuse_all(self.problems)
+
+
+def resolve(session: Session, options: Options, streams: Mapping[str, StreamOptions]) -> Resolved:
+    """Resolve every stream."""
+    resolver = Resolver(session, options.default_schema)
+    entities: dict[str, Entity] = {}
+    problems: list[StreamRefused] = []
+    for name, each in streams.items():
+
+        def resolve_one(name: str = name, each: StreamOptions = each) -> None:
+            entities[name] = resolver.entity(name, each)
+
+        problems += problems_of([resolve_one])
+    return Resolved(entities, tables_of(entities, resolver.known), tuple(problems))
+
+
+def plan_triggers(session: Session, options: Options, pipeline: str, resolved: Resolved) -> Comparison:
+    """What `apply` would do now."""
+    existing = read_existing(session.rows, options.outbox_schema)
+    return compare(pipeline, resolved.tables, existing, options.outbox_schema)
+
+
+def apply_triggers(
+    connection: WriteConnection, options: Options, pipeline: str, resolved: Resolved
+) -> tuple[Change, ...]:
+    """Make the database's triggers those of the file, all or none; returns what was done."""
+    schema = options.outbox_schema
+    with (
+        explained(connection.target.where, "the triggers cannot be applied"),
+        connection.transaction() as transaction,
+    ):
+        _lock(transaction)
+        comparison = compare(pipeline, resolved.tables, _read(transaction, schema), schema)
+        for table in resolved.tables if comparison.changes else ():
+            for relation in (table.name, *table.children):
+                lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(relation.sql)
+                transaction.execute(lock)
+        _execute(transaction, comparison.changes)
+        _own(transaction, schema, pipeline, resolved.tables, comparison)
+    return comparison.changes
+
+
+def drop_triggers(connection: WriteConnection, options: Options, pipeline: str) -> tuple[Change, ...]:
+    """Release a pipeline's triggers, and drop those that no other pipeline uses; the outbox goes with the last one."""
+    schema = options.outbox_schema
+    with (
+        explained(connection.target.where, "the triggers cannot be dropped"),
+        connection.transaction() as transaction,
+    ):
+        _lock(transaction)
+        existing = _read(transaction, schema)
+        if not existing.outbox:
+            return ()
+        changes = list(
+            drop_unused(existing, {name for owner, *_, name in existing.owners if owner != pipeline}, schema)
+        )
+        own = sql.SQL("DELETE FROM {} WHERE pipeline = %s")
+        for name in ("triggers", "consumers"):
+            transaction.execute(own.format(sql.Identifier(schema, name)), (pipeline,))
+        if not any(owner != pipeline for owner, *_ in existing.owners) and not _has_consumers(transaction, schema):
+            drop = sql.SQL("DROP TABLE {}, {}, {}, {}, {}; DROP FUNCTION {}()").format(
+                *(
+                    sql.Identifier(schema, name)
+                    for name in ("outbox", "identity", "consumers", "floors", "triggers", "refuse_truncate")
+                )
+            )
+            changes.append(Change("drop", f"outbox in schema {schema}", "no pipeline uses it", (drop,)))
+        _execute(transaction, changes)
+    return tuple(changes)
+
+
+def _lock(transaction: Connection) -> None:
+    transaction.execute("SELECT pg_advisory_xact_lock(%s)", (APPLY_LOCK_ID,))
+
+
+def _read(transaction: Connection, schema: str) -> Existing:
+    return read_existing(lambda query: transaction.execute(query).fetchall(), schema)
+
+
+def _has_consumers(transaction: Connection, schema: str) -> bool:
+    query = sql.SQL("SELECT EXISTS (SELECT FROM {})").format(sql.Identifier(schema, "consumers"))
+    row = transaction.execute(query).fetchone()
+    return row is not None and bool(row[0])
+
+
+def _execute(transaction: Connection, changes: Sequence[Change]) -> None:
+    for change in changes:
+        for statement in change.statements:
+            transaction.execute(statement)
+
+
+def _own(
+    transaction: Connection, schema: str, pipeline: str, tables: Sequence[FedTable], comparison: Comparison
+) -> None:
+    """Record which functions the pipeline uses."""
+    owners = sql.Identifier(schema, "triggers")
+    rows = [(pipeline, str(table.name), table.oid, comparison.functions[table.name].name) for table in tables]
+    now = {
+        tuple(row)
+        for row in transaction.execute(
+            sql.SQL("SELECT pipeline, relation, relation_oid::text, function FROM {} WHERE pipeline = %s").format(
+                owners
+            ),
+            (pipeline,),
+        )
+    }
+    if now == set(rows):
+        return
+    transaction.execute(sql.SQL("DELETE FROM {} WHERE pipeline = %s").format(owners), (pipeline,))
+    insert = sql.SQL("INSERT INTO {} (pipeline, relation, relation_oid, function) VALUES (%s, %s, %s, %s)")
+    for row in rows:
+        transaction.execute(insert.format(owners), row)

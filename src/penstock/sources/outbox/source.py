@@ -1,0 +1,292 @@
+"""The outbox source: the methods of the port, carried out by the other modules of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from psycopg import sql
+
+from penstock.core.content import Content
+from penstock.core.documents import Document, parse
+from penstock.core.marks import Mark, Position
+from penstock.core.ops import FEED_COLUMNS
+from penstock.core.slices import Kind, Slice
+from penstock.errors import UNTOUCHED, StreamRefused
+from penstock.links.postgres.literals import load_statement
+from penstock.links.postgres.server_checks import RequiredState, explain_hidden_facts
+from penstock.links.postgres.transactions import Identity
+from penstock.ports import Budget, Context, Planned, Reading, Remaining, Remark, StreamInfo
+from penstock.sources.outbox import marks
+from penstock.sources.outbox.applying import Resolved, plan_triggers, resolve
+from penstock.sources.outbox.failures import no_outbox
+from penstock.sources.outbox.marks import OutboxMark
+from penstock.sources.outbox.options import Options, StreamOptions
+from penstock.sources.outbox.reader import OutboxReader
+from penstock.sources.outbox.registry import Registry
+from penstock.sources.outbox.server import OutboxState, Server
+from penstock.sources.outbox.triggers import Change
+from penstock.sources.outbox.windows import Window, make_parts, window_of
+
+PACKAGE = "penstock.sources.outbox"
+#: bytes of a document, where nothing is known yet
+DOCUMENT_BYTES = 400.0
+#: bytes that are worth a part of their own
+PART_BYTES = 4 << 20
+PARTS_PER_WORKER = 2
+#: documents that are counted for an estimate
+COUNTED_ROWS = 100_000
+
+
+class OutboxSource:
+    """Streams of one outbox. See `penstock.ports.Source` for the obligations of each method."""
+
+    def __init__(self, options: Options, streams: Mapping[str, StreamOptions], context: Context) -> None:
+        self._options = options
+        self._streams = dict(streams)
+        self._context = context
+        self._server = Server(options, context)
+        self._resolved: Resolved | None = None
+        #: what `apply` would do to the triggers
+        self._changes: tuple[Change, ...] = ()
+
+    # ------------------------------------------------------------ the database
+
+    def connect(self) -> None:
+        _ = self._server.session
+        self._resolved = None
+
+    def close(self) -> None:
+        self._server.close()
+
+    @property
+    def _registry(self) -> Registry:
+        keep = self._options.keep_hours * 3600
+        return Registry(self._server.writing, self._options.outbox_schema, self._context.pipeline, keep)
+
+    # ------------------------------------------------------------ the streams
+
+    def catalog(self) -> Sequence[StreamInfo]:
+        return [
+            StreamInfo(name=name, kind=Kind.ROWS, primary_key=("id",), order=("id",), in_order=True)
+            for name in self._streams
+        ]
+
+    def content(self, stream: str) -> Content:
+        if stream not in self._streams:
+            raise StreamRefused(
+                "the pipeline file does not have this stream", next_step="list it under `streams`", stream=stream
+            )
+        resolved = self._resolve()
+        for problem in resolved.problems:
+            if problem.stream == stream:
+                raise problem
+        entity = resolved.entities[stream]
+        tables = {str(table) for table, _ in entity.feeds}
+        for change in self._changes:
+            if not change.table and change.what == "create":
+                raise no_outbox(self._options.outbox_schema, stream)
+            if change.table in tables:
+                raise _outdated(stream, [each for each in self._changes if each.table in tables])
+        identity = self._server.session.identity
+        return Content(
+            columns=FEED_COLUMNS,
+            key=("id",),
+            identity={
+                "system": identity.system,
+                "oid": identity.oid,
+                "database": identity.database,
+                "outbox": self._options.outbox_schema,
+                "stream": stream,
+            },
+            entities=entity.layout.document(),
+        )
+
+    def _resolve(self) -> Resolved:
+        if self._resolved is None:
+            session = self._server.session
+            resolved = resolve(session, self._options, self._streams)
+            self._changes = plan_triggers(session, self._options, self._context.pipeline, resolved).changes
+            self._resolved = resolved
+        return self._resolved
+
+    def accept(self, stream: str, last: Position, content: Content) -> None:
+        if last.mark is None:
+            return
+        mark = OutboxMark.of(last.mark)
+        was, now = _identity(Content.parse(last.content)), self._server.session.identity
+        if not now.same(was):
+            raise StreamRefused(
+                f"the mark was made in {was}, and now {now} answers",
+                next_step="point `url` back at the first one, or give the pipeline another name",
+                stream=stream,
+            )
+        self._server.check_outbox(stream, mark, self._server.read_state(stream))
+
+    def prepare(self, stream: str, content: Content, last: Position | None) -> Sequence[str]:
+        said = self._server.check_mark(stream, OutboxMark.of(last.mark)) if last and last.mark else None
+        return [*([said] if said else []), *self._registry.register(stream, last)]
+
+    # ------------------------------------------------------------ planning
+
+    def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
+        state = self._server.read_state(stream)
+        return {"snapshot": state.snapshot, "last": state.last, "token": state.token, "lsn": state.lsn}
+
+    def plan(
+        self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
+    ) -> Planned | None:
+        state = _state(ceiling)
+        at = OutboxMark.of(after) if after is not None else OutboxMark(state.token)
+        if after is not None:
+            self._server.check_mark(stream, at)
+            self._server.check_outbox(stream, at, state)
+        snapshot, last = (at.window, at.last) if at.window is not None else (state.snapshot, state.last)
+        window = Window(snapshot, at.read, max(at.low, at.id if at.window else 0))
+        most = _most_rows(budget)
+        parts = max(1, min(max(1, budget.workers) * PARTS_PER_WORKER, int(most * _row_bytes(budget) / PART_BYTES)))
+        step = max(1, -(-most // parts))
+        # One more than the slice takes: whether the window has more.
+        query = load_statement(PACKAGE, "window").format(
+            outbox=self._outbox,
+            window=window.condition(stream),
+            most=sql.Literal(most + 1),
+            full=sql.Literal(most),
+            step=sql.Literal(step),
+        )
+        found = {int(n): int(id_) for id_, n in self._server.session.rows(query, stream=stream)}
+        if not found and at.window is None:
+            return None
+        rows = min(max(found, default=0), most)
+        upto = (
+            at.after(snapshot, last) if rows in (0, max(found, default=0)) else at.within(snapshot, last, found[most])
+        )
+        if not budget.look:
+            self._server.wait_until_durable(state.lsn)
+        server = self._server.session.refresh_server()
+        cuts = [id_ for n, id_ in found.items() if n < rows and n % step == 0]
+        return Planned(
+            replace(upto, timeline=server.timeline, lsn=server.lsn).mark(), plan={"cuts": cuts}, rows=rows, exact=True
+        )
+
+    @property
+    def _outbox(self) -> sql.Identifier:
+        return sql.Identifier(self._options.outbox_schema, "outbox")
+
+    def remaining(self, stream: str, content: Content, after: Mark | None, ceiling: Document) -> Remaining:
+        state = _state(ceiling)
+        at = OutboxMark.of(after) if after is not None else OutboxMark(state.token)
+        left = Window(state.snapshot, at.read, at.low).condition(stream)
+        if at.window is not None:
+            done = Window(at.window, at.read, at.low, at.id).condition(stream)
+            left = sql.SQL("{} AND NOT ({})").format(left, done)
+        query = sql.SQL("SELECT count(*) FROM (SELECT FROM {} AS o WHERE {} LIMIT {}) AS counted").format(
+            self._outbox, left, sql.Literal(COUNTED_ROWS)
+        )
+        [(rows,)] = self._server.session.rows(query, stream=stream)
+        return Remaining(int(rows), exact=rows < COUNTED_ROWS, warning=self._warning(state))
+
+    def _warning(self, state: OutboxState) -> str | None:
+        blocker = self._server.find_blocker(state.snapshot)
+        if blocker is None or blocker[0] < self._options.warn_after:
+            return None
+        seconds, who = blocker
+        return (
+            f"{who} has had a transaction open for {seconds:,.0f} s: its documents are delivered after it commits, "
+            "and no later document is deleted from the outbox before"
+        )
+
+    # ------------------------------------------------------------ reading
+
+    @contextmanager
+    def reading(self, slice_: Slice) -> Iterator[Reading]:
+        session = self._server.session
+        content = Content.parse(slice_.content)
+        was = _identity(content)
+        if not session.identity.same(was):
+            raise StreamRefused(
+                f"slice {slice_.number} reads {was}, and now {session.identity} answers",
+                next_step="point `url` back at the first one",
+                stream=slice_.stream,
+            )
+        assert slice_.upto is not None
+        upto = OutboxMark.of(slice_.upto)
+        self._server.check_mark(slice_.stream, upto)
+        self._server.check_outbox(slice_.stream, upto, self._server.read_state(slice_.stream))
+        window = window_of(slice_)
+        reader = OutboxReader(
+            target=session.target.for_reading(),
+            pipeline=slice_.pipeline,
+            stream=slice_.stream,
+            outbox_schema=str(content.identity["outbox"]),
+            window=window,
+            required=RequiredState(was, session.server.timeline, upto.lsn),
+            visible=session.visible,
+            statement_timeout=self._options.statement_timeout,
+        )
+        yield Reading(reader, make_parts(window, parse(slice_.plan)))
+
+    def check_open_slice(self, slice_: Slice) -> None:
+        with self.reading(slice_):
+            pass
+
+    def advanced(self, stream: str, position: Position) -> None:
+        self._registry.advance(stream, position)
+
+    # ------------------------------------------------------------ for people
+
+    def describe(self, mark: Mark | None) -> str:
+        return marks.describe(mark)
+
+    def explain(self, stream: str, content: Content) -> Sequence[Remark]:
+        said = [
+            Remark(
+                "guarantee",
+                "every change that commits is delivered once, however late; changes of one entity come "
+                "in the order in which they were made",
+            ),
+            Remark("gap", "rows that existed before the triggers are not in the outbox until they change"),
+        ]
+        said += [
+            Remark(
+                "gap",
+                "rows of a join table that outlive their entity are not joined to one that is created later "
+                "under the same key",
+            )
+        ] * bool(self._streams[stream].multi_value)
+        return [*said, *explain_hidden_facts(self._server.session.visible)]
+
+
+def _outdated(stream: str, changes: Sequence[Change]) -> StreamRefused:
+    more = f" (and {len(changes) - 3} more)" if len(changes) > 3 else ""
+    several = "; ".join(map(str, changes[:3]))
+    return StreamRefused(
+        f"the triggers in the database are not those of the pipeline file: {several}{more}. Changes may be missing in "
+        "the outbox",
+        safe=UNTOUCHED,
+        next_step="`penstock triggers plan FILE` shows the difference, `penstock triggers apply FILE` removes it",
+        stream=stream,
+    )
+
+
+def _identity(content: Content) -> Identity:
+    document = content.identity
+    system = document.get("system")
+    return Identity(None if system is None else str(system), str(document.get("oid")), str(document.get("database")))
+
+
+def _state(ceiling: Document) -> OutboxState:
+    lsn = ceiling["lsn"]
+    return OutboxState(
+        str(ceiling["token"]), int(str(ceiling["last"])), str(ceiling["snapshot"]), None if lsn is None else str(lsn)
+    )
+
+
+def _row_bytes(budget: Budget) -> float:
+    return budget.row_bytes or DOCUMENT_BYTES
+
+
+def _most_rows(budget: Budget) -> int:
+    most = max(1, int(budget.bytes / _row_bytes(budget)))
+    return min(most, budget.rows) if budget.rows is not None else most

@@ -1,0 +1,5 @@
+coalesce((
+SELECT {ops} FROM (
+{subquery}
+) AS q LIMIT 1
+), {nulls})
