@@ -17,6 +17,7 @@ from xdist.scheduler import LoadScopeScheduling
 from penstock.links.spark.session_provider import SparkSessionProvider
 from penstock.links.spark.shared import SharedSpark
 from tests.harness.postgres import PostgresServer
+from tests.harness.statements import share_compiled
 from tests.s3 import S3Server
 from tests.shared_jvm import provider_on, shared_spark
 
@@ -32,6 +33,8 @@ if "PENSTOCK_SEARCH" not in os.environ:
 _build_once = cache(typer.main.get_command)
 for _where, _name in ((typer.main, "get_command"), (typer.testing, "_get_command")):
     setattr(_where, _name, _build_once)
+
+share_compiled()
 
 #: files that take over twenty seconds, the longest first: one begun last would keep the other workers waiting
 LONG = (

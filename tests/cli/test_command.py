@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.looked import undated
+from tests.harness.forking import nursery
 
 from penstock import __version__, sources
 
@@ -28,17 +29,11 @@ CORRECT = "Next: correct the file, then run the same command again"
 
 
 def penstock(*words: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own, which is forked."""
     kept = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
-    return subprocess.run(
-        [sys.executable, "-m", "penstock", *words],
-        cwd=folder,
-        env=kept | environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    forked = nursery().start(["{}", *words], folder, kept | environment)
+    out, err = forked.communicate(timeout=60)
+    return subprocess.CompletedProcess(words, forked.returncode, out, err)
 
 
 def refused(*words: str, folder: Path, **environment: str) -> str:
@@ -180,7 +175,8 @@ def test_bad_options(tmp_path: Path, words: list[str], message: str) -> None:
 
 
 def test_version(tmp_path: Path) -> None:
-    assert penstock("version", folder=tmp_path).stdout == f"penstock {__version__}\n"
+    done = subprocess.run([sys.executable, "-m", "penstock", "version"], capture_output=True, text=True, check=True)
+    assert done.stdout == penstock("version", folder=tmp_path).stdout == f"penstock {__version__}\n"
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from tests.harness.statements import rehearse, share_compiled
+
 from penstock.warm.imports import IMPORTED_BY_RUNS, IMPORTED_WITH_LAKE, freeze_for_forks
 
 #: imported by commands, besides what every run imports
@@ -163,6 +165,8 @@ def main() -> None:
     for name in IMPORTED_BY_RUNS + IMPORTED_WITH_LAKE + IMPORTED_BY_COMMANDS:
         import_module(name)
     _build_commands()
+    share_compiled()
+    rehearse()
     freeze_for_forks()
     order = _serve()
     if order is None:
