@@ -125,6 +125,18 @@ def test_a_token_is_needed_as_soon_as_there_is_one(tmp_path: Path) -> None:
         problem(ask(receiver, "POST", path_to("orders"), secret), 401)
 
 
+def test_without_tokens_another_name_for_this_machine_is_refused(tmp_path: Path) -> None:
+    """A page in a browser here may name us as it likes, and would be let in as the user of this machine."""
+    with receiving(tmp_path / "r") as receiver:
+        for host in ("attacker.example", "127.0.0.1.attacker.example", "10.0.0.1"):
+            problem(receiver.post("orders", ROWS, "k", Host=f"{host}:{receiver.port}"), 403)
+        for host in ("localhost", "127.0.0.1", "[::1]"):
+            assert receiver.post("orders", ROWS, "k", Host=f"{host}:{receiver.port}").status_code == 200
+        secret = TokenFile(str(receiver.directory)).create("shop", ["ingest"])
+        headers = {"Host": "penstock.example.com", "Authorization": f"Bearer {secret}"}
+        assert receiver.post("orders", ROWS, "k", **headers).status_code == 200, "as behind a proxy"
+
+
 def test_a_damaged_token_file_lets_nobody_in(tmp_path: Path) -> None:
     with receiving(tmp_path / "r") as receiver:
         tokens = TokenFile(str(receiver.directory))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,21 @@ def test_a_bare_key_is_recognised_and_the_answer_says_until_when(receiver: Recei
     assert again.json() == first.json()
     assert "used for other contents" in problem(receiver.post("bare", [{"id": 9}], "k-1"), 409)["detail"]
     assert receiver.rows("bare") == ROWS
+
+
+def test_the_same_batch_at_the_same_time_is_taken_once(receiver: Receiver) -> None:
+    """A retry that comes while the first one is being written waits for it."""
+    body = lines([{"id": n} for n in range(200)])
+    for stream, send in (
+        ("at once", lambda: receiver.send("at once", chunk_of(body), body)),
+        ("at once bare", lambda: receiver.post("at once bare", [{"id": 1}] * 200, "k")),
+    ):
+        with ThreadPoolExecutor(12) as pool:
+            answers = [each.result() for each in [pool.submit(send) for _ in range(24)]]
+        assert {answer.status_code for answer in answers} == {200}
+        assert len({answer.text for answer in answers}) == 1
+        assert sum(protocol.REPLAYED not in answer.headers for answer in answers) == 1
+        assert len(receiver.rows(stream)) == 200
 
 
 def test_a_batch_without_any_key_is_refused_unless_the_stream_allows_it(receiver: Receiver) -> None:

@@ -36,7 +36,7 @@ def connect(receiver: Receiver) -> socket.socket:
 
 def head(path: str, **headers: str) -> bytes:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    given = {"Host": "x", "Content-Type": "application/json", **KEY, **named}
+    given = {"Host": "localhost", "Content-Type": "application/json", **KEY, **named}
     return "\r\n".join([f"POST {path} HTTP/1.1", *(f"{n}: {v}" for n, v in given.items()), "", ""]).encode()
 
 
@@ -141,26 +141,26 @@ def test_a_body_that_trickles_is_slow_too(slow: Receiver) -> None:
 
 def test_slow_headers_are_answered_and_silence_is_closed(slow: Receiver) -> None:
     with connect(slow) as halting, connect(slow) as silent:
-        halting.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nX-")
+        halting.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nX-")
         assert read_all(halting).startswith(b"HTTP/1.1 408")
         assert read_all(silent) == b""
 
 
 def test_an_idle_connection_is_closed(slow: Receiver) -> None:
     with connect(slow) as client:
-        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b'"alive"' in read_all(client)
 
 
 def test_headers_without_end_are_refused(slow: Receiver) -> None:
     with connect(slow) as client:
-        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
         with pytest.raises((BrokenPipeError, ConnectionResetError, AssertionError)):  # noqa: PT012 (sent until refused)
             for _ in range(1000):
                 client.sendall(b"X-More: " + b"x" * 1000 + b"\r\n")
             raise AssertionError(read_all(client)[:12])
     with connect(slow) as client:
-        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"X-More: x\r\n" * 12_500)
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"X-More: x\r\n" * 12_500)
         assert read_all(client).startswith(b"HTTP/1.1 431")
 
 

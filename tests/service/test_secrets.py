@@ -130,7 +130,7 @@ def test_a_defect_says_where_and_not_what(tmp_path: Path) -> None:
         raise ValueError(SECRET)
 
     async def ask(path: str) -> httpx.Response:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
             return await client.get(path)
 
     try:

@@ -72,8 +72,8 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
 def _connect(receiver: Receiver, stream: str, headers: dict[str, str]) -> socket.socket:
     """A request of which only the headers are sent."""
     connection = socket.create_connection(("127.0.0.1", receiver.port), timeout=60)
-    head = [f"POST {path_to(stream)} HTTP/1.1", "Host: x", *(f"{name}: {value}" for name, value in headers.items())]
-    connection.sendall("\r\n".join([*head, "", ""]).encode())
+    named = [f"{name}: {value}" for name, value in headers.items()]
+    connection.sendall("\r\n".join([f"POST {path_to(stream)} HTTP/1.1", "Host: localhost", *named, "", ""]).encode())
     return connection
 
 

@@ -104,6 +104,21 @@ def contents(receiver: Receiver) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in Path(folder(receiver)).iterdir()}
 
 
+def test_a_folder_that_is_no_log_holds_up_no_other_stream(tmp_path: Path) -> None:
+    receiver = Receiver(tmp_path / "r", SMALL)
+    (receiver.directory / "orders" / "lock").mkdir(parents=True)
+    (receiver.directory / "Not a stream").mkdir()
+    receiver.start()
+    try:
+        assert "Is a directory (lock)" in problem(receiver.post("orders", ROWS, "k"), 503)["detail"]
+        send_slices(receiver, 1, 1, "others")
+        said = receiver.stop().err
+        assert "stream orders is not available" in said
+        assert "Not a stream" not in said
+    finally:
+        receiver.kill()
+
+
 def test_one_log_that_somebody_else_has_open(tmp_path: Path) -> None:
     receiver = Receiver(tmp_path / "r", {"create_streams": True})
     log = open_log(folder(receiver), LogOptions(), lambda: 1)
@@ -232,7 +247,9 @@ def test_a_stream_that_is_no_longer_declared_takes_nothing_and_stays_readable(tm
         body = lines([{"id": 2}])
         assert "there is no stream orders" in problem(receiver.send("orders", chunk_of(body, 2), body), 404)["detail"]
         assert receiver.rows("orders") == [{"id": 1}]
-        assert "stream orders has a log and is not declared: nothing is taken for it" in receiver.stop().err
+        said = receiver.stop().err
+        assert "stream orders has a log and is not declared: nothing is taken for it" in said
+        assert "its schema has changed" not in said
 
 
 # ---------------------------------------------------------------- time

@@ -106,6 +106,8 @@ class _Validator:
             self._report(("pipelines",), "there are no pipelines")
         pipelines = [self._pipeline(name, body) for name, body in written.items()]
         whole = {pipeline.name: pipeline for pipeline in pipelines if pipeline is not None}
+        for name in keys.receiver.streams if keys and keys.receiver else ():
+            self._name(("receiver", "streams", name), "stream")
         if keys is None or len(whole) < len(pipelines):
             return None
         history = HistoryLimits(**keys.history.model_dump())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -49,6 +50,7 @@ class Access:
         """The request's token; None: none is needed. Problem 401 or 503."""
         try:
             if self.is_open_without_tokens and self.tokens.is_empty:
+                _require_local(request)
                 return None
             scheme, _, secret = request.headers.get("authorization", "").partition(" ")
             token = self.tokens.authenticate(secret.strip()) if scheme.lower() == _SCHEME and secret else None
@@ -64,6 +66,21 @@ class Access:
                 "send `Authorization: Bearer …` with a token from `penstock token create`",
             )
         return token
+
+
+def _require_local(request: Request) -> None:
+    """Without tokens only this machine may send, so a page in its browser with a name of its own may not."""
+    host = request.url.hostname or ""
+    try:
+        is_local = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_local = False
+    if not is_local:
+        raise Problem(
+            403,
+            "without tokens, the receiver is asked as localhost or 127.0.0.1 only",
+            "create a token with `penstock token create`, and send it",
+        )
 
 
 def _forbidden(token: Token, scope: str, where: str) -> Problem:

@@ -53,8 +53,14 @@ def create_app(receiver: Receiver) -> Guard:
         openapi_url=None,
         redirect_slashes=False,
     )
-    for router in (batches_router(receiver), producers_router(receiver), health_router(receiver)):
-        app.include_router(router)
+
+    def require_token(request: Request) -> None:
+        receiver.access.require(request, None)
+
+    # Before anything else is looked at: who may not send learns nothing of streams.
+    for router in (batches_router(receiver), producers_router(receiver)):
+        app.include_router(router, dependencies=[Depends(require_token)])
+    app.include_router(health_router(receiver))
     _add_lag(app, receiver)
 
     @app.get("/openapi.json", include_in_schema=False)

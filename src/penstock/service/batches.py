@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -110,8 +111,11 @@ def _create(receiver: Receiver, name: str, kind: str) -> Stream:
     except PenstockError as error:
         raise Problem(503, f"the log of stream {shown(name)} cannot begin: {error.what}", error.next_step) from None
     except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise Problem(
-            507, f"the log of stream {shown(name)} cannot begin: {error.strerror}", "make room on the receiver's disk"
+            507 if is_full else 503,
+            f"the log of stream {shown(name)} cannot begin: {error.strerror}",
+            "make room on the receiver's disk" if is_full else "correct that at the receiver",
         ) from None
 
 

@@ -14,7 +14,9 @@ _MOST_CHARACTERS = 200
 
 def say(text: str) -> None:
     """Print a line with the time in UTC."""
-    print(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {text}", file=sys.stderr, flush=True)
+    # At once, so that threads do not write into each other's lines.
+    sys.stderr.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {text}\n")
+    sys.stderr.flush()
 
 
 def shown(name: str) -> str:

@@ -8,11 +8,13 @@ import fcntl
 import ipaddress
 import logging
 import os
+import resource
 import signal
 import socket
 import ssl
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
 
@@ -41,7 +43,8 @@ def serve(settings: Settings, say: Say, *, is_from_file: bool) -> None:
     """Serve until a signal. InputError or ConnectionFailed if that cannot begin."""
     _silence_uvicorn()
     tokens = TokenFile(settings.directory)
-    is_loopback = is_loopback_host(settings.host)
+    family, address = _resolve(settings)
+    is_loopback = ipaddress.ip_address(address[0].partition("%")[0]).is_loopback
     if not is_loopback and tokens.is_empty:
         raise InputError(
             f"{settings.host} can be reached from other machines, and {settings.directory} has no tokens",
@@ -50,7 +53,8 @@ def serve(settings: Settings, say: Say, *, is_from_file: bool) -> None:
         )
     context = _tls_context(settings.tls) if settings.tls else None
     make_folder(settings.directory, 0o700)
-    with _directory_lock(settings.directory), contextlib.closing(_listen(settings)) as listener:
+    _raise_file_limit()
+    with _directory_lock(settings.directory), contextlib.closing(_listen(settings, family, address)) as listener:
         streams = Streams(settings.directory, settings, now, say)
         receiver = Receiver(
             settings,
@@ -70,16 +74,6 @@ def serve(settings: Settings, say: Say, *, is_from_file: bool) -> None:
         finally:
             receiver.close()
         say("stopped: everything that was acknowledged is in the log")
-
-
-def is_loopback_host(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _started(settings: Settings, listener: socket.socket, tokens: TokenFile, is_from_file: bool) -> str:
@@ -166,13 +160,22 @@ def _directory_lock(directory: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _listen(settings: Settings) -> socket.socket:
+def _raise_file_limit() -> None:
+    """Each stream takes three file descriptors: as many as this user may have."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _resolve(settings: Settings) -> tuple[int, tuple[Any, ...]]:
     try:
-        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, address = found[0]
-        listener = socket.socket(family, kind, protocol)
+        family, _, _, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
         raise _no_listener(settings, error) from None
+    return family, address
+
+
+def _listen(settings: Settings, family: int, address: tuple[Any, ...]) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)

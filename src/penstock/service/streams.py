@@ -15,7 +15,7 @@ from typing import Any
 from penstock.config.receiver import Receiver, ReceiverStream
 from penstock.core.documents import Document
 from penstock.core.names import suggest
-from penstock.errors import PenstockError, StreamRefused
+from penstock.errors import ConnectionFailed, PenstockError, StreamRefused
 from penstock.service import schemas
 from penstock.service.events import Say, shown
 from penstock.service.problems import Problem
@@ -71,8 +71,8 @@ class Streams:
         for name in list_streams(self.directory):
             with self._lock:
                 try:
-                    self._open[name] = self._open_one(name, None)
-                    if name not in self.settings.streams and not self.settings.create_streams:
+                    self._open[name] = self._open_or_refuse(name)
+                    if not self._is_taken(name):
                         self.say(f"stream {shown(name)} has a log and is not declared: nothing is taken for it")
                 except PenstockError as error:
                     self._unavailable[name] = error
@@ -80,7 +80,7 @@ class Streams:
 
     def find(self, name: str) -> Stream | None:
         """A stream that is open; None: it may be created. Problem 404 or 503 otherwise."""
-        if name not in self.settings.streams and not self.settings.create_streams:
+        if not self._is_taken(name):
             raise Problem(
                 404,
                 f"there is no stream {shown(name)}; {suggest(name, self.settings.streams, 'streams')}",
@@ -112,16 +112,25 @@ class Streams:
         """The check of a stream that may be created."""
         return check_of(self._declared(name) or schemas.free_schema(takes), self._row_limits())
 
+    def _is_taken(self, name: str) -> bool:
+        return name in self.settings.streams or self.settings.create_streams
+
+    def _open_or_refuse(self, name: str) -> Stream:
+        """Open a log that is there; PenstockError if it cannot be, whatever the reason: others can."""
+        try:
+            return self._open_one(name, None)
+        except OSError as error:
+            raise ConnectionFailed(
+                f"its log cannot be opened: {error.strerror} ({os.path.basename(str(error.filename or ''))})",
+                next_step="correct that, and start the receiver again",
+            ) from None
+
     def _open_one(self, name: str, takes: str | None) -> Stream:
         folder = folder_of(self.directory, name)
         log = open_log(folder, self._log_options(), self.now)
         try:
             versions = schemas.read_versions(folder)
-            declared = self._declared(name)
-            wanted = declared or (versions[-1] if versions else schemas.free_schema(takes or "rows"))
-            if declared is None and versions and versions[-1] != schemas.free_schema(versions[-1]["takes"]):
-                # The declaration was removed from the file: any fields are taken from now on.
-                wanted = schemas.free_schema(versions[-1]["takes"])
+            wanted = self._wanted(name, versions, takes)
             if versions and versions[-1]["takes"] != wanted["takes"]:
                 raise StreamRefused(
                     f"it holds {versions[-1]['takes']}, and is declared to take {wanted['takes']}",
@@ -136,6 +145,15 @@ class Streams:
             raise
         self._say_found(name, log)
         return Stream(name, log, len(versions), check_of(wanted, self._row_limits()))
+
+    def _wanted(self, name: str, versions: list[dict[str, Any]], takes: str | None) -> Document:
+        """The schema from now on."""
+        if (declared := self._declared(name)) is not None:
+            return declared
+        if not versions:
+            return schemas.free_schema(takes or "rows")
+        # Where the declaration was removed from the file, any fields are taken, or nothing at all.
+        return schemas.free_schema(versions[-1]["takes"]) if self._is_taken(name) else versions[-1]
 
     def _say_changed(self, name: str, log: Log, versions: list[dict[str, Any]]) -> None:
         if versions and log.ledger.batches:
