@@ -20,6 +20,7 @@ from penstock.ports import (
     Mover,
     NoProbe,
     NoSpark,
+    Origin,
     Probe,
     Report,
     Sink,
@@ -27,6 +28,7 @@ from penstock.ports import (
     Store,
     is_never_cancelled,
     no_mark,
+    no_origin,
     no_position,
     report_nothing,
     say_nothing,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.config import File
     from penstock.core.marks import Mark, Position
     from penstock.core.messages import Message
+    from penstock.core.slices import Slice
     from penstock.engine import Engine
     from penstock.links.spark import SharedSpark, SparkOptions, SparkRequirements, SparkSessionProvider
     from penstock.links.spark.runtime import SparkRuntime
@@ -172,6 +175,7 @@ def context_for(
     warn: Callable[[str, str], None] = say_nothing,
     last_mark: Callable[[str], Mark | None] = no_mark,
     last_position: Callable[[str], Position | None] = no_position,
+    origin: Callable[[Slice], Origin] = no_origin,
 ) -> Context:
     """The context of a pipeline's source and sink; without a runtime they get one of their own."""
     chosen = runtime or runtime_for(file)
@@ -188,6 +192,7 @@ def context_for(
         warn=warn,
         last_mark=last_mark,
         last_position=last_position,
+        origin=origin,
     )
 
 
@@ -262,6 +267,7 @@ def assemble(
         warn=lambda stream, text: engine.report_warning(stream, text),
         last_mark=lambda stream: engine.last_mark(stream),
         last_position=lambda stream: engine.last_position(stream),
+        origin=lambda slice_: engine.origin(slice_),
     )
     chosen = file.pipelines[pipeline]
     engine: Engine = Engine(

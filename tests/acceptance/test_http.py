@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from penstock.links.http.protocol import decode_meta
 from tests.acceptance.http_shop import HttpShop
 from tests.harness.faults import Command, Outcome
 from tests.harness.http_proxy import LOST_ANSWER, Fault
@@ -100,6 +102,20 @@ def test_an_acknowledgement_is_lost_and_rows_arrive(wire: Wire) -> None:
     assert shop.resent() == [lost.key]
     assert json.loads(shop.proxy.posts[0].answer)["complete"] is False
     assert wire.received() == shop.ids()
+
+
+def test_the_receiver_knows_how_far_the_source_is_read(wire: Wire) -> None:
+    wire.shop.run()
+    last = [each for each in wire.shop.proxy.posts if json.loads(each.answer)["complete"]]
+    metas = [decode_meta(each.headers["penstock-meta"]) for each in last]
+    left = [meta["lag_rows"] for meta in metas]
+    assert left == sorted(left, reverse=True)
+    assert left[0] > left[-1] == 0
+    assert metas[-1]["cursor"] == "up to id 900"
+    with urllib.request.urlopen(f"{wire.shop.proxy.target}/v1/lag", timeout=10) as answer:
+        (stream,) = json.load(answer)["streams"]
+    (source,) = stream["sources"]
+    assert (source["source"], source["cursor"], source["lag_rows"]) == ("shop", "up to id 900", 0)
 
 
 def test_a_store_is_restored_from_an_older_copy(wire: Wire) -> None:

@@ -27,6 +27,7 @@ from penstock.core.messages import (
     WorkProgress,
 )
 from penstock.core.names import did_you_mean
+from penstock.core.slices import Slice
 from penstock.engine import order
 from penstock.engine.gate import Gate, Turn
 from penstock.engine.lease import Heartbeat
@@ -47,6 +48,7 @@ from penstock.ports import (
     Lease,
     Mover,
     NoSpools,
+    Origin,
     Owner,
     Probe,
     Sink,
@@ -329,6 +331,14 @@ class Execution:
     def last_position(self, stream: str) -> Position | None:
         """The last slice of a stream that was delivered, as the store has it."""
         return self.store.state(self.pipeline, stream).last
+
+    def origin(self, slice_: Slice) -> Origin:
+        """How far the source is read with a slice, and the rows that were left when it was planned."""
+        progress = self._reporter.run.streams.get(slice_.stream)
+        left = progress.left if progress is not None and progress.number == slice_.number else None
+        if left is not None and progress is not None:
+            left += progress.held_back or 0
+        return Origin(self.source.describe(slice_.upto), left)
 
     def _on_lost(self) -> None:
         self._is_lease_lost = True

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from penstock.core.fetches import FetchCounts
 from penstock.core.marks import Mark, Position
-from penstock.core.slices import Part, Receipt
+from penstock.core.slices import Part, Receipt, Slice
 from penstock.ports.rows import Reader, Writer
 from penstock.ports.spools import NoSpools, Spools
 
@@ -90,6 +90,21 @@ def no_position(stream: str) -> Position | None:
     """Return None: no store is asked."""
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """How far the source is read with a slice, for whoever watches the other end."""
+
+    #: the slice's mark, for people; None: nobody knows
+    cursor: str | None = None
+    #: rows that are left up to the run's ceiling or held back above it, the slice's own included; None: not known
+    rows_left: int | None = None
+
+
+def no_origin(_slice: Slice) -> Origin:
+    """Know nothing of the source."""
+    return Origin()
+
+
 def no_mover() -> Mover:
     """Fail: this source or sink moves no rows itself."""
     raise RuntimeError("there is no mover here")
@@ -128,6 +143,8 @@ class Context:
     last_mark: Callable[[str], Mark | None] = no_mark
     #: where the store has a stream: its last slice that was delivered; None: none was
     last_position: Callable[[str], Position | None] = no_position
+    #: how far the source is read with a slice
+    origin: Callable[[Slice], Origin] = no_origin
 
 
 class Mover(Protocol):

@@ -202,14 +202,34 @@ def test_rows_are_replayed_once_the_receiver_takes_them(wire: Wire) -> None:
 
 
 def test_a_replay_whose_answer_is_lost_is_recognised(wire: Wire) -> None:
+    """The user tries again, with another process."""
     wire.refuse(1)
     wire.sending.send(1, 2)
     wire.accept()
     wire.receiver.after.append(in_turn(ConnectionResetError("the answer is lost")))
-    wire.sending.sink().replay(STREAM, [], overwrite=False)
+    with pytest.raises(StreamFailed):
+        wire.sending.sink(retries=0).replay(STREAM, [], overwrite=False)
+    assert len(wire.listed()) == 2
+    assert wire.sending.sink().replay(STREAM, [], overwrite=False) == Outcome(created=2)
     first, second = wire.receiver.posts[-2:]
     assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
     assert gzip.decompress(first.body) == gzip.decompress(second.body)
+    assert wire.listed() == []
+
+
+def test_a_replay_has_the_body_of_the_template(tmp_path: Path) -> None:
+    receiver = KeyedReceiver()
+    with Served(receiver) as served:
+        wire = Wire(tmp_path, served.url, receiver, "plain")
+        wire.sending.options |= {"format": "json"}
+        wire.sending.streams = {STREAM: StreamOptions(into="orders", body={"a": [1], "rows": "{rows}", "b": 2})}
+        wire.refuse(2)
+        wire.sending.send(1, 2)
+        assert [json.loads(json.loads(key)["row"]) for key, _, _ in wire.listed()] == table(1, 2).to_pylist()
+        wire.accept()
+        assert wire.sending.sink().replay(STREAM, [], overwrite=False) == Outcome(created=2)
+        wire.sending.close()
+    assert json.loads(receiver.posts[-1].decoded) == {"a": [1], "rows": table(1, 2).to_pylist(), "b": 2}
 
 
 def test_a_replay_keeps_path_and_headers(tmp_path: Path) -> None:
@@ -242,6 +262,7 @@ def test_rows_of_a_slice_that_was_dropped_are_forgotten(wire: Wire) -> None:
     assert len(wire.listed()) == 4
     sink.sweep(STREAM, other.position)
     assert len(wire.listed()) == 2
+    assert [sink.memory.count_of(STREAM, each.id) for each in (slice_, other)] == [0, 2]
 
 
 def test_a_list_of_nothing_makes_no_file(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,12 @@ from penstock.errors import ConnectionFailed, PenstockError, StreamFailed, Strea
 from penstock.links.http import protocol
 from penstock.links.http.failures import Answer
 from penstock.links.http.sending import Request, Sender
-from penstock.ports import Held
+from penstock.ports import Held, Origin, no_origin
 from penstock.sinks.http.chunks import Chunk
 from penstock.sinks.http.receiver import Batch, Conflict, Refused, Standing, content_headers, refuse
 
+#: characters of a cursor that the receiver shows
+_MOST_CURSOR = 1000
 #: what to do about an answer, by its status
 _STEPS = {
     403: "give the token the scope `ingest` for this stream; then run again",
@@ -60,6 +62,7 @@ class PenstockReceiver:
     pipeline: str
     #: the receiver's stream of each stream of the pipeline that has another name there
     into: Mapping[str, str]
+    origin: Callable[[Slice], Origin] = no_origin
 
     def target(self, stream: str) -> str:
         return self.into.get(stream, stream)
@@ -115,6 +118,8 @@ class PenstockReceiver:
             bounds=protocol.encode_bounds(bounds) if chunk.number == 1 else "",
         )
         headers = sent.headers() | content_headers(chunk.media_type, chunk.compression)
+        if chunk.number == chunks and (meta := self._meta(slice_, int(str(bounds["rows"])))):
+            headers[protocol.META] = protocol.encode_meta(meta)
         path = protocol.batches_path(self.target(slice_.stream))
         request = Request(slice_.stream, "POST", path, headers, chunk.read()[1])
         answer = self.sender.deliver(request, lambda answer: _check_taken(answer, sent))
@@ -122,6 +127,12 @@ class PenstockReceiver:
             raise Conflict(self.sender.show(answer))
         if answer.status >= 300:
             raise refuse(self.sender, answer, slice_, chunk, chunks, _STEPS)
+
+    def _meta(self, slice_: Slice, rows: int) -> dict[str, Any]:
+        """How far the source is read once the slice is whole, and what is left there then."""
+        origin = self.origin(slice_)
+        left = {"lag_rows": max(0, origin.rows_left - rows)} if origin.rows_left is not None else {}
+        return left | ({"cursor": origin.cursor[:_MOST_CURSOR]} if origin.cursor else {})
 
     def finish(self, slice_: Slice, rows: int, bytes_: int) -> None:
         """Nothing: the receiver knows."""
