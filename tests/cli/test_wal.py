@@ -202,6 +202,11 @@ def test_withdraw_beside_a_receiver_says_how_to_ask_it(received: Path) -> None:
     assert done.exit_code == 3
     assert "another process has the log in received/orders open: a receiver is running" in done.stderr
     assert "penstock wal withdraw --url http://HOST:PORT --stream orders --producer shop" in done.stderr
+    section = "receiver: {directory: received, create_streams: true, host: '::1', port: 8799}\n"
+    Path("receiver.yaml").write_text(section + FILE)
+    done = call("wal withdraw receiver.yaml --stream orders --producer shop --yes")
+    assert done.exit_code == 3
+    assert "penstock wal withdraw --url http://[::1]:8799 --stream orders --producer shop" in done.stderr
     assert log.append([chunk(5, 2, 3), chunk(5, 3, 3)]) == [Take(), Take()]
     log.close()
 

@@ -37,6 +37,8 @@ class Place:
     directory: str
     #: to complete a command in a next step: FILE or --directory DIR
     words: str
+    #: where a receiver of this directory listens
+    url: str = "http://HOST:PORT"
 
 
 @contextmanager
@@ -49,13 +51,13 @@ def receiver_place(
     words = f"--directory {shlex.quote(directory)}" if directory is not None else shlex.quote(file or "FILE")
     with report_errors(file or "", as_json=as_json):
         try:
-            yield Place(_find(file, directory, sets), words)
+            yield _find(file, directory, sets, words)
         except PenstockError as error:
             error.next_step = error.next_step.replace("FILE", words)
             raise
 
 
-def _find(file: str | None, directory: str | None, sets: Sequence[str]) -> str:
+def _find(file: str | None, directory: str | None, sets: Sequence[str], words: str) -> Place:
     from penstock.errors import UNTOUCHED, InputError
 
     if (file is None) == (directory is None):
@@ -68,18 +70,22 @@ def _find(file: str | None, directory: str | None, sets: Sequence[str]) -> str:
         )
     if file is None:
         assert directory is not None
-        return directory
+        return Place(directory, words)
     from penstock import wiring
 
-    return _directory_in(wiring.load(file, sets))
+    loaded = wiring.load(file, sets)
+    if loaded.receiver is None:
+        return Place(_directory_of_sources(loaded), words)
+    receiver = loaded.receiver
+    host = f"[{receiver.host}]" if ":" in receiver.host else receiver.host
+    url = f"http{'s' if receiver.tls else ''}://{host}:{receiver.port}"
+    return Place(os.path.normpath(os.path.join(loaded.folder, receiver.directory)), words, url)
 
 
-def _directory_in(file: File) -> str:
+def _directory_of_sources(file: File) -> str:
     from penstock.errors import UNTOUCHED, InputError
     from penstock.sources.wal import Options
 
-    if file.receiver is not None:
-        return os.path.normpath(os.path.join(file.folder, file.receiver.directory))
     named = {
         os.path.normpath(os.path.join(file.folder, each.source.directory)): name
         for name, each in file.pipelines.items()

@@ -89,7 +89,7 @@ def _on_disk(place: Place, stream: str, producer: str, *, yes: bool, as_json: bo
     from penstock.wal.ledger import Producer, Take
 
     folder = require_stream(place, stream)
-    with closing(_open(folder, stream, producer)) as log:
+    with closing(_open(folder, place.url, stream, producer)) as log:
         producers = log.ledger.producers
         held = producers.get(producer, Producer())
         opened = _require_open(
@@ -107,7 +107,7 @@ def _on_disk(place: Place, stream: str, producer: str, *, yes: bool, as_json: bo
     _say_done(stream, producer, opened, as_json)
 
 
-def _open(folder: str, stream: str, producer: str) -> Log:
+def _open(folder: str, url: str, stream: str, producer: str) -> Log:
     from penstock.errors import ConnectionFailed
     from penstock.wal.log import LogOptions
     from penstock.wal.opening import LogHeld, open_log
@@ -118,7 +118,7 @@ def _open(folder: str, stream: str, producer: str) -> Log:
         raise ConnectionFailed(
             f"{held.what}: a receiver is running",
             safe=held.safe,
-            next_step=f"ask it: penstock wal withdraw --url http://HOST:PORT --stream {stream} --producer {producer}; "
+            next_step=f"ask it: penstock wal withdraw --url {url} --stream {stream} --producer {producer}; "
             "or stop it, and run this command again",
         ) from None
 
