@@ -39,6 +39,10 @@ MORE = {
     "state reset": ["--stream", "orders"],
     "state migrate": ["--stream", "orders"],
     "state undo": ["--stream", "orders"],
+    "token create": ["--name", "shop", "--scope", "ingest"],
+    "token revoke": ["--name", "shop"],
+    "wal withdraw": ["--stream", "orders", "--producer", "shop"],
+    "wal readers drop": ["--stream", "orders", "--reader", "lake/orders"],
 }
 
 

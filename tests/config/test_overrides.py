@@ -139,7 +139,7 @@ def test_a_stream_or_pipeline_can_be_added_as_a_whole(tmp_path: Path) -> None:
 
 EXPECTED = "expected a key and a value; write KEY=VALUE, for example --set source.schema=sales"
 TOP = (
-    "history, lease_seconds, on_failure, on_success, pipelines, sink, slice_bytes, source, spark, spools, "
+    "history, lease_seconds, on_failure, on_success, pipelines, receiver, sink, slice_bytes, source, spark, spools, "
     "store, streams"
 )
 NOT_TEXT = "expected a string, not a mapping (a name with dots needs quotes: "
