@@ -71,3 +71,13 @@ def test_sources_without_end_do_not_fill_the_ledger() -> None:
     assert len(sources) == MOST_SOURCES
     assert "s4" not in sources
     assert "s5" in sources
+
+
+def test_of_sources_heard_of_at_one_time_the_same_one_is_always_forgotten() -> None:
+    names = [f"s{number}" for number in range(MOST_SOURCES)]
+    for order in (names, names[::-1]):
+        sources = Sources()
+        for name in order:
+            sources = with_batch(sources, name, None, 1, "rows", 1)
+        sources = with_batch(sources, "zz", None, 1, "rows", 1)
+        assert set(names) - set(sources) == {"s0"}
