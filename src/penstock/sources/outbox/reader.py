@@ -18,6 +18,7 @@ from penstock.links.postgres.failures import connect_error, copy_error, statemen
 from penstock.links.postgres.literals import to_text
 from penstock.links.postgres.server_checks import RequiredState
 from penstock.links.postgres.transactions import begin_statement, read_server_state, server_query, transaction_settings
+from penstock.sources.outbox import windows
 from penstock.sources.outbox.windows import Window
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ class OutboxReader:
         terms = parse(part.terms)
         window = self.window.cut(terms["after"], terms["upto"])
         select = sql.SQL(
-            "SELECT o.id AS id, o.created_at AS at, o.document::text AS document FROM {} AS o WHERE {} ORDER BY o.id"
-        ).format(sql.Identifier(self.outbox_schema, "outbox"), window.condition(self.stream))
+            "SELECT o.id AS id, o.created_at AS at, o.document::text AS document FROM {} AS o WHERE {} ORDER BY {}"
+        ).format(sql.Identifier(self.outbox_schema, "outbox"), window.condition(self.stream), windows.ORDER)
         with self._cursor() as cursor:
             cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
             cursor.execute(to_text(select))

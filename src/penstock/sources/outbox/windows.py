@@ -15,6 +15,9 @@ from penstock.core.documents import Document, canonical
 from penstock.core.slices import Part, Slice
 from penstock.sources.outbox.marks import OutboxMark
 
+#: documents that change one row take their ids while the row is locked
+ORDER = sql.SQL("o.id")
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
