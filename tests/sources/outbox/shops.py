@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -61,6 +61,9 @@ SELECT i.id, jsonb_strip_nulls(jsonb_build_object(
                  WHERE t.image_id = i.id AND t.kind = 'user'), '[]')
 FROM images i LEFT JOIN posts p ON p.id = i.post_id ORDER BY i.id
 """
+
+#: closed when the test ends
+OPENED: list[OutboxSource] = []
 
 
 class Shop:
@@ -134,10 +137,21 @@ class Shop:
     # ------------------------------------------------------------ reading
 
     def source(self) -> OutboxSource:
-        return outbox.build(self.options, self.streams, self.context)
+        OPENED.append(outbox.build(self.options, self.streams, self.context))
+        return OPENED[-1]
 
-    def read(self, stream: str = "images", budget: Budget | None = None, *, most: int | None = None) -> int:
-        """Deliver what is new, as the engine does; at most that many slices. Returns the number of documents."""
+    def read(
+        self,
+        stream: str = "images",
+        budget: Budget | None = None,
+        *,
+        most: int | None = None,
+        prepared: Callable[[], object] = lambda: None,
+    ) -> int:
+        """Deliver what is new, as the engine does; at most that many slices. Returns the number of documents.
+
+        `prepared` is called between the registration and the snapshot.
+        """
         source = self.source()
         source.connect()
         count = 0
@@ -147,6 +161,7 @@ class Shop:
             if last is not None:
                 source.accept(stream, last, content)
             source.prepare(stream, content, last)
+            prepared()
             ceiling = source.ceiling(stream, content, "run")
             assert ceiling is not None
             while most is None or most > 0:

@@ -16,7 +16,7 @@ from tests.sources.outbox.shops import SCHEMA, TRUTH, Shop, mark_of
 from penstock.core.content import Content
 from penstock.ports import Budget
 from penstock.sources.outbox import windows
-from penstock.sources.outbox.marks import OutboxMark, first_unborn, oldest_open
+from penstock.sources.outbox.marks import Bound, OutboxMark, newest_ended, oldest_open
 from penstock.sources.outbox.windows import Window
 
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -59,6 +59,15 @@ def commit_late(shop: Shop) -> None:
     shop.read()
 
 
+def be_open_alone(shop: Shop) -> None:
+    """A transaction that is open while a run reads has the highest number of all, and an id below the last one."""
+    shop.execute("INSERT INTO images VALUES (1, 'i'), (2, 'i')")
+    with shop.connect() as late:
+        shop.read(prepared=lambda: late.execute("UPDATE images SET url = 'late' WHERE id = 1"))
+    shop.execute("INSERT INTO images VALUES (4)")
+    shop.read()
+
+
 def window_by_xmin(monkeypatch: pytest.MonkeyPatch) -> None:
     def condition(window: Window, stream: str) -> sql.Composed:
         text = "o.stream = {} AND o.id > {} AND o.xid::text::bigint >= {} AND o.xid::text::bigint < {}"
@@ -73,8 +82,18 @@ def order_by_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def bound_by_last_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    def after(mark: OutboxMark, window: str, last: int) -> OutboxMark:
-        return replace(mark, read=window, window=None, id=0, last=0, low=last)
+    def after(mark: OutboxMark, window: str, bound: Bound | None) -> OutboxMark:
+        return replace(mark, read=window, window=None, id=0, bound=None, low=bound[1] if bound else 0)
+
+    monkeypatch.setattr(OutboxMark, "after", after)
+
+
+def bound_by_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes the highest number in a snapshot for the first transaction that has not begun."""
+    right = OutboxMark.after
+
+    def after(mark: OutboxMark, window: str, bound: Bound | None) -> OutboxMark:
+        return right(mark, window, bound and (newest_ended(window) - 1, bound[1]))
 
     monkeypatch.setattr(OutboxMark, "after", after)
 
@@ -89,7 +108,7 @@ def window_by_id(monkeypatch: pytest.MonkeyPatch) -> None:
     bound_by_last_id(monkeypatch)
 
 
-@pytest.mark.parametrize("scenario", [overtake, commit_late])
+@pytest.mark.parametrize("scenario", [overtake, commit_late, be_open_alone])
 def test_the_fold_is_the_table(shop: Shop, scenario: Callable[[Shop], None]) -> None:
     scenario(shop)
     assert shop.current() == shop.rows(TRUTH)
@@ -102,6 +121,7 @@ def test_the_fold_is_the_table(shop: Shop, scenario: Callable[[Shop], None]) -> 
         (overtake, order_by_transaction),
         (commit_late, bound_by_last_id),
         (commit_late, window_by_id),
+        (be_open_alone, bound_by_snapshot),
     ],
 )
 def test_a_mistake_is_seen(
@@ -178,7 +198,7 @@ def test_a_mark_says_which_transactions_it_covers(shop: Shop) -> None:
     shop.execute("INSERT INTO images VALUES (1, 'i')")
     shop.read()
     mark = OutboxMark.of(mark_of(shop))
-    assert oldest_open(mark.read) == first_unborn(mark.read)
+    assert oldest_open(mark.read) == newest_ended(mark.read)
     assert mark.low == 1
     content = Content.parse(shop.last["images"].content)
     assert [column.name for column in content.columns] == ["id", "at", "document"]

@@ -55,7 +55,6 @@ def read_facts(server: Server) -> OutboxFacts:
     """What the outbox is like now."""
     schema = server.options.outbox_schema
     outbox, consumers = sql.Identifier(schema, "outbox"), sql.Identifier(schema, "consumers")
-    state = server.read_state()
     query = load_statement(PACKAGE, "facts").format(outbox=outbox, name=sql.Literal(to_text(outbox)))
     [(rows, bytes_, oldest)] = server.session.rows(query)
     listed = load_statement(PACKAGE, "consumers").format(
@@ -64,6 +63,6 @@ def read_facts(server: Server) -> OutboxFacts:
     found = tuple(Consumer(*row) for row in server.session.rows(listed))
     streams = sql.SQL("SELECT DISTINCT stream FROM {} EXCEPT SELECT stream FROM {} ORDER BY 1")
     unread = tuple(str(name) for (name,) in server.session.rows(streams.format(outbox, consumers)))
-    blocker = server.find_blocker(state.snapshot)
+    blocker = server.find_blocker()
     text = f"{blocker[1]}, open for {blocker[0]:,.0f} s" if blocker else None
     return OutboxFacts(int(rows), int(bytes_), oldest, found, unread, text)

@@ -1,11 +1,7 @@
-"""Marks of an outbox stream: two snapshots of the server, and an id.
+"""Marks of an outbox stream: two snapshots of the server, and ids.
 
-read      every document that this snapshot sees has been read
-window    the snapshot whose documents are being read, in the order of their ids; None: none is
-id        of the window's documents, those up to this id have been read
-low       every document that `read` does not see has a higher id
-later     a transaction that begins at this number or later writes only documents with higher ids than this one
-last      no transaction that begins after `window` writes a document with an id up to this one
+The highest number in a snapshot says nothing of transactions that are open: it is that of the last one that ended. Who
+may still commit a low id is known by the lock that it holds on the outbox.
 """
 
 from __future__ import annotations
@@ -15,6 +11,10 @@ from typing import Any
 
 from penstock.core.marks import Mark
 from penstock.errors import StreamRefused
+
+#: (transaction, id): once this transaction and all before it have ended, no document up to the id is missing; the
+#: transaction is 0 where none is open
+Bound = tuple[int, int]
 
 #: a snapshot that sees nothing
 NOTHING = "1:1:"
@@ -26,13 +26,18 @@ class OutboxMark:
 
     #: identifies the outbox: one that is made again under its name has another token
     token: str
+    #: every document that this snapshot sees has been read
     read: str = NOTHING
+    #: the snapshot whose documents are being read, in the order of their ids; None: none is
     window: str | None = None
+    #: of the window's documents, those up to this id have been read
     id: int = 0
+    #: every document that `read` does not see has a higher id
     low: int = 0
-    #: (transaction, id)
-    later: tuple[int, int] = (0, 0)
-    last: int = 0
+    #: where `low` goes next
+    later: Bound = (0, 0)
+    #: of the time when `window` was taken; None: not known
+    bound: Bound | None = None
     #: of the server when the mark was made
     timeline: int | None = None
     lsn: str | None = None
@@ -46,7 +51,7 @@ class OutboxMark:
                 "id": self.id,
                 "low": self.low,
                 "later": list(self.later),
-                "last": self.last,
+                "bound": None if self.bound is None else list(self.bound),
                 "timeline": self.timeline,
                 "lsn": self.lsn,
             }
@@ -57,16 +62,15 @@ class OutboxMark:
         """StreamRefused if the mark is not one of ours."""
         document: dict[str, Any] = mark.document
         try:
-            transaction, id_ = document["later"]
-            window = document["window"]
+            window, bound = document["window"], document["bound"]
             return cls(
                 str(document["outbox"]),
                 _snapshot(document["read"]),
                 None if window is None else _snapshot(window),
                 int(document["id"]),
                 int(document["low"]),
-                (int(transaction), int(id_)),
-                int(document["last"]),
+                _bound(document["later"]),
+                None if bound is None else _bound(bound),
                 document["timeline"],
                 document["lsn"],
             )
@@ -76,20 +80,24 @@ class OutboxMark:
                 next_step="`penstock state reset` starts the stream from the beginning of the outbox",
             ) from None
 
-    def within(self, window: str, last: int, id_: int) -> OutboxMark:
+    def within(self, window: str, bound: Bound | None, id_: int) -> OutboxMark:
         """After the documents up to an id, of those that a snapshot sees and `read` does not."""
-        return replace(self, window=window, last=last, id=id_)
+        return replace(self, window=window, bound=bound, id=id_)
 
-    def after(self, window: str, last: int) -> OutboxMark:
-        """After all documents that a snapshot sees. `last`: the last id that was given before it was taken."""
-        oldest, unborn = oldest_open(window), first_unborn(window)
-        low, later = self.low, self.later
-        if oldest >= unborn:
-            # No transaction was open: every unseen document is of one that had not begun.
-            low, later = max(low, last), (unborn, last)
-        elif oldest >= later[0]:
-            low, later = max(low, later[1]), (unborn, last)
-        return replace(self, read=window, window=None, id=0, last=0, low=low, later=later)
+    def after(self, window: str, bound: Bound | None) -> OutboxMark:
+        """After all documents that a snapshot sees. `bound`: of the time when it was taken; None: not known."""
+        low, later, oldest = self.low, self.later, oldest_open(window)
+        for each in (later, bound) if bound is not None else (later,):
+            if each[0] < oldest:
+                low = max(low, each[1])
+        if bound is not None and later[0] < oldest:
+            later = bound
+        return replace(self, read=window, window=None, id=0, bound=None, low=low, later=later)
+
+
+def _bound(value: Any) -> Bound:
+    transaction, id_ = value
+    return int(transaction), int(id_)
 
 
 def _snapshot(text: str) -> str:
@@ -101,12 +109,12 @@ def _snapshot(text: str) -> str:
 
 
 def oldest_open(snapshot: str) -> int:
-    """The oldest transaction that a snapshot does not see; every one before it has ended."""
+    """The number before which every transaction had ended when a snapshot was taken."""
     return int(snapshot.split(":")[0])
 
 
-def first_unborn(snapshot: str) -> int:
-    """The first transaction that had not begun when a snapshot was taken."""
+def newest_ended(snapshot: str) -> int:
+    """One more than the last transaction that had ended when a snapshot was taken; a higher one may have been open."""
     return int(snapshot.split(":")[1])
 
 
@@ -115,5 +123,5 @@ def describe(mark: Mark | None) -> str:
         return "the beginning of the outbox"
     at = OutboxMark.of(mark)
     if at.window is not None:
-        return f"document {at.id} of those that transactions before {first_unborn(at.window)} wrote"
-    return f"all documents that transactions before {first_unborn(at.read)} had committed"
+        return f"document {at.id} of those that snapshot {at.window} sees"
+    return f"all documents that snapshot {at.read} sees"

@@ -17,7 +17,7 @@ from penstock.links.postgres.targets import connection_target
 from penstock.links.postgres.write_connection import WriteConnection
 from penstock.ports import Context
 from penstock.sources.outbox.failures import no_outbox
-from penstock.sources.outbox.marks import OutboxMark
+from penstock.sources.outbox.marks import OutboxMark, newest_ended
 from penstock.sources.outbox.options import Options
 
 PACKAGE = "penstock.sources.outbox"
@@ -34,6 +34,8 @@ class OutboxState:
     token: str
     #: the last id that was given before the snapshot was taken
     last: int
+    #: the highest of the transactions that may still commit ids up to that one, 0 if there is none; None: not known
+    writer: int | None
     snapshot: str
     #: the server's position after the snapshot was taken
     lsn: str | None
@@ -96,15 +98,19 @@ class Server:
         )
         if self.session.rows(there)[0][0] is None:
             raise no_outbox(schema, stream)
-        # The last id first: a transaction that the snapshot does not know yet will write higher ones.
+        # The last id first, then the transactions that may have taken one of those, then what is visible.
+        outbox = sql.Literal(to_text(sql.Identifier(schema, "outbox")))
         [(token, last)] = self.session.rows(
             sql.SQL(
                 "SELECT token, coalesce(pg_sequence_last_value(pg_get_serial_sequence({}, 'id')), 0) FROM {}"
-            ).format(sql.Literal(to_text(sql.Identifier(schema, "outbox"))), sql.Identifier(schema, "identity")),
+            ).format(outbox, sql.Identifier(schema, "identity")),
             stream=stream,
         )
+        writers = [row[0] for row in self.session.rows(load_statement(PACKAGE, "writers").format(name=outbox))]
         [(snapshot,)] = self.session.rows(sql.SQL("SELECT pg_current_snapshot()::text"))
-        return OutboxState(token, int(last), snapshot, self.session.refresh_server().lsn)
+        near = newest_ended(snapshot)
+        writer = None if None in writers else max((_full_number(each, near) for each in writers), default=0)
+        return OutboxState(token, int(last), writer, snapshot, self.session.refresh_server().lsn)
 
     def wait_until_durable(self, lsn: str | None) -> None:
         """Wait until the server has all that a snapshot saw on its disk.
@@ -154,16 +160,19 @@ class Server:
                 stream=stream,
             )
 
-    def find_blocker(self, snapshot: str) -> tuple[float, str] | None:
+    def find_blocker(self) -> tuple[float, str] | None:
         """The transaction that has been open longest of those that wrote: its seconds, and a description."""
-        from penstock.sources.outbox.marks import first_unborn, oldest_open
-
-        oldest = oldest_open(snapshot)
-        if oldest >= first_unborn(snapshot):
-            return None
-        query = load_statement(PACKAGE, "blocker").format(transaction=sql.Literal(oldest))
+        outbox = to_text(sql.Identifier(self.options.outbox_schema, "outbox"))
+        query = load_statement(PACKAGE, "blocker").format(name=sql.Literal(outbox))
         for who, owner, state, seconds, statement in self.session.rows(query):
-            if seconds is not None:
-                text = f", last statement: {' '.join(statement.split())}" if statement else ""
-                return float(seconds), f"{who} (user {owner}, {state}){text}"
+            text = f", last statement: {' '.join(statement.split())}" if statement else ""
+            return float(seconds), f"{who} (user {owner}, {state}){text}"
         return None
+
+
+def _full_number(short: int, near: int) -> int:
+    """A transaction's number of 64 bits, from its lower 32 and another one that is near."""
+    number = (near >> 32 << 32) + short
+    if number - near > 1 << 31:
+        return number - (1 << 32)
+    return number + (1 << 32) if near - number > 1 << 31 else number

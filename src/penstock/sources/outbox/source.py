@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from psycopg import sql
 
@@ -132,7 +133,13 @@ class OutboxSource:
 
     def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
         state = self._server.read_state(stream)
-        return {"snapshot": state.snapshot, "last": state.last, "token": state.token, "lsn": state.lsn}
+        return {
+            "snapshot": state.snapshot,
+            "last": state.last,
+            "writer": state.writer,
+            "token": state.token,
+            "lsn": state.lsn,
+        }
 
     def plan(
         self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
@@ -142,7 +149,8 @@ class OutboxSource:
         if after is not None:
             self._server.check_mark(stream, at)
             self._server.check_outbox(stream, at, state)
-        snapshot, last = (at.window, at.last) if at.window is not None else (state.snapshot, state.last)
+        bound = None if state.writer is None else (state.writer, state.last)
+        snapshot, bound = (at.window, at.bound) if at.window is not None else (state.snapshot, bound)
         window = Window(snapshot, at.read, max(at.low, at.id if at.window else 0))
         most = _most_rows(budget)
         parts = max(1, min(max(1, budget.workers) * PARTS_PER_WORKER, int(most * _row_bytes(budget) / PART_BYTES)))
@@ -160,7 +168,7 @@ class OutboxSource:
             return None
         rows = min(max(found, default=0), most)
         upto = (
-            at.after(snapshot, last) if rows in (0, max(found, default=0)) else at.within(snapshot, last, found[most])
+            at.after(snapshot, bound) if rows in (0, max(found, default=0)) else at.within(snapshot, bound, found[most])
         )
         if not budget.look:
             self._server.wait_until_durable(state.lsn)
@@ -185,10 +193,10 @@ class OutboxSource:
             self._outbox, left, sql.Literal(COUNTED_ROWS)
         )
         [(rows,)] = self._server.session.rows(query, stream=stream)
-        return Remaining(int(rows), exact=rows < COUNTED_ROWS, warning=self._warning(state))
+        return Remaining(int(rows), exact=rows < COUNTED_ROWS, warning=self._warning())
 
-    def _warning(self, state: OutboxState) -> str | None:
-        blocker = self._server.find_blocker(state.snapshot)
+    def _warning(self) -> str | None:
+        blocker = self._server.find_blocker()
         if blocker is None or blocker[0] < self._options.warn_after:
             return None
         seconds, who = blocker
@@ -277,10 +285,8 @@ def _identity(content: Content) -> Identity:
 
 
 def _state(ceiling: Document) -> OutboxState:
-    lsn = ceiling["lsn"]
-    return OutboxState(
-        str(ceiling["token"]), int(str(ceiling["last"])), str(ceiling["snapshot"]), None if lsn is None else str(lsn)
-    )
+    known: Any = ceiling
+    return OutboxState(known["token"], known["last"], known["writer"], known["snapshot"], known["lsn"])
 
 
 def _row_bytes(budget: Budget) -> float:
