@@ -23,7 +23,8 @@ from penstock.service.room import Room
 from penstock.service.streams import Streams
 from penstock.service.tokens import TokenFile
 from penstock.wal.group_commit import GroupCommit
-from penstock.wal.log import Entry, Failed, Full, Log, Outcome, Take
+from penstock.wal.ledger import Take
+from penstock.wal.log import Entry, Failed, Full, Log, Outcome
 
 
 class HeldCommit(GroupCommit):
