@@ -33,7 +33,7 @@ STOPPED_IMMEDIATELY = b"stopped immediately; run the same command again to resum
 
 
 #: verbs that take no pipeline
-_FILE_VERBS = ("status", "warm")
+_FILE_VERBS = ("status", "warm", "serve")
 #: verbs that take pipelines as arguments; all others have `--pipeline`
 _LIST_VERBS = ("run", "check", "plan", "discover", "upkeep", "verify", "quarantine list")
 _COMMAND = re.compile(r"penstock ((?:state |quarantine |triggers )?[a-z]+) FILE(?! --pipeline)")
