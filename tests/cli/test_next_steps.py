@@ -18,7 +18,9 @@ from penstock.errors import filled
 
 VERBS = dict(reference.verbs(app))
 #: a command in a sentence ends at a backtick, at the end of a clause, or before a word that is no argument
-_COMMAND = re.compile(r"penstock (?:(?:state|quarantine) )?[a-z]+ FILE(?: --[a-z-]+ [^\s`;,:)]+| --[a-z-]+)*")
+_COMMAND = re.compile(
+    r"penstock (?:(?:state|quarantine|token|wal readers|wal) )?[a-z]+ FILE(?: --[a-z-]+ [^\s`;,:)]+| --[a-z-]+)*"
+)
 
 
 def texts(node: ast.AST) -> Iterator[str]:
@@ -48,7 +50,7 @@ def commands() -> list[str]:
 
 def verb_of(command: str) -> str:
     words = shlex.split(command)
-    return " ".join(words[: 3 if words[1] in ("state", "quarantine") else 2])
+    return next(verb for count in (4, 3, 2) if (verb := " ".join(words[:count])) in VERBS)
 
 
 @pytest.mark.parametrize("command", commands())
@@ -59,12 +61,19 @@ def test_every_command_of_a_next_step_parses(command: str, pipeline: str | None)
     rest = shlex.split(text)[len(verb.split()) :]
     context = VERBS[verb].make_context(verb, rest, help_option_names=["-h", "--help"])
     assert context.params["file"] == "my shop.yaml"
-    if pipeline and verb not in ("penstock status", "penstock warm"):
+    if pipeline and not re.fullmatch(r"penstock (status|warm|serve|token .*|wal .*)", verb):
         assert context.params.get("pipeline") == pipeline or context.params.get("pipelines") == [pipeline]
 
 
 def test_there_are_commands_to_look_at() -> None:
-    assert {verb_of(command) for command in commands()} >= {"penstock run", "penstock state recover", "penstock rewind"}
+    assert {verb_of(command) for command in commands()} >= {
+        "penstock run",
+        "penstock state recover",
+        "penstock rewind",
+        "penstock token revoke",
+        "penstock wal inspect",
+        "penstock wal readers list",
+    }
 
 
 def test_a_stream_name_with_a_space_is_quoted() -> None:
