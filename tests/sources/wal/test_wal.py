@@ -19,7 +19,7 @@ from penstock.testing.contracts.source import drain, prepare
 from penstock.wal import readers
 from penstock.wal.folders import folder_of
 from penstock.wal.following import read_log_id
-from penstock.wal.frames import HEADER_BYTES, Kind, encode_record
+from penstock.wal.frames import HEADER_BYTES, Kind, decode_header, encode_record
 from penstock.wal.ledger import Chunk, Ledger, to_document
 from penstock.wal.segments import create_segment, list_numbers, path_of, read_segment
 
@@ -142,6 +142,40 @@ def test_bytes_that_are_no_record_stop_the_stream_or_are_left_out(orders: Orders
         drain(orders.open(), orders)
     orders.options["damaged"] = "skip"
     assert ids(drain(orders.open(), orders)) == [5, 6, 7, 8]
+
+
+HEADERS = {
+    "another version": (lambda raw: raw[:8] + b"\0\x09" + raw[10:], "it has format 9, and this version"),
+    "a flipped bit": (lambda raw: raw[:30] + bytes([raw[30] ^ 1]) + raw[31:], "the checksum of its header is wrong"),
+    "another log": (
+        lambda raw: replace(decode_header(raw), log=b"another log's id").encode(),
+        "it is a segment of another log than the one before it",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HEADERS)
+def test_a_segment_with_another_header_stops_the_stream(orders: Orders, case: str) -> None:
+    """Its records may be whole: what they mean is not known."""
+    orders.arrive(400)
+    change, said = HEADERS[case]
+    number = list_numbers(folder(orders))[2]
+    path = Path(path_of(folder(orders), number))
+    raw = path.read_bytes()
+    path.write_bytes(change(raw[:HEADER_BYTES]) + raw[HEADER_BYTES:])
+    with pytest.raises(StreamRefused, match=f"{number:012}.wal: {said}"):
+        drain(orders.open(), orders)
+
+
+def test_a_log_of_another_version_stops_the_stream_before_and_after_its_first_slice(orders: Orders) -> None:
+    orders.arrive(4)
+    last = read_all(orders.open(), orders)
+    path = Path(path_of(folder(orders), 1))
+    path.write_bytes(path.read_bytes()[:8] + b"\0\x09" + path.read_bytes()[10:])
+    with pytest.raises(StreamRefused, match=r"000000000001.wal: it has format 9, and this version") as raised:
+        drain(orders.open(), orders)
+    assert "use the version of penstock that wrote it" in raised.value.next_step
+    assert "it has format 9" in refused(orders, last).what
 
 
 @pytest.mark.parametrize("damaged", ["stop", "skip"])

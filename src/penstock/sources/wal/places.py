@@ -31,8 +31,26 @@ def first(folder: str) -> LogPosition:
 
 def _beginning(folder: str, segment: int) -> LogPosition:
     ledger = read_copy(folder, segment) or Ledger()
-    log = read_log_id(folder, segment).log.hex()
+    log = read_header(folder, segment)
     return LogPosition(log, segment, HEADER_BYTES, batches=ledger.batches, rows=ledger.rows)
+
+
+def read_header(folder: str, segment: int, log: str = "") -> str:
+    """The identity of a segment's log. StreamRefused if no header can be read, or it is another log than `log`."""
+    path = path_of(folder, segment)
+    try:
+        header = read_log_id(folder, segment)
+        if header.number != segment:
+            raise UnreadableHeader(f"it is segment {header.number} of its log")
+        if log and header.log.hex() != log:
+            raise UnreadableHeader("it is a segment of another log than the one before it")
+    except UnreadableHeader as error:
+        raise StreamRefused(
+            f"{path}: {error}",
+            safe=UNTOUCHED,
+            next_step="use the version of penstock that wrote it, or put the file back from a backup",
+        ) from None
+    return header.log.hex()
 
 
 def require_mark(folder: str, at: LogPosition, stream: str) -> None:
@@ -41,8 +59,8 @@ def require_mark(folder: str, at: LogPosition, stream: str) -> None:
     if at.segment < floor:
         raise below_floor(at.segment, floor, stream)
     try:
-        log = read_log_id(folder, at.segment).log.hex()
-    except (FileNotFoundError, UnreadableHeader):
+        log = read_header(folder, at.segment)
+    except FileNotFoundError:
         log = ""
     if log != at.log:
         raise _refused(

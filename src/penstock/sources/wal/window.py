@@ -10,6 +10,7 @@ from penstock.core.slices import Part
 from penstock.errors import UNTOUCHED, StreamRefused
 from penstock.ports import Budget
 from penstock.sources.wal.marks import LogPosition, SentOtherwise
+from penstock.sources.wal.places import read_header
 from penstock.wal.batches import Head
 from penstock.wal.following import Found, follow, is_whole
 from penstock.wal.frames import Damage
@@ -76,7 +77,12 @@ def _look(
 ) -> Window:
     window, position, size = Window(begin), begin, 0
     damages: list[tuple[int, Damage]] = []
+    segment = 0
     for found in follow(folder, begin.segment, begin.offset, end, whole=skips_damage):
+        number = found.place.segment if isinstance(found, Found) else found[0]
+        if number != segment:
+            segment = number
+            read_header(folder, segment, begin.log)
         if not isinstance(found, Found):
             damages.append(_left_out(folder, found, stream, skips_damage))
             continue
