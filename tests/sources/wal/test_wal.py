@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -144,7 +144,7 @@ def test_bytes_that_are_no_record_stop_the_stream_or_are_left_out(orders: Orders
     assert ids(drain(orders.open(), orders)) == [5, 6, 7, 8]
 
 
-HEADERS = {
+HEADERS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "another version": (lambda raw: raw[:8] + b"\0\x09" + raw[10:], "it has format 9, and this version"),
     "a flipped bit": (lambda raw: raw[:30] + bytes([raw[30] ^ 1]) + raw[31:], "the checksum of its header is wrong"),
     "another log": (
