@@ -17,14 +17,24 @@ from sqlalchemy import Column as SqlColumn
 
 from penstock.core import content as contents
 from penstock.core.content import Column, Content, Drift
+from penstock.core.documents import canonical
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Kind, Receipt, Seal, Slice, slice_document
 from penstock.core.types import Decimal, Fixed, List, Map, Plain, Struct
 from penstock.lake import names
 from penstock.lake.table_state import Link
+from penstock.links.http.protocol import SentChunk
 from penstock.links.spools import FolderSpools
+from penstock.service import schemas
 from penstock.sinks.files.manifest import Manifest, SliceFile
 from penstock.store import schema
+from penstock.wal import folders
+from penstock.wal import frames as log_frames
+from penstock.wal.batches import Batch, Head, Withdrawal, encode_batch, encode_withdrawal
+from penstock.wal.durable_end import End, EndFile
+from penstock.wal.frames import encode_record
+from penstock.wal.ledger import Bare, Chunk, Ledger, Place, to_document, with_bare, with_chunk
+from penstock.wal.meta import Meta
 
 FROZEN = Path(__file__).with_name("stored_forms.json")
 
@@ -56,6 +66,7 @@ SLICE = Slice(
     plan='{"rows":3}',
     spool="s" * 64,
 )
+SENT = SentChunk("shop ü", "a" * 64, 2, "b" * 64, 1, 3, 7, "d" * 64, "bounds")
 RECEIPT = Receipt(0, "a1", 3, 3, 96, "f" * 64, '{"name":"x"}', nulled=1, absent=("gone",))
 
 
@@ -85,6 +96,11 @@ def stored_forms() -> dict[str, object]:
             "columns": list(names.INTERNAL),
         },
         "postgres: ledger": _sql("create_tables"),
+        "log: segment": _segment(),
+        "log: end": _end(),
+        "receiver: schemas": schemas.text_of([schemas.schema_of("rows", {"id": "int64"}, ("id",), "refuse")]),
+        "receiver: folder of a stream": folders.folder_of("", "Shop/Ä.b-c_1"),
+        "receiver: headers of a chunk": SENT.headers(),
     }
 
 
@@ -110,6 +126,29 @@ def _gathered() -> str:
             spools.close_gathered(spool)
         (path,) = Path(folder).glob("*/*/*")
         return str(path.relative_to(folder))
+
+
+def _segment() -> list[str]:
+    """A header, the copy of a ledger, and one record of each kind, as hexadecimal digits."""
+    place, at = Place(1, 100, 50), 1_700_000_000_000_000
+    chunk = Chunk("shop", "a" * 64, 1, "", 1, 2, "d" * 64, 3, "bounds")
+    ledger = with_bare(with_chunk(Ledger(), chunk, place, at), Bare("token", "key", "d" * 64, 3), at)
+    meta = Meta("shop/orders", "7", 9, 2, 1500)
+    head = Head(chunk, 3, 1, "rows", at, (place,), 3, (4, 12), meta)
+    records = [
+        encode_record(log_frames.Kind.LEDGER, canonical(to_document(ledger)).encode()),
+        encode_record(log_frames.Kind.BATCH, encode_batch(Batch(chunk, 3, b"rows", 1, "rows", meta), head)),
+        encode_record(log_frames.Kind.WITHDRAWAL, encode_withdrawal(Withdrawal("shop", "a" * 64), at)),
+    ]
+    return [each.hex() for each in (log_frames.Header(1, bytes(range(16)), at).encode(), *records)]
+
+
+def _end() -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        file = EndFile(folder)
+        file.write(End(1, 2, 3, 4, 5))
+        file.close()
+        return Path(folder, "end").read_bytes().hex()
 
 
 def _sql(name: str) -> list[str]:

@@ -11,11 +11,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import httpx
 import pytest
 from tests.service.receiving import Receiver, chunk_of, lines, receiving, slice_id
 from tests.service.test_batches import problem
 
+from penstock.core.documents import canonical
 from penstock.links.http import protocol
 from penstock.service.bodies import compress
 from penstock.wal.batches import Batch
@@ -65,6 +67,14 @@ def schemas_damaged(receiver: Receiver) -> None:
     path.write_text(path.read_text().replace("rows", "r0ws"))
 
 
+def schemas_of_a_newer_version(receiver: Receiver) -> None:
+    path = Path(folder(receiver), "schemas.json")
+    document = json.loads(path.read_text())
+    del document["checksum"]
+    document["format"] = 2
+    path.write_text(json.dumps(document | {"checksum": google_crc32c.value(canonical(document).encode())}))
+
+
 def readers_damaged(receiver: Receiver) -> None:
     Path(folder(receiver), "readers.json").write_text("{")
 
@@ -74,6 +84,7 @@ BROKEN: dict[str, tuple[Callable[[Receiver], None], str]] = {
     "a segment is missing": (segment_missing, "segment 2 of the log"),
     "the last segment is missing": (last_segment_missing, "is missing"),
     "the schemas are damaged": (schemas_damaged, "its checksum is wrong"),
+    "the schemas are of a newer version": (schemas_of_a_newer_version, "format 2, and this penstock reads format 1"),
     "the readers are damaged": (readers_damaged, "readers.json cannot be read"),
 }
 

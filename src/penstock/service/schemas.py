@@ -1,12 +1,13 @@
 """The versions of a stream's declared schema, kept beside its log: each batch names the one it was checked against.
 
-<folder>/schemas.json   {"versions": [{"takes", "columns", "primary_key", "extra_fields"}, …], "checksum"}
+<folder>/schemas.json   {"format", "versions": [{"takes", "columns", "primary_key", "extra_fields"}, …], "checksum"}
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import google_crc32c
@@ -16,6 +17,7 @@ from penstock.errors import UNTOUCHED, InputError
 from penstock.links.durable import sync, write_durably
 
 _FILE = "schemas.json"
+_FORMAT = 1
 
 
 def schema_of(takes: str, columns: dict[str, str], primary_key: tuple[str, ...], extra_fields: str) -> Document:
@@ -41,6 +43,8 @@ def read_versions(folder: str) -> list[dict[str, Any]]:
             document: dict[str, Any] = json.load(file)
         if document.pop("checksum") != _checksum(document):
             raise ValueError("its checksum is wrong")
+        if document["format"] != _FORMAT:
+            raise ValueError(f"it has format {document['format']}, and this penstock reads format {_FORMAT}")
         versions: list[dict[str, Any]] = document["versions"]
         return versions
     except FileNotFoundError:
@@ -56,12 +60,17 @@ def read_versions(folder: str) -> list[dict[str, Any]]:
 def add_version(folder: str, versions: list[dict[str, Any]], schema: Document) -> list[dict[str, Any]]:
     """The versions with one more, on disk before a batch names it."""
     after = [*versions, dict(schema)]
-    document: dict[str, Any] = {"versions": after}
     path = os.path.join(folder, _FILE)
-    write_durably(f"{path}.new", canonical({**document, "checksum": _checksum(document)}))
+    write_durably(f"{path}.new", text_of(after))
     os.rename(f"{path}.new", path)
     sync(folder)
     return after
+
+
+def text_of(versions: Sequence[Document]) -> str:
+    """The file's contents."""
+    document: dict[str, Any] = {"format": _FORMAT, "versions": [*versions]}
+    return canonical({**document, "checksum": _checksum(document)})
 
 
 def _checksum(document: dict[str, Any]) -> int:
