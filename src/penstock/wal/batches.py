@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 
 import google_crc32c
@@ -99,13 +99,13 @@ class Withdrawal:
     slice: str
 
 
-def encode_batch(batch: Batch, head: Head) -> bytes:
-    """The payload of a record, with the head of the batch."""
+def encode_batch(batch: Batch, head: Head) -> tuple[bytes, bytes]:
+    """The payload of a record in two pieces: the head of the batch, and its body."""
     sender = batch.sender
     document = {
         "sender": None
         if sender is None
-        else {"is": "chunk" if isinstance(sender, Chunk) else "bare", **asdict(sender)},
+        else {"is": "chunk" if isinstance(sender, Chunk) else "bare", **_fields_of(sender)},
         "rows": batch.rows,
         "schema": batch.schema,
         "kind": batch.kind,
@@ -118,7 +118,12 @@ def encode_batch(batch: Batch, head: Head) -> bytes:
         **({} if head.meta is None else {"meta": head.meta.document()}),
     }
     text = json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
-    return b"".join((_HEAD.pack(len(text), google_crc32c.value(text)), text, batch.body))
+    return _HEAD.pack(len(text), google_crc32c.value(text)) + text, batch.body
+
+
+def _fields_of(sender: Chunk | Bare) -> dict[str, str | int]:
+    """Its fields by name: `asdict`, which copies deeply, takes ten times as long."""
+    return {each.name: getattr(sender, each.name) for each in fields(sender)}
 
 
 def decode_head(payload: bytes) -> Head:

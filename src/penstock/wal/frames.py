@@ -92,12 +92,15 @@ def decode_header(text: bytes) -> Header:
     return Header(number, log, created)
 
 
-def encode_record(kind: Kind, payload: bytes) -> bytes:
-    """A record as it is written; ValueError if readers would take its length for damage."""
-    if len(payload) > MAX_PAYLOAD_BYTES:
-        raise ValueError(f"a record of {len(payload):,} bytes is longer than {MAX_PAYLOAD_BYTES:,}")
-    head = _RECORD.pack(_MARKER, len(payload), kind, google_crc32c.value(payload))
-    return b"".join((head, _CHECKSUM.pack(google_crc32c.value(head)), payload))
+def encode_record(kind: Kind, *payload: bytes) -> bytes:
+    """A record as it is written, its payload in pieces; ValueError if readers would take its length for damage."""
+    length, checksum = sum(map(len, payload)), 0
+    if length > MAX_PAYLOAD_BYTES:
+        raise ValueError(f"a record of {length:,} bytes is longer than {MAX_PAYLOAD_BYTES:,}")
+    for piece in payload:
+        checksum = google_crc32c.extend(checksum, piece)
+    head = _RECORD.pack(_MARKER, length, kind, checksum)
+    return b"".join((head, _CHECKSUM.pack(google_crc32c.value(head)), *payload))
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,38 +136,45 @@ class Log:
             self._rotate_if_due()
         except OSError as error:
             return [_lost(error) for _ in entries]
-        ledger, data = self.ledger, bytearray()
+        ledger, records, size, free = self.ledger, list[bytes](), 0, None
         for entry in entries:
-            outcome, after, record = self._take(entry, ledger, self._end + len(data))
+            outcome, after, record = self._take(entry, ledger, self._end + size)
             # A withdrawal needs next to nothing, and makes way for another slice.
-            if isinstance(entry, Batch) and record and (full := self._lacks_room(len(data) + len(record))):
-                outcomes.append(full)
-                continue
-            data += record
+            if isinstance(entry, Batch) and record:
+                free = self._free_bytes() if free is None else free
+                if full := self._lacks_room(size + len(record), free):
+                    outcomes.append(full)
+                    continue
+            if record:
+                records.append(record)
+                size += len(record)
             ledger = after
             outcomes.append(outcome)
-        if not data:
+        if not records:
             self.ledger = ledger
             return outcomes
         try:
-            segments.write_at(self._descriptor, bytes(data), self._end)
+            segments.write_at(self._descriptor, records[0] if len(records) == 1 else b"".join(records), self._end)
             os.fsync(self._descriptor)
         except OSError as error:
             self._in_doubt = True
             return [_lost(error) if isinstance(each, Take | Known) else each for each in outcomes]
-        self._end += len(data)
+        self._end += size
         self.ledger = ledger
         self.write_end()
         return outcomes
 
-    def _lacks_room(self, wanted: int) -> Full | None:
+    def _free_bytes(self) -> int:
+        disk = os.statvfs(self.folder)
+        return disk.f_bavail * disk.f_frsize
+
+    def _lacks_room(self, wanted: int, free: int) -> Full | None:
         if self.size + wanted > self.options.budget_bytes:
             # Readers in other processes may have deleted segments.
             self._earlier = segments.measure(self.folder, self._number)
         if self.size + wanted > self.options.budget_bytes:
             return Full(f"the log has used its {self.options.budget_bytes:,} bytes")
-        disk = os.statvfs(self.folder)
-        return Full(DISK_FULL) if disk.f_bavail * disk.f_frsize - wanted < RESERVE_BYTES else None
+        return Full(DISK_FULL) if free - wanted < RESERVE_BYTES else None
 
     def write_end(self) -> None:
         """Tell readers in other processes up to where they may read."""
@@ -201,7 +208,7 @@ class Log:
         if not isinstance(verdict, Take):
             return verdict, ledger, b""
         head = _head_of(entry, ledger, at)
-        record = encode_record(Kind.BATCH, encode_batch(entry, head))
+        record = encode_record(Kind.BATCH, *encode_batch(entry, head))
         return verdict, after_batch(ledger, head, Place(self._number, offset, len(record))), record
 
     def _keys_since(self, at: int) -> int:
