@@ -88,9 +88,9 @@ def drop_triggers(connection: WriteConnection, options: Options, pipeline: str) 
         changes = list(
             drop_unused(existing, {name for owner, *_, name in existing.owners if owner != pipeline}, schema)
         )
-        own = sql.SQL("DELETE FROM {} WHERE pipeline = %s")
+        own = sql.SQL("DELETE FROM {} WHERE pipeline = {}")
         for name in ("triggers", "consumers"):
-            transaction.execute(own.format(sql.Identifier(schema, name)), (pipeline,))
+            transaction.execute(own.format(sql.Identifier(schema, name), sql.Literal(pipeline)))
         if not any(owner != pipeline for owner, *_ in existing.owners) and not _has_consumers(transaction, schema):
             drop = sql.SQL("DROP TABLE {}, {}, {}, {}, {}; DROP FUNCTION {}()").format(
                 *(
@@ -127,20 +127,13 @@ def _own(
     transaction: Connection, schema: str, pipeline: str, tables: Sequence[FedTable], comparison: Comparison
 ) -> None:
     """Record which functions the pipeline uses."""
-    owners = sql.Identifier(schema, "triggers")
+    # Literals, because the name of a schema may have a %, which the driver takes for one of its own signs.
+    owners, own = sql.Identifier(schema, "triggers"), sql.Literal(pipeline)
     rows = [(pipeline, str(table.name), table.oid, comparison.functions[table.name].name) for table in tables]
-    now = {
-        tuple(row)
-        for row in transaction.execute(
-            sql.SQL("SELECT pipeline, relation, relation_oid::text, function FROM {} WHERE pipeline = %s").format(
-                owners
-            ),
-            (pipeline,),
-        )
-    }
-    if now == set(rows):
+    select = sql.SQL("SELECT pipeline, relation, relation_oid::text, function FROM {} WHERE pipeline = {}")
+    if {tuple(row) for row in transaction.execute(select.format(owners, own))} == set(rows):
         return
-    transaction.execute(sql.SQL("DELETE FROM {} WHERE pipeline = %s").format(owners), (pipeline,))
-    insert = sql.SQL("INSERT INTO {} (pipeline, relation, relation_oid, function) VALUES (%s, %s, %s, %s)")
+    transaction.execute(sql.SQL("DELETE FROM {} WHERE pipeline = {}").format(owners, own))
+    insert = sql.SQL("INSERT INTO {} (pipeline, relation, relation_oid, function) VALUES ({}, {}, {}, {})")
     for row in rows:
-        transaction.execute(insert.format(owners), row)
+        transaction.execute(insert.format(owners, *map(sql.Literal, row)))

@@ -192,7 +192,6 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     direct: tuple[DirectTable, ...] = Field(
-        min_length=1,
         description="tables of which each row belongs to one entity",
         examples=[[{"table": "images", "key": "id", "columns": ["url", "post_id"], "creates": True}]],
     )

@@ -57,10 +57,11 @@ class Registry:
                 floor = self._lock_floor(transaction, stream)
                 low = OutboxMark.of(position.mark).low if position.mark else floor
                 query = sql.SQL(
-                    "UPDATE {} SET number = %s, low = %s, updated_at = clock_timestamp() "
-                    "WHERE pipeline = %s AND stream = %s AND number < %s"
-                ).format(self._name("consumers"))
-                transaction.execute(query, (position.number, low, self._pipeline, stream, position.number))
+                    "UPDATE {} SET number = {number}, low = {}, updated_at = clock_timestamp() "
+                    "WHERE pipeline = {} AND stream = {} AND number < {number}"
+                )
+                chosen = map(sql.Literal, (low, self._pipeline, stream))
+                transaction.execute(query.format(self._name("consumers"), *chosen, number=sql.Literal(position.number)))
             self._prune(stream)
 
     def _prune(self, stream: str) -> None:
@@ -83,12 +84,13 @@ class Registry:
     def _lock_floor(self, transaction: Connection, stream: str) -> int:
         """The highest deleted id of a stream; nobody moves it before this transaction ends."""
         floors = self._name("floors")
-        select = sql.SQL("SELECT low FROM {} WHERE stream = %s FOR UPDATE").format(floors)
-        row = transaction.execute(select, (stream,)).fetchone()
+        of = sql.Literal(stream)
+        select = sql.SQL("SELECT low FROM {} WHERE stream = {} FOR UPDATE").format(floors, of)
+        row = transaction.execute(select).fetchone()
         if row is None:
-            insert = sql.SQL("INSERT INTO {} (stream, low) VALUES (%s, 0) ON CONFLICT DO NOTHING").format(floors)
-            transaction.execute(insert, (stream,))
-            row = transaction.execute(select, (stream,)).fetchone()
+            insert = sql.SQL("INSERT INTO {} (stream, low) VALUES ({}, 0) ON CONFLICT DO NOTHING")
+            transaction.execute(insert.format(floors, of))
+            row = transaction.execute(select).fetchone()
         assert row is not None
         return int(row[0])
 

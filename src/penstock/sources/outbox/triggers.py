@@ -263,7 +263,8 @@ def drop_unused(
     """Triggers whose function is not wanted, or is that of another table; then the functions."""
     for each in existing.triggers:
         relation = TableName(each["schema"], each["relation"])
-        misplaced = relations is not None and relations.get(_pair(relation), each["function"]) != each["function"]
+        ours = relations is not None and each["function"] in relations.values()
+        misplaced = ours and relations is not None and relations.get(_pair(relation)) != each["function"]
         if (each["function"] not in wanted or misplaced) and not each["inherited"]:
             why = "the pipeline file does not ask for it"
             yield Change("drop", f"trigger {each['name']} on {relation}", why, (_drop(relation, each["name"]),))
