@@ -9,9 +9,11 @@ import json
 import re
 import tempfile
 from dataclasses import replace
+from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from sqlalchemy import Column as SqlColumn
 
@@ -26,6 +28,7 @@ from penstock.lake.table_state import Link
 from penstock.links.http.protocol import SentChunk
 from penstock.links.spools import FolderSpools
 from penstock.service import schemas
+from penstock.service.tokens import FILE, TokenFile
 from penstock.sinks.files.manifest import Manifest, SliceFile
 from penstock.store import schema
 from penstock.wal import folders
@@ -35,6 +38,7 @@ from penstock.wal.durable_end import End, EndFile
 from penstock.wal.frames import encode_record
 from penstock.wal.ledger import Bare, Chunk, Ledger, Place, to_document, with_bare, with_chunk
 from penstock.wal.meta import Meta
+from penstock.wal.readers import Reader, register_at
 
 FROZEN = Path(__file__).with_name("stored_forms.json")
 
@@ -98,7 +102,9 @@ def stored_forms() -> dict[str, object]:
         "postgres: ledger": _sql("create_tables"),
         "log: segment": _segment(),
         "log: end": _end(),
+        "log: readers": _readers(),
         "receiver: schemas": schemas.text_of([schemas.schema_of("rows", {"id": "int64"}, ("id",), "refuse")]),
+        "receiver: tokens": _tokens(),
         "receiver: folder of a stream": folders.folder_of("", "Shop/Ä.b-c_1"),
         "receiver: headers of a chunk": SENT.headers(),
     }
@@ -149,6 +155,21 @@ def _end() -> str:
         file.write(End(1, 2, 3, 4, 5))
         file.close()
         return Path(folder, "end").read_bytes().hex()
+
+
+def _readers() -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        register_at(folder, "lake/orders", Reader(3, 7, 1_700_000_000_000_000, 46, 20, 300))
+        return Path(folder, "readers.json").read_text()
+
+
+def _tokens() -> str:
+    at = datetime(2026, 11, 19, 12, 0, tzinfo=UTC)
+    with tempfile.TemporaryDirectory() as folder, patch("secrets.token_bytes", return_value=bytes(32)):
+        tokens = TokenFile(folder, lambda: at)
+        tokens.create("shop", ["ingest", "read"], ["orders"], at)
+        tokens.create("admin", ["admin"])
+        return Path(folder, FILE).read_text()
 
 
 def _sql(name: str) -> list[str]:
