@@ -143,7 +143,7 @@ def _segment() -> list[str]:
     head = Head(chunk, 3, 1, "rows", at, (place,), 3, (4, 12), meta)
     records = [
         encode_record(log_frames.Kind.LEDGER, canonical(to_document(ledger)).encode()),
-        encode_record(log_frames.Kind.BATCH, encode_batch(Batch(chunk, 3, b"rows", 1, "rows", meta), head)),
+        encode_record(log_frames.Kind.BATCH, *encode_batch(Batch(chunk, 3, b"rows", 1, "rows", meta), head)),
         encode_record(log_frames.Kind.WITHDRAWAL, encode_withdrawal(Withdrawal("shop", "a" * 64), at)),
     ]
     return [each.hex() for each in (log_frames.Header(1, bytes(range(16)), at).encode(), *records)]
