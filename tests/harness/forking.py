@@ -109,7 +109,8 @@ class Forked:
             if end is not None and time.monotonic() > end:
                 raise subprocess.TimeoutExpired("penstock", timeout or 0)
             time.sleep(POLL_SECONDS)
-        return (self._place / "out").read_text(), (self._place / "err").read_text()
+        # One that was killed at once has not opened its files yet.
+        return _read(self._place / "out") or "", _read(self._place / "err") or ""
 
 
 class Nursery:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -86,6 +87,32 @@ def test_bombs_and_a_million_fields_cost_nothing(tmp_path: Path) -> None:
         assert files_of(receiver) == files
         assert memory_of(receiver) - before < 160 * MIB
         assert receiver.post("warm", ROWS, "k2").status_code == 200
+
+
+def test_many_large_bodies_at_the_same_time_are_decoded_a_few_at_a_time(tmp_path: Path) -> None:
+    """Each is small as it is sent, and 16 MiB when it is decoded."""
+    body = gzip.compress(b'{"x": "%s"}\n' % (b"x" * 1000) * 16_000)
+    count = 12
+    with receiving(tmp_path / "r") as receiver, ThreadPoolExecutor(count) as pool:
+
+        def send(number: int) -> int:
+            headers = NDJSON | {protocol.KEY: f"k{number}", "Content-Encoding": "gzip"}
+            with receiver.client() as client:
+                client.timeout = PATIENCE * 2
+                return client.post(path_to("orders"), content=body, headers=headers).status_code
+
+        assert send(count) == 200
+        before = peak_memory_of(receiver)
+        assert [*pool.map(send, range(count))] == [200] * count
+        assert peak_memory_of(receiver) - before < 100 * MIB, (peak_memory_of(receiver) - before) / MIB
+
+
+def peak_memory_of(receiver: Receiver) -> int:
+    assert receiver.running is not None
+    status = Path(f"/proc/{receiver.running.process.pid}/status").read_text()
+    found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+    assert found is not None
+    return int(found[1]) << 10
 
 
 def gzip_of_zeros(size: int) -> bytes:

@@ -85,24 +85,29 @@ async def _carry_out(
     receiver: Receiver, name: str, kind: str, stream: Stream | None, form: bodies.Form, sent: _Sent, raw: bytes
 ) -> tuple[Outcome, int, Stream | None]:
     """What became of a batch, its rows, and the stream."""
-    limits = receiver.settings.limits
-    body = await receiver.work(partial(bodies.decode, raw, form, limits.decoded_bytes))
-    _require_digest(sent.chunk, body)
-    entry = Batch(sent.sender(body.digest, len(body.rows)), len(body.rows), b"", kind=kind, meta=sent.meta)
-    # What was taken before is answered as before, whatever the stream is declared to be now, and however full it is.
-    verdict = _judge(receiver, stream.log.ledger if stream else Ledger(), entry)
+    # A decoded body is large: those that wait for a thread wait as they were sent.
+    async with receiver.decoding:
+        limits = receiver.settings.limits
+        body = await receiver.work(partial(bodies.decode, raw, form, limits.decoded_bytes))
+        _require_digest(sent.chunk, body)
+        rows = len(body.rows)
+        entry = Batch(sent.sender(body.digest, rows), rows, b"", kind=kind, meta=sent.meta)
+        # What was taken before is answered as before, whatever the stream is declared to be now, however full it is.
+        verdict = _judge(receiver, stream.log.ledger if stream else Ledger(), entry)
+        if isinstance(verdict, Take):
+            check = stream.check if stream else receiver.streams.check_for(name, kind)
+            await receiver.work(partial(check.check, body.rows))
+            packed = await receiver.work(partial(bodies.compress, body.rows))
+        del body
     if not isinstance(verdict, Take):
         await receiver.require_certain(stream)
-        return verdict, len(body.rows), stream
-    check = stream.check if stream else receiver.streams.check_for(name, kind)
-    await receiver.work(partial(check.check, body.rows))
-    packed = await receiver.work(partial(bodies.compress, body.rows))
+        return verdict, rows, stream
     await receiver.work(partial(receiver.room.require_room, receiver.streams.open, stream, len(packed)))
     if stream is None:
         stream = await receiver.work(partial(_create, receiver, name, kind))
         _require_kind(receiver, name, stream, kind)
-    batch = Batch(entry.sender, entry.rows, packed, stream.version, kind, sent.meta)
-    return await asyncio.wrap_future(receiver.group.submit(stream.log, batch)), len(body.rows), stream
+    batch = Batch(entry.sender, rows, packed, stream.version, kind, sent.meta)
+    return await asyncio.wrap_future(receiver.group.submit(stream.log, batch)), rows, stream
 
 
 def _create(receiver: Receiver, name: str, kind: str) -> Stream:

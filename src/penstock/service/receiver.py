@@ -42,6 +42,8 @@ class Receiver:
     say: Say
     #: batches by stream and outcome, since the start
     requests: RequestCounts = field(default_factory=RequestCounts)
+    #: bodies that are decoded at the same time
+    decoding: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_WORKERS))
     _workers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_WORKERS, "penstock-body"))
     #: (stream, producer): what was last refused of it, so that a sender that insists fills no log
     _refused: dict[tuple[str, str], str] = field(default_factory=dict)
