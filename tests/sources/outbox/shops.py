@@ -147,10 +147,11 @@ class Shop:
         *,
         most: int | None = None,
         prepared: Callable[[], object] = lambda: None,
+        releases: bool = True,
     ) -> int:
         """Deliver what is new, as the engine does; at most that many slices. Returns the number of documents.
 
-        `prepared` is called between the registration and the snapshot.
+        `prepared` is called between the registration and the snapshot. Without `releases`, the source is not told.
         """
         source = self.source()
         source.connect()
@@ -178,7 +179,8 @@ class Shop:
                 self.slices.append(slice_)
                 count += len(read)
                 last = self.last[stream] = slice_.position
-                source.advanced(stream, last)
+                if releases:
+                    source.advanced(stream, last)
                 most = None if most is None else most - 1
             return count
         finally:

@@ -1,0 +1,40 @@
+"""A server that acknowledges what a crash can undo: nothing is delivered that is gone afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.harness.postgres import PostgresServer
+from tests.sources.outbox.shops import SCHEMA, TRUTH, Shop
+
+IMAGES = "INSERT INTO images SELECT n, 'image' FROM generate_series({}, {}) n"
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """Its log reaches the disk late: synchronous_commit is off."""
+    with PostgresServer({"wal_writer_delay": "2s", "synchronous_commit": "off"}) as server:
+        yield server
+
+
+def test_what_was_delivered_is_there_after_a_crash(server: PostgresServer) -> None:
+    shop = Shop(server.database())
+    shop.execute(SCHEMA)
+    shop.apply()
+    with shop.connect(autocommit=True) as application:
+
+        def write() -> None:
+            application.execute(IMAGES.format(1, 10).encode())
+
+        # The first commit of a connection wakes the writer of the log. The registration is raised durably, and with it
+        # all before it: the crash comes before that.
+        application.execute("INSERT INTO posts VALUES (1)")
+        assert shop.read(prepared=write, releases=False) == 11
+        server.crash()
+    server.start()
+    assert shop.rows("SELECT count(*) FROM images") == [(10,)]
+    assert shop.rows("SELECT count(*) FROM penstock_outbox.outbox") == [(11,)]
+    shop.execute(IMAGES.format(11, 20))
+    assert shop.read() == 10
+    assert shop.current() == shop.rows(TRUTH)
