@@ -15,21 +15,26 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
 from sqlalchemy import Column as SqlColumn
 
 from penstock.core import content as contents
 from penstock.core.content import Column, Content, Drift
-from penstock.core.documents import canonical
+from penstock.core.documents import canonical, parse
 from penstock.core.marks import Mark, Position
-from penstock.core.slices import Kind, Receipt, Seal, Slice, slice_document
+from penstock.core.slices import Kind, Part, Receipt, Seal, Slice, slice_document
 from penstock.core.types import Decimal, Fixed, List, Map, Plain, Struct
 from penstock.lake import names
 from penstock.lake.table_state import Link
 from penstock.links.http.protocol import SentChunk
 from penstock.links.spools import FolderSpools
+from penstock.ports import NoProbe
 from penstock.service import schemas
 from penstock.service.tokens import FILE, TokenFile
 from penstock.sinks.files.manifest import Manifest, SliceFile
+from penstock.sinks.http import memory
+from penstock.sinks.http.chunks import ChunkShape, ChunkWriter
+from penstock.sinks.http.template import compile_row
 from penstock.store import schema
 from penstock.wal import folders
 from penstock.wal import frames as log_frames
@@ -70,6 +75,7 @@ SLICE = Slice(
     plan='{"rows":3}',
     spool="s" * 64,
 )
+_IDS = pa.schema([("id", pa.int64())])
 SENT = SentChunk("shop ü", "a" * 64, 2, "b" * 64, 1, 3, 7, "d" * 64, "bounds")
 RECEIPT = Receipt(0, "a1", 3, 3, 96, "f" * 64, '{"name":"x"}', nulled=1, absent=("gone",))
 
@@ -100,6 +106,8 @@ def stored_forms() -> dict[str, object]:
             "columns": list(names.INTERNAL),
         },
         "postgres: ledger": _sql("create_tables"),
+        "http: what is remembered": memory.SCHEMA.splitlines(),
+        "http: pieces of a seal": _http_pieces(),
         "log: segment": _segment(),
         "log: end": _end(),
         "log: readers": _readers(),
@@ -117,6 +125,21 @@ def _column(column: SqlColumn[Any]) -> str:
 def _manifest() -> str:
     named = SliceFile(name="orders/7.parquet", staged="staged/7", rows=3, bytes=50, sha256="0" * 64)
     return Manifest(SLICE, "a1", rows=3, arrow_bytes=96, schema="id: int64", files=(named,)).text()
+
+
+def _http_pieces() -> object:
+    """Without the names and the numbers that differ each time."""
+    row = compile_row({"id": "{id}"})
+    shape = ChunkShape("json", "gzip", 1, 2, 1 << 20, "string", "string", row=tuple(row), before="{", after="}")
+    with tempfile.TemporaryDirectory() as folder:
+        batches = pa.RecordBatchReader.from_batches(_IDS, [pa.record_batch([pa.array([1, 2, 3])], _IDS)])
+        found = parse(ChunkWriter(folder, "a1", shape, NoProbe()).write(batches, Part(0, "{}")).pieces)
+    return found | {
+        "file": "",
+        "bytes": 0,
+        "sha256": "",
+        "chunks": [[rows, 0, *rest[1:2]] for rows, *rest in found["chunks"]],
+    }
 
 
 def _link() -> Link:

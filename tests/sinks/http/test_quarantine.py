@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -273,3 +275,22 @@ def test_a_list_of_nothing_makes_no_file(tmp_path: Path) -> None:
     assert memory.drop([], []) == memory.count_of(STREAM, "x") == 0
     assert memory.last_sent(STREAM) is None
     assert not (tmp_path / "spools").exists()
+
+
+def test_a_file_of_a_newer_penstock_is_refused(wire: Wire) -> None:
+    wire.refuse(1)
+    wire.sending.send(1, 2)
+    (path,) = wire.sending.folder.rglob("http.db")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 2")
+    with pytest.raises(StreamFailed, match=r"a newer penstock has written .*http\.db \(version 2; this one knows 1\)"):
+        wire.listed()
+
+
+def test_a_file_that_is_damaged_is_named(wire: Wire) -> None:
+    wire.refuse(1)
+    slice_ = wire.sending.send(1, 2)
+    (path,) = wire.sending.folder.rglob("http.db")
+    path.write_bytes(b"this is no database" * 1000)
+    with pytest.raises(StreamFailed, match=r"cannot use .*http\.db: file is not a database"):
+        wire.sending.send(3, last=slice_.position)

@@ -25,7 +25,10 @@ _FILE = "http.db"
 _LOCK_SECONDS = 30.0
 #: a chunk number for rows that were in no chunk
 NO_CHUNK = 0
-_SCHEMA = """
+#: the version of the tables
+FORMAT = 1
+SCHEMA = f"""
+BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS sent (
     stream TEXT PRIMARY KEY, number INTEGER NOT NULL, slice TEXT NOT NULL, mark TEXT, content TEXT NOT NULL,
     rows INTEGER NOT NULL, bytes INTEGER NOT NULL
@@ -40,6 +43,8 @@ CREATE TABLE IF NOT EXISTS quarantine (
     key TEXT NOT NULL, code TEXT NOT NULL,
     reason TEXT NOT NULL, at TEXT NOT NULL, UNIQUE (stream, slice, chunk, place)
 );
+PRAGMA user_version = {FORMAT};
+COMMIT;
 """
 
 # No names, and no ids: all.
@@ -226,7 +231,14 @@ class Memory:
         try:
             with closing(sqlite3.connect(self._path, timeout=_LOCK_SECONDS, isolation_level=None)) as db:
                 db.execute("PRAGMA synchronous = FULL")
-                db.executescript(_SCHEMA)
+                (version,) = db.execute("PRAGMA user_version").fetchone()
+                if version > FORMAT:
+                    raise StreamFailed(
+                        f"a newer penstock has written {self._path} (version {version}; this one knows {FORMAT})",
+                        next_step="run the newer penstock; the file says which slice was sent last",
+                    )
+                if version < FORMAT:
+                    db.executescript(SCHEMA)
                 yield db
         except sqlite3.Error as error:
             raise StreamFailed(
