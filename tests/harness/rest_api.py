@@ -158,6 +158,10 @@ class Api:
         given = headers.get("authorization", "")
         if self.faults.token and self.faults.token not in (given, given.removeprefix("Bearer "), asked.get("key")):
             return problem(401, f"Invalid API Key provided: {given}")
+        if (known := self.endpoints.get(name)) and known.status:
+            # Also above the rate limit, so that how a list fails does not depend on what else is asked for.
+            status, body, more = problem(known.status, f"{name} always answers {known.status}")
+            return status, body, more | ({"Location": known.moved_to} if known.moved_to else {})
         if self.faults.rate and not self._grant():
             value = formatdate(time.time() + 1, usegmt=True) if self.faults.retry_after == "date" else None
             said = {"Retry-After": value or self.faults.retry_after} if self.faults.retry_after else {}
@@ -171,9 +175,6 @@ class Api:
         endpoint = self.endpoints.get(name) or self._below(name)
         if endpoint is None:
             return problem(404, f"Unrecognized request URL (GET: {path})")
-        if endpoint.status:
-            status, body, more = problem(endpoint.status, f"{name} always answers {endpoint.status}")
-            return status, body, more | ({"Location": endpoint.moved_to} if endpoint.moved_to else {})
         return endpoint.page(asked, self.address)
 
     def _below(self, name: str) -> Endpoint | None:
