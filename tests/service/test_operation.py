@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import Popen
+from typing import Any
 
 import httpx
 import psutil
@@ -20,7 +21,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.docs.pages import TOP
 from tests.harness.system_calls import follows, trace
-from tests.service.receiving import JSON, Receiver, free_port
+from tests.service.receiving import JSON, START_SECONDS, Receiver, free_port
 from tests.wal.disks import LIMITED, mounted
 from typer.testing import CliRunner, Result
 
@@ -197,12 +198,7 @@ def test_each_answer_of_the_receiver_comes_after_the_sync_of_its_record(tmp_path
                 assert http.post(path, content=BODY, headers=JSON | {protocol.KEY: key}).status_code == 200
 
     def talk(process: Popen[str]) -> None:
-        for _ in range(600):
-            try:
-                httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=1)
-                break
-            except httpx.TransportError:
-                assert process.poll() is None
+        wait_for(f"http://127.0.0.1:{port}", process)
         with ThreadPoolExecutor(4) as clients:
             list(clients.map(send, range(4)))
         [served] = psutil.Process(process.pid).children()
@@ -251,6 +247,20 @@ main()
 """
 
 
+def wait_for(url: str, process: Popen[Any]) -> None:
+    """Until it answers."""
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        try:
+            httpx.get(f"{url}/readyz", timeout=1)
+        except httpx.TransportError:
+            assert process.poll() is None
+            time.sleep(0.05)
+        else:
+            return
+    raise AssertionError("the receiver does not answer")
+
+
 @contextmanager
 def served(receiver: Receiver, *words: str) -> Iterator[Popen[bytes]]:
     """A receiver that is started by these words, until the block ends."""
@@ -258,13 +268,7 @@ def served(receiver: Receiver, *words: str) -> Iterator[Popen[bytes]]:
     command = [sys.executable, *words, *receiver.arguments()]
     with Popen(command, cwd=receiver.folder, env=environment, stderr=subprocess.PIPE) as process:
         try:
-            for _ in range(600):
-                try:
-                    httpx.get(f"{receiver.url}/readyz", timeout=1)
-                    break
-                except httpx.TransportError:
-                    assert process.poll() is None
-                    time.sleep(0.05)
+            wait_for(receiver.url, process)
             yield process
         finally:
             process.kill()

@@ -241,7 +241,7 @@ def test_a_log_that_is_written_and_read_meanwhile_has_no_fault(tmp_path: Path) -
         each.start()
     for number in range(1, 400):
         log.append([chunk(number, body=os.urandom(150))])
-        if number % 5 == 0:
+        if number % 20 == 0:
             readers.raise_mark(folder, "lake/orders", readers.Reader(log.end[0], number, 2))
             readers.delete_read(folder)
     stop.set()

@@ -18,7 +18,7 @@ from penstock.wal.segments import Kept, list_kept, list_numbers, missing_numbers
 T = TypeVar("T")
 
 #: a segment that was listed may be deleted before it is read
-_TRIES = 10
+_TRIES = 100
 
 
 @dataclass(frozen=True, slots=True)
