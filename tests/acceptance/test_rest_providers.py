@@ -66,6 +66,18 @@ def test_an_endpoint_that_never_gave_anything_is_skipped_with_the_reason(status:
         assert shop.differences("refunds") == {}
 
 
+def test_an_endpoint_that_says_so_late_is_skipped_too(tmp_path: Path) -> None:
+    """It asks to wait at first, and the run goes on with the other list meanwhile."""
+    with RestShop.open(tmp_path, {"charges": {"status": 403, "busy": 1}, "refunds": {}}) as shop:
+        shop.write({**CHARGES, "refunds": "{time: {lag: 0}}"})
+        shop.server.arrive("refunds", 10)
+        done = shop.command.run("run", "shop.yaml")
+        assert done.code == 0, done.err
+        assert "shop/charges: skipped: GET charges" in done.out
+        assert "; skipped: charges; 10 rows" in done.out.splitlines()[-1]
+        assert shop.differences("refunds") == {}
+
+
 def test_two_pipelines_on_one_account_are_both_right_and_wait_when_told_to(tmp_path: Path) -> None:
     with RestShop.open(tmp_path, rate=15, retry_after="0.2") as shop:
         shop.server.arrive("charges", 1000)

@@ -158,7 +158,11 @@ class Api:
         given = headers.get("authorization", "")
         if self.faults.token and self.faults.token not in (given, given.removeprefix("Bearer "), asked.get("key")):
             return problem(401, f"Invalid API Key provided: {given}")
-        if (known := self.endpoints.get(name)) and known.status:
+        known = self.endpoints.get(name)
+        if known and known.busy:
+            known.busy -= 1
+            return *problem(429, "Too many requests")[:2], {"Retry-After": "1"}
+        if known and known.status:
             # Also above the rate limit, so that how a list fails does not depend on what else is asked for.
             status, body, more = problem(known.status, f"{name} always answers {known.status}")
             return status, body, more | ({"Location": known.moved_to} if known.moved_to else {})

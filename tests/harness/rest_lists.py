@@ -47,6 +47,8 @@ class Endpoint:
     rounds_offset: bool = False
     #: where a status of 3xx leads to
     moved_to: str = ""
+    #: so many requests are answered with 429 before anything else
+    busy: int = 0
     #: further parameters in the address of a next page
     more_query: str = ""
     #: names of the parameters that bound the time: at or after, before

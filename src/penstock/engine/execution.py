@@ -31,7 +31,7 @@ from penstock.core.slices import Slice
 from penstock.engine import order
 from penstock.engine.gate import Gate, Turn
 from penstock.engine.lease import Heartbeat
-from penstock.engine.look import Look, keep_delivered
+from penstock.engine.look import Look, has_delivered, keep_delivered
 from penstock.engine.reporter import Ending, RunReporter
 from penstock.engine.reporting import report_of
 from penstock.errors import (
@@ -39,6 +39,7 @@ from penstock.errors import (
     InputError,
     Interrupted,
     LeaseLost,
+    NotOffered,
     PenstockError,
     PipelineHeld,
     StreamFailed,
@@ -413,6 +414,9 @@ class Execution:
             raise
         except _FATAL:
             raise
+        except NotOffered as error:
+            self._check_interrupts(gate.lease)
+            self._skip_or_fail(gate.stream, error)
         except PenstockError as error:
             self._check_interrupts(gate.lease)
             if gate.last_delivered is not None:
@@ -425,6 +429,14 @@ class Execution:
             self._reporter.report(Log(level="debug", stream=gate.stream, text=traceback.format_exc()))
             self._fail(gate.stream, _as_defect(error))
         return None
+
+    def _skip_or_fail(self, stream: str, error: NotOffered) -> None:
+        """As for one that the catalog skips: the source's answer came later."""
+        state = self.store.state(self.pipeline, stream)
+        if has_delivered(state):
+            self._fail(stream, error)
+        else:
+            self._reporter.report(StreamStatus(stream=stream, status=Status.SKIP, reason=error.what))
 
     def _conclude(self, limit: str | None, waiting: Sequence[Gate]) -> Ending:
         more = [gate for gate in waiting if self._has_more(gate)]

@@ -189,8 +189,12 @@ class Look:
 
 def keep_delivered(info: StreamInfo, state: StreamState) -> StreamInfo:
     """A stream that was delivered before is never skipped: what keeps it from being read now is its failure."""
-    has_delivered = state.last is not None or state.intent is not None
-    return replace(info, skipped=None) if info.skipped is not None and has_delivered else info
+    return replace(info, skipped=None) if info.skipped is not None and has_delivered(state) else info
+
+
+def has_delivered(state: StreamState) -> bool:
+    """Whether rows of the stream are in the sink, or may be."""
+    return state.last is not None or state.intent is not None
 
 
 def check_delete_search(info: StreamInfo, content: Content, source: Source, sink: Sink) -> None:

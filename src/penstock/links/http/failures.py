@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 
-from penstock.errors import StreamFailed, StreamRefused
+from penstock.errors import NotOffered, StreamFailed
 
 #: answers after which the same request may succeed
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
@@ -22,7 +22,7 @@ _MESSAGE_CHARACTERS = 300
 _EARLIEST_RESET = 1_000_000_000
 
 
-class ResourceRefused(StreamRefused):
+class ResourceRefused(NotOffered):
     """The account may not use this resource, or there is none."""
 
     #: the status of the answer
