@@ -5,7 +5,7 @@
     │   ├── ConfigError       2    mistakes in the pipeline file, each with its line
     │   ├── StreamRefused     2    one stream's table, columns or options; the other streams continue
     │   │   ├── NotComparable 2    source and sink of a stream cannot be compared
-    │   │   └── NotOffered    2    the source has no such stream for this account: skipped, unless it was delivered before
+    │   │   └── NotOffered    2    the account may not read the stream: skipped, unless it was delivered before
     │   └── StoreRefused      2    a store that is unreadable, not penstock's, or of a newer version
     ├── ConnectionFailed      3    a server cannot be reached, or refuses the login
     ├── PipelineHeld          4    another process is running the pipeline
