@@ -147,9 +147,13 @@ def test_a_time_limit_ends_a_long_fetch_and_what_was_fetched_is_delivered(tmp_pa
     with RestShop.open(tmp_path, latency=0.3) as shop:
         shop.write(slice_bytes=1 << 26)
         shop.server.arrive("charges", 20_000)
-        done = run(shop, "--time-limit", "3s", "--json")
-        eof = done.messages[-1]
-        assert (eof["status"], eof["has_more"], eof["reason"]) == ("limited", True, "stopped at time_limit 3 s")
+        for seconds in (3, 6, 12):
+            done = run(shop, "--time-limit", f"{seconds}s", "--json")
+            eof = done.messages[-1]
+            reason = f"stopped at time_limit {seconds} s"
+            assert (eof["status"], eof["has_more"], eof["reason"]) == ("limited", True, reason)
+            if eof["request_progress"]["rows"]:
+                break  # a busy machine may take three seconds to start
         assert 0 < eof["request_progress"]["rows"] == len(shop.rows()) < 20_000
         fetched = [each["fetched"] for each in done.messages if each["type"] == "work"]
         assert fetched[-1]["records"] == len(shop.rows())
