@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.wal.frames import (
@@ -26,6 +26,7 @@ def segment(payloads: list[bytes]) -> bytes:
     return HEADER.encode() + b"".join(encode_record(Kind.BATCH, each) for each in payloads)
 
 
+@settings(deadline=None)
 @given(PAYLOADS)
 def test_records_come_back(payloads: list[bytes]) -> None:
     data = segment(payloads)
@@ -35,6 +36,7 @@ def test_records_come_back(payloads: list[bytes]) -> None:
     assert len(found) == len(payloads)
 
 
+@settings(deadline=None)
 @given(PAYLOADS, st.data())
 def test_a_flipped_bit_is_found_and_hides_no_other_record(payloads: list[bytes], data: st.DataObject) -> None:
     whole = segment(payloads)
@@ -50,6 +52,7 @@ def test_a_flipped_bit_is_found_and_hides_no_other_record(payloads: list[bytes],
     assert [each for each in found if isinstance(each, Record)] == others
 
 
+@settings(deadline=None)
 @given(PAYLOADS, st.data())
 def test_a_torn_tail_is_found(payloads: list[bytes], data: st.DataObject) -> None:
     whole = segment(payloads)

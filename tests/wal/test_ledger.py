@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.documents import canonical
@@ -105,6 +105,7 @@ def test_a_bare_key_counts_for_its_owner_and_its_time() -> None:
     assert judge_bare(forget_keys(ledger, 101), Bare("token", "k", "d", 4)) == Take()
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 4), st.integers(1, 3), st.booleans()), max_size=40))
 def test_each_chunk_is_taken_once_and_in_order(sent: list[tuple[str, int, int, bool]]) -> None:
     ledger, taken = Ledger(), []
