@@ -25,7 +25,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -35,6 +35,8 @@ from typing import Any
 import psycopg
 from pyiceberg.catalog.sql import SqlCatalog
 
+from penstock.wal import readers
+from penstock.wal.folders import folder_of
 from tests.harness.faults import Command, Running
 from tests.harness.http_proxy import CUT, LOST_ANSWER, PASS, Exchange, Fault, HttpProxy
 from tests.harness.postgres import PostgresServer
@@ -70,6 +72,8 @@ pipelines:
 #: seconds that a run lives before it is killed: with rows moved by a loop, and on Spark
 LIFE = {"send": (0.2, 4.0), "land": (0.05, 1.2)}
 LIFE_ON_SPARK = (4.0, 25.0)
+#: a process whose runs reach nothing lives as many times longer
+MOST_STRETCH = 20.0
 #: seconds that the receiver lives, and that it stays down
 RECEIVER_LIFE = (1.0, 6.0)
 RECEIVER_DOWN = (0.0, 1.0)
@@ -232,9 +236,12 @@ def soak(seed: int, plan: Plan, folder: Path, url: str) -> Result:
             ThreadPoolExecutor(2) as pool,
         ):
             until = begun + plan.seconds
+            sending = _Killed("send", sender, _write_shop, lambda: (len(proxy.posts), faults["answer lost"] > 0))
+            log = folder_of(str(folder / "receiver" / "received"), STREAM)
+            landing = _Killed("land", lander, _write_inbox, lambda: (_slices_read(log), True))
             both = [
-                pool.submit(_kill_runs, "send", sender, _write_shop, until, plan, random.Random(seed + 4), result),
-                pool.submit(_kill_runs, "land", lander, _write_inbox, until, plan, random.Random(seed + 5), result),
+                pool.submit(_kill_runs, sending, until, plan, random.Random(seed + 4), result),
+                pool.submit(_kill_runs, landing, until, plan, random.Random(seed + 5), result),
             ]
             for each in both:
                 each.result()
@@ -275,20 +282,44 @@ def _write_inbox(folder: Path, chance: random.Random) -> None:
     (folder / "inbox.yaml").write_text(text)
 
 
-def _kill_runs(
-    name: str, command: Command, write: Any, until: float, plan: Plan, chance: random.Random, result: Result
-) -> None:
+@dataclass(frozen=True)
+class _Killed:
+    """A command that is run and killed."""
+
+    name: str
+    command: Command
+    #: writes its pipeline file anew
+    write: Callable[[Path, random.Random], None]
+    #: how far it has come, and whether it has met what it must meet
+    progress: Callable[[], tuple[int, bool]]
+
+
+def _slices_read(folder: str) -> int:
+    """The number of slices that pipelines have delivered from a log."""
+    return sum(each.number for each in readers.read_registry(folder).readers.values())
+
+
+def _kill_runs(killed: _Killed, until: float, plan: Plan, chance: random.Random, result: Result) -> None:
     """Run again and again, and kill most runs after a random time."""
+    name, command = killed.name, killed.command
     file = {"send": "shop.yaml", "land": "inbox.yaml"}[name]
-    kills, ends = 0, Counter[int]()
-    # A seed that had few kills goes on, for twice its time.
-    while time.monotonic() < until or (kills < plan.kills and time.monotonic() < until + plan.seconds):
-        write(command.folder, chance)
+    kills, ends, stretch = 0, Counter[int](), 1.0
+
+    def goes_on() -> bool:
+        # A seed that had few kills, or met too little, goes on for four times its time.
+        is_due = kills < plan.kills or not killed.progress()[1]
+        return time.monotonic() < until or (is_due and time.monotonic() < until + 3 * plan.seconds)
+
+    while goes_on():
+        killed.write(command.folder, chance)
+        before, _ = killed.progress()
         running = command.start("run", file)
-        time.sleep(chance.uniform(*plan.life(name)))
+        time.sleep(chance.uniform(*plan.life(name)) * stretch)
         if running.process.poll() is None:
             running.kill()
         ended = running.end()
+        # On a machine that is busy, nothing would be reached before the kill.
+        stretch = min(stretch * 1.5, MOST_STRETCH) if killed.progress()[0] == before else max(stretch / 1.5, 1.0)
         if ended.code == -signal.SIGKILL:
             kills += 1
             continue
