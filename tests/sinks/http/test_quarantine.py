@@ -15,7 +15,7 @@ from tests.harness.http_receiver import Answered, KeyedReceiver, LedgerReceiver,
 from tests.sinks.http.sending import PIPELINE, STREAM, Sending
 
 from penstock.core.outcome import Outcome
-from penstock.errors import CommitUnclear, StreamFailed
+from penstock.errors import CommitUnclear, StoreRefused, StreamFailed
 from penstock.links.spools import FolderSpools
 from penstock.sinks.http import StreamOptions
 from penstock.sinks.http.memory import Memory
@@ -283,7 +283,7 @@ def test_a_file_of_a_newer_penstock_is_refused(wire: Wire) -> None:
     (path,) = wire.sending.folder.rglob("http.db")
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA user_version = 2")
-    with pytest.raises(StreamFailed, match=r"a newer penstock has written .*http\.db \(version 2; this one knows 1\)"):
+    with pytest.raises(StoreRefused, match=r"a newer penstock has written .*http\.db \(version 2; this one knows 1\)"):
         wire.listed()
 
 

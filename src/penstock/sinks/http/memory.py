@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from penstock.core.content import Content
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Slice
-from penstock.errors import StreamFailed
+from penstock.errors import StoreRefused, StreamFailed
 from penstock.ports import Held, Quarantined, Spools
 
 _FILE = "http.db"
@@ -233,7 +233,7 @@ class Memory:
                 db.execute("PRAGMA synchronous = FULL")
                 (version,) = db.execute("PRAGMA user_version").fetchone()
                 if version > FORMAT:
-                    raise StreamFailed(
+                    raise StoreRefused(
                         f"a newer penstock has written {self._path} (version {version}; this one knows {FORMAT})",
                         next_step="run the newer penstock; the file says which slice was sent last",
                     )
