@@ -162,8 +162,9 @@ class Running:
         (self.folder / "go").touch()
 
     def kill(self) -> None:
-        """SIGKILL, from outside."""
-        self.signal(signal.SIGKILL)
+        """SIGKILL, from outside; one that has just ended by itself keeps its own exit code."""
+        with contextlib.suppress(ProcessLookupError):
+            self.signal(signal.SIGKILL)
         self.process.communicate(timeout=PATIENCE)
 
     def signal(self, number: int) -> None:
