@@ -177,8 +177,9 @@ class Source(Protocol):
     def content(self, stream: str) -> Content:
         """Validate the stream and return what would be read now: columns, filter, key, identity.
 
-        StreamRefused, with the reason and the next step, before anything is read. The same configuration
-        and the same table give the same content in every process. A source does not set `shape` and `drift`.
+        StreamRefused, with the reason and the next step, before anything is read; NotOffered where the account may
+        not read the stream, which is then skipped unless it was delivered before. The same configuration and the
+        same table give the same content in every process. A source does not set `shape` and `drift`.
         """
         ...
 
