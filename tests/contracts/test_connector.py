@@ -21,7 +21,8 @@ _NAMES = """
     ComparedColumns ComparedRows ComparingSink ComparingSource ConnectionFailed Content Context Decimal
     DiscoveredStream Discovering Document Estimating ExplainingSink ExplainingSource Fixed Gathering
     GatheringRepairs Held InputError Key Keyed Kind List Map Mark Mover NoProbe NoSpark NoSpools NotComparable
-    NotOffered Noticing OptionsModel Origin OutOfTime Outcome Part PenstockError Plain Planned Position Preparing Probe Proposing
+    NotOffered Noticing OptionsModel Origin OutOfTime Outcome Part PenstockError Plain Planned Position Preparing
+    Probe Proposing
     Quarantined Quarantining Range Reader Reading Receipt Recovering Releasing Remaining Remark Report Resuming
     Retry Rewinding Seal Sealing Sink SinkComparison Slice SliceRefused Source Spark Spool Spools StreamFailed
     StreamInfo StreamRefused StreamStopped Struct Summary Sweeping Type Verdict Watch Withdrawing Writer
