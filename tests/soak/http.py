@@ -74,6 +74,8 @@ LIFE = {"send": (0.2, 4.0), "land": (0.05, 1.2)}
 LIFE_ON_SPARK = (4.0, 25.0)
 #: a process whose runs reach nothing lives as many times longer
 MOST_STRETCH = 20.0
+#: and one whose runs end by themselves as many times as long
+LEAST_STRETCH = 0.1
 #: seconds that the receiver lives, and that it stays down
 RECEIVER_LIFE = (1.0, 6.0)
 RECEIVER_DOWN = (0.0, 1.0)
@@ -318,8 +320,9 @@ def _kill_runs(killed: _Killed, until: float, plan: Plan, chance: random.Random,
         if running.process.poll() is None:
             running.kill()
         ended = running.end()
-        # On a machine that is busy, nothing would be reached before the kill.
-        stretch = min(stretch * 1.5, MOST_STRETCH) if killed.progress()[0] == before else max(stretch / 1.5, 1.0)
+        # On a machine that is busy, nothing would be reached before the kill; a run that ends by itself lives too long.
+        is_too_short = ended.code == -signal.SIGKILL and killed.progress()[0] == before
+        stretch = min(stretch * 1.5, MOST_STRETCH) if is_too_short else max(stretch / 1.5, LEAST_STRETCH)
         if ended.code == -signal.SIGKILL:
             kills += 1
             continue
