@@ -158,7 +158,7 @@ class DataFileWriter:
 
     def abandon(self) -> None:
         """Close the file without finishing it."""
-        # Arrow would write the footer when it lets go of the writer, into a stream that is closed by then.
+        # Arrow would write the footer when it frees the writer, into a stream that is closed by then.
         self.writer.is_open = False
         with contextlib.suppress(OSError):
             self.stream.close()

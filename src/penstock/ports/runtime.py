@@ -92,7 +92,7 @@ def no_position(stream: str) -> Position | None:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """How far the source is read with a slice, for whoever watches the other end."""
+    """How far the source is read with a slice, for those who watch the other end."""
 
     #: the slice's mark, for people; None: nobody knows
     cursor: str | None = None

@@ -55,7 +55,7 @@ class Access:
             scheme, _, secret = request.headers.get("authorization", "").partition(" ")
             token = self.tokens.authenticate(secret.strip()) if scheme.lower() == _SCHEME and secret else None
         except PenstockError:
-            # The reason names files of this machine: that is for whoever runs the receiver.
+            # The reason names files of this machine: only the operator of the receiver sees it.
             raise Problem(
                 503, "the receiver's tokens cannot be read", "look at the receiver: `penstock token list` says why"
             ) from None

@@ -70,7 +70,7 @@ class LagFeed:
             return StreamLag(stream, None, sources, f"{os.path.basename(folder)}: {error.strerror}")
 
     def _shown(self, problem: str | None) -> str | None:
-        """Whoever asks need not know where on this machine the directory is."""
+        """The client need not know where on this machine the directory is."""
         return None if problem is None else problem.replace(os.path.join(self.directory, ""), "")
 
     def _sources_on_disk(self, folder: str) -> Mapping[str, SourceState]:
@@ -137,7 +137,7 @@ class LagAnswer(_Answer):
 
 
 def lag_router(feed: LagFeed, allows: Callable[[Request, str], bool] = lambda _request, _stream: True) -> APIRouter:
-    """`allows` says whether whoever sends a request may see a stream."""
+    """`allows` says whether the sender of the request may see a stream."""
     router = APIRouter()
 
     # Not async: it reads files, and must not hold up other requests.

@@ -94,7 +94,7 @@ def metrics_router(
     requests: RequestCounts,
     allows: Callable[[Request, str], bool] = lambda _request, _stream: True,
 ) -> APIRouter:
-    """`allows` says whether whoever sends a request may see a stream."""
+    """`allows` says whether the sender of the request may see a stream."""
     router = APIRouter()
 
     # Not async: it reads files, and must not hold up other requests.

@@ -25,7 +25,7 @@ class HaltAt:
         self.seen += 1
         if self.seen != self.nth:
             return
-        # Written whole under another name first: the one who waits must not read half of it.
+        # Written whole under another name first: the waiting process must not read half of it.
         temporary = Path(self.folder, f"reached-{os.getpid()}")
         temporary.write_text(json.dumps({"point": point, "pid": os.getpid(), **about}))
         temporary.replace(Path(self.folder, "reached"))

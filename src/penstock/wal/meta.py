@@ -108,7 +108,7 @@ def with_batch(sources: Sources, name: str, meta: Meta | None, rows: int, kind: 
     after = sources.having(name, SourceState(said, held.batches + 1, held.rows + rows, ops, at))
     if len(after) <= MOST_SOURCES:
         return after
-    # By name too: whoever folds the same records must forget the same one.
+    # By name too: two readers that fold the same records must forget the same one.
     longest_ago = min(after, key=lambda each: (after[each].at, each))
     return PersistentMap((each, state) for each, state in after.items() if each != longest_ago)
 

@@ -70,7 +70,7 @@ def _require_all(folder: str, numbers: Sequence[int], floor: int, last: int) -> 
             f"segment {missing[0]} of the log in {folder} is missing: batches that were acknowledged are gone",
             safe=UNTOUCHED,
             next_step="put the file back from a backup; `penstock wal verify` lists what is there. Without a backup, "
-            "move the folder away: the log begins again, and each producer is told that nothing of it is held",
+            "move the folder away: the log begins again, and the receiver tells producers that it holds nothing",
         )
     logs = set()
     for number in numbers:

@@ -99,7 +99,7 @@ def _resolve(packages: Sequence[str], settings: Mapping[str, str], attempt: Path
         errors="replace",
         env=environment,
     ) as process:
-        # Whoever gives up waiting for this thread leaves without it.
+        # A caller that gives up waiting for this thread goes on without it.
         atexit.register(process.kill)
         output, _ = process.communicate()
         atexit.unregister(process.kill)

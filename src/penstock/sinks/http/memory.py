@@ -199,7 +199,7 @@ class Memory:
             return db.execute(_DROP_ROWS, _lists(streams, ids)).rowcount
 
     def refuse_again(self, ids: Sequence[int], code: str, reason: str) -> None:
-        """Give rows a new reason: they were tried again in vain."""
+        """Give rows a new reason: they were tried again and refused again."""
         with self._write() as db:
             db.execute(_REFUSE_ROWS, _lists([], ids) | {"code": code, "reason": reason})
 

@@ -120,8 +120,8 @@ class Form:
 
 def form_of(type_: str, base: str | None = None) -> Form:
     """The form of a column. `base`: the type behind a domain, or the kind of a type that is not built in."""
-    spelt = base or type_
-    name = without_modifier(spelt)
+    spelled = base or type_
+    name = without_modifier(spelled)
     if name in _OWN:
         return Form(name, _OWN[name], Spelling.OWN)
     if name in _TEXTS:
@@ -129,7 +129,7 @@ def form_of(type_: str, base: str | None = None) -> Form:
     if name == "oid":
         return Form(name, Plain.INT64, Spelling.BIGINT)
     if name == "numeric":
-        exact = choose_form(spelt).type
+        exact = choose_form(spelled).type
         return Form(name, exact if isinstance(exact, Decimal) else Plain.STRING, Spelling.CAST)
     if name in ("json", "jsonb", "uuid"):
         return Form(name, Plain.STRING, Spelling.CAST)

@@ -41,7 +41,7 @@ SELECT jsonb_build_object(
         SELECT coalesce(jsonb_agg(jsonb_build_object(
             'name', a.attname,
             'type', format_type(a.atttypid, a.atttypmod),
-            'base', nullif(CASE WHEN {writing} THEN behind.spelt ELSE behind.kind END,
+            'base', nullif(CASE WHEN {writing} THEN behind.spelled ELSE behind.kind END,
                            format_type(a.atttypid, a.atttypmod)),
             'not_null', a.attnotnull,
             'may_select', has_column_privilege(c.oid, a.attnum, 'SELECT'),
@@ -115,7 +115,7 @@ SELECT jsonb_build_object(
             )
             SELECT t.oid, t.typtype, b.arrays,
                    t.typnamespace = 'pg_catalog'::regnamespace AS built_in,
-                   format_type(b.type, b.modifier) || repeat('[]', b.arrays) AS spelt,
+                   format_type(b.type, b.modifier) || repeat('[]', b.arrays) AS spelled,
                    format_type(b.type, -1) || repeat('[]', b.arrays) AS free,
                    CASE WHEN t.typtype = 'e' THEN 'enum'
                         WHEN t.typtype = 'c' THEN 'composite'

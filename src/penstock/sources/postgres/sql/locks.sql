@@ -1,7 +1,7 @@
 -- Transactions by their virtual ids, which everyone may see: who holds a lock to write on a table, its ancestors or its
 -- partitions; what sessions that do not show it are in a transaction; and who of `waited` is still there.
 -- A prepared one has no process, and its virtual id may not outlive the server: it is called by its transaction id.
--- Whoever writes holds RowExclusiveLock, whatever else; the stronger ones change the table. VACUUM, ANALYZE and CREATE
+-- Every writer holds RowExclusiveLock at least; the stronger ones change the table. VACUUM, ANALYZE and CREATE
 -- INDEX (ShareUpdateExclusive, Share) do not count: no row of theirs is new.
 WITH RECURSIVE above (relid) AS (
     SELECT {name}::regclass::oid
