@@ -170,8 +170,15 @@ class Running:
     def signal(self, number: int) -> None:
         os.kill(self.process.pid, number)
 
-    def end(self) -> Outcome:
-        out, err = self.process.communicate(timeout=PATIENCE)
+    def end(self, patience: float = PATIENCE) -> Outcome:
+        """Wait for its end; one that does not end is killed, and what it had said is in the failure."""
+        try:
+            out, err = self.process.communicate(timeout=patience)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            out, err = self.process.communicate()
+            said = "\n".join((out[-2000:], err[-2000:]))
+            raise AssertionError(f"did not end within {patience:.0f} s:\n{said}") from None
         return Outcome(self.process.returncode, out, err)
 
 

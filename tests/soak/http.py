@@ -83,6 +83,8 @@ RECEIVER_DOWN = (0.0, 1.0)
 START_SECONDS = 60.0
 #: runs that may fail at the end, once the faults have stopped
 FINAL_RUNS = 5
+#: seconds for each of them: on a busy machine a long backlog is left
+FINAL_PATIENCE = 900.0
 
 
 @dataclass(frozen=True)
@@ -337,7 +339,7 @@ def _kill_runs(killed: _Killed, until: float, plan: Plan, chance: random.Random,
 
 def _run_to_the_end(command: Command, file: str) -> list[str]:
     for _ in range(FINAL_RUNS):
-        ended = command.run("run", file, "--json")
+        ended = command.start("run", file, "--json").end(FINAL_PATIENCE)
         if ended.code != 0:
             return [f"{file}: ended with {ended.code} without a fault: {(ended.err or ended.out)[-800:]}"]
         if ended.messages[-1]["type"] == "eof" and not ended.messages[-1]["has_more"]:
