@@ -69,6 +69,8 @@ MODELS: dict[str, type[BaseModel]] = {
     "fan_out": FanOutTable,
     "Source wal": wal.Options,
     "Streams of wal": wal.StreamOptions,
+    "entities": wal.EntityOptions,
+    "Fan-outs of entities": wal.FanOutOptions,
     "time": Time,
     "paging": Paging,
     "changes": Changes,

@@ -14,6 +14,8 @@ from penstock.service import bodies
 from penstock.service.problems import Problem
 from penstock.service.rows import MOST_DEPTH, RowCheck, RowLimits
 from penstock.sources.wal.reader import LogReader
+from penstock.sources.wal.records import Lines, Records
+from penstock.wal.batches import Head
 
 COLUMNS = {
     "i": "int64",
@@ -84,7 +86,7 @@ TEXTS = ROWS | st.lists(TOKENS, max_size=8).map("".join)
 
 def read(rows: list[str], columns: dict[str, str]) -> int:
     """Decode rows as a reader of the log does, every column of them; how many there are."""
-    reader = LogReader("orders", "", tuple(columns.items()), False, False)
+    reader = LogReader(Records("orders", "", False), tuple(columns.items()), False)
     types = [parse_type(type_) for type_ in columns.values()]
     packed = bodies.compress(rows)
     import pyarrow as pa
@@ -92,10 +94,10 @@ def read(rows: list[str], columns: dict[str, str]) -> int:
     stored = pa.input_stream(pa.py_buffer(packed), compression="zstd").read().splitlines() if rows else []
     assert len(stored) == len(rows)
     from penstock.links.arrow_types import arrow_type
-    from penstock.sources.wal.reader import _Lines
 
     schema = pa.schema([(name, arrow_type(type_)) for name, type_ in zip(columns, types, strict=True)])
-    return sum(batch.num_rows for batch in reader._convert([_Lines(1, 0, 0, stored)], schema, types))
+    lines = Lines(1, 0, 0, 1, Head(None, len(stored), 1, "rows", 0, (), 0, (1, len(stored))), stored)
+    return sum(batch.num_rows for batch in reader._convert([lines], schema, types))
 
 
 def taken(check: RowCheck, text: str) -> list[str] | None:

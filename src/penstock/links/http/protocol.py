@@ -238,8 +238,9 @@ def decode_meta(value: str) -> dict[str, Any]:
 # ---------------------------------------------------------------- paths
 
 
-def batches_path(stream: str) -> str:
-    return f"/v1/streams/{encode_name(stream)}/batches"
+def batches_path(stream: str, *, ops: bool = False) -> str:
+    """Where rows are sent to; `ops`: documents of ops."""
+    return f"/v1/streams/{encode_name(stream)}/{'ops' if ops else 'batches'}"
 
 
 def producer_path(stream: str, producer: str) -> str:

@@ -35,7 +35,7 @@ def build(
         plain = PlainReceiver(sender, options, streams, memory, context.last_position)
         return PlainHttpSink(options, streams, context, sender, plain, memory)
     into = {name: stream.into for name, stream in streams.items() if stream.into is not None}
-    receiver = PenstockReceiver(sender, context.pipeline, into, context.origin)
+    receiver = PenstockReceiver(sender, context.pipeline, into, context.origin, context.last_position)
     return PenstockHttpSink(options, streams, context, sender, receiver, memory)
 
 

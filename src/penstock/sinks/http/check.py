@@ -74,6 +74,9 @@ def _find_template_problems(
 ) -> Iterator[StreamRefused]:
     """Templates that cannot be read, that name a column the stream does not have, or that lose deletes."""
     is_plain, is_object = options.protocol == "plain", options.format == "object"
+    if not is_plain and chosen.row is not None and content.entities is not None:
+        yield _refuse(stream, "`row` is a template, and penstock's receiver takes documents of ops as they are")
+        return
     if not is_plain and (chosen.body is not None or chosen.headers):
         name = "body" if chosen.body is not None else "headers"
         yield _refuse(stream, f"`{name}` is for `protocol: plain`; penstock's receiver has its own protocol")

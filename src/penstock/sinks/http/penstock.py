@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.core.content import Content
 from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
 from penstock.core.slices import Slice
@@ -17,7 +18,7 @@ from penstock.errors import ConnectionFailed, PenstockError, StreamFailed, Strea
 from penstock.links.http import protocol
 from penstock.links.http.failures import Answer
 from penstock.links.http.sending import Request, Sender
-from penstock.ports import Held, Origin, no_origin
+from penstock.ports import Held, Origin, no_origin, no_position
 from penstock.sinks.http.chunks import Chunk
 from penstock.sinks.http.receiver import Batch, Conflict, Refused, Standing, content_headers, refuse
 
@@ -63,6 +64,8 @@ class PenstockReceiver:
     #: the receiver's stream of each stream of the pipeline that has another name there
     into: Mapping[str, str]
     origin: Callable[[Slice], Origin] = no_origin
+    #: where the store has a stream
+    last_position: Callable[[str], Position | None] = no_position
 
     def target(self, stream: str) -> str:
         return self.into.get(stream, stream)
@@ -120,13 +123,17 @@ class PenstockReceiver:
         headers = sent.headers() | content_headers(chunk.media_type, chunk.compression)
         if chunk.number == chunks and (meta := self._meta(slice_, int(str(bounds["rows"])))):
             headers[protocol.META] = protocol.encode_meta(meta)
-        path = protocol.batches_path(self.target(slice_.stream))
+        path = self._path(slice_.stream, slice_.content)
         request = Request(slice_.stream, "POST", path, headers, chunk.read()[1])
         answer = self.sender.deliver(request, lambda answer: _check_taken(answer, sent))
         if answer.status == 409:
             raise Conflict(self.sender.show(answer))
         if answer.status >= 300:
             raise refuse(self.sender, answer, slice_, chunk, chunks, _STEPS)
+
+    def _path(self, stream: str, content: str | None) -> str:
+        is_ops = content is not None and Content.parse(content).entities is not None
+        return protocol.batches_path(self.target(stream), ops=is_ops)
 
     def _meta(self, slice_: Slice, rows: int) -> dict[str, Any]:
         """How far the source is read once the slice is whole, and what is left there then."""
@@ -139,7 +146,8 @@ class PenstockReceiver:
 
     def replay(self, stream: str, batch: Batch) -> None:
         headers = {protocol.KEY: batch.key, **content_headers(batch.media_type, batch.compression)}
-        path = protocol.batches_path(self.target(stream))
+        last = self.last_position(stream)
+        path = self._path(stream, last.content if last else None)
         answer = self.sender.deliver(
             Request(stream, "POST", path, headers, batch.body), lambda answer: _check_rows(answer, batch.rows)
         )

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from penstock.core.content import Content
 from penstock.sinks.http.chunks import ChunkShape
 from penstock.sinks.http.options import Options, StreamOptions
-from penstock.sinks.http.template import columns_of, compile_row, split_body
+from penstock.sinks.http.template import Value, columns_of, compile_row, split_body
+
+#: the column that holds a document of ops
+DOCUMENT = "document"
 
 
-def shape_of(options: Options, stream: StreamOptions) -> ChunkShape:
-    """BadTemplate if a template cannot be read."""
+def shape_of(options: Options, stream: StreamOptions, content: Content | None = None) -> ChunkShape:
+    """BadTemplate if a template cannot be read. To penstock's receiver a document of ops goes as it is."""
+    is_document = content is not None and content.entities is not None and options.protocol == "penstock"
+    row = compile_row(stream.row) if stream.row is not None else [Value(DOCUMENT)] if is_document else None
     before, after = split_body(stream.body) if stream.body is not None else ("", "")
     texts = [stream.into or "", *stream.headers.values()] if options.format == "object" else []
     has_head = any(columns_of(text) for text in texts)
@@ -22,7 +28,7 @@ def shape_of(options: Options, stream: StreamOptions) -> ChunkShape:
         decimals=options.decimals,
         non_finite=options.non_finite,
         quarantines=options.oversized == "quarantine",
-        row=tuple(compile_row(stream.row)) if stream.row is not None else None,
+        row=tuple(row) if row is not None else None,
         before=before,
         after=after,
         path=(into if not into or into.startswith("/") else f"/{into}") if has_head else "",

@@ -70,7 +70,8 @@ class HttpSink:
 
     def writer(self, slice_: Slice, attempt: str) -> ChunkWriter:
         folder = self.context.spools.stage(slice_.stream, slice_.number, attempt)
-        return ChunkWriter(folder, attempt, self._shape_of(slice_.stream), self.context.probe)
+        shape = shape_of(self.options, self._options_of(slice_.stream), Content.parse(slice_.content))
+        return ChunkWriter(folder, attempt, shape, self.context.probe)
 
     def commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> Outcome | None:
         folder = self.context.spools.find_staged(slice_.stream, slice_.number, attempt)

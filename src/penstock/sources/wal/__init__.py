@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 
 from penstock.ports import Context
-from penstock.sources.wal.options import Options, StreamOptions
+from penstock.sources.wal.options import EntityOptions, FanOutOptions, Options, StreamOptions
 from penstock.sources.wal.source import WalSource
 
-__all__ = ["Options", "StreamOptions", "WalSource", "build"]
+__all__ = ["EntityOptions", "FanOutOptions", "Options", "StreamOptions", "WalSource", "build"]
 
 
 def build(options: Options, streams: Mapping[str, StreamOptions], context: Context) -> WalSource:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal as Exact
@@ -15,6 +14,7 @@ from penstock.core.types import Decimal, Plain, Type, parse_type
 from penstock.errors import StreamFailed
 from penstock.links.arrow_types import arrow_type
 from penstock.links.json_values import converter, decoder_of, make_array
+from penstock.sources.wal.records import Lines, Records
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,26 +28,13 @@ _BATCH_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Lines:
-    """The rows of a record, as lines of JSON."""
-
-    segment: int
-    offset: int
-    size: int
-    lines: list[bytes]
-
-
-@dataclass(frozen=True, slots=True)
 class LogReader:
     """Reads records of a log. Small and picklable."""
 
-    stream: str
-    folder: str
+    records: Records
     #: (name, type's string form)
     columns: tuple[tuple[str, str], ...]
     changes: bool
-    #: a damaged record is left out instead of failing the slice
-    skips_damage: bool
 
     def open(self, part: Part) -> pa.RecordBatchReader:
         import pyarrow as pa
@@ -59,15 +46,15 @@ class LogReader:
         return pa.RecordBatchReader.from_batches(schema, self._batches(ranges, schema, types))
 
     def _batches(self, ranges: Sequence[Sequence[int]], schema: pa.Schema, types: Sequence[Type]) -> Iterator[Any]:
-        group: list[_Lines] = []
-        for found in self._records(ranges):
+        group: list[Lines] = []
+        for found in self.records.read(ranges):
             group.append(found)
             if sum(each.size for each in group) >= _BATCH_BYTES:
                 yield from self._convert(group, schema, types)
                 group = []
         yield from self._convert(group, schema, types)
 
-    def _convert(self, group: Sequence[_Lines], schema: pa.Schema, types: Sequence[Type]) -> Iterator[Any]:
+    def _convert(self, group: Sequence[Lines], schema: pa.Schema, types: Sequence[Type]) -> Iterator[Any]:
         """Several records as one batch of rows; one by one where a value does not fit, to name its record."""
         import pyarrow as pa
 
@@ -103,41 +90,7 @@ class LogReader:
             # Python's own decoder takes more: NaN, half of a surrogate pair, numbers beyond a float.
             return [json.loads(line, parse_float=Exact if exact else None) for line in lines]
 
-    def _records(self, ranges: Sequence[Sequence[int]]) -> Iterator[_Lines]:
-        from penstock.wal.frames import Damage, Kind, scan
-        from penstock.wal.segments import path_of
-
-        for segment, offset, length in ranges:
-            path = path_of(self.folder, segment)
-            with open(path, "rb") as file:
-                data = os.pread(file.fileno(), length, offset)
-            for found in scan(data, 0):
-                if isinstance(found, Damage):
-                    self._refuse_damage(path, offset + found.offset, found.reason)
-                elif found.kind == Kind.BATCH:
-                    yield self._lines(found.payload, segment, offset + found.offset)
-            if len(data) < length:
-                self._refuse_damage(path, offset + len(data), "the segment ends there")
-
-    def _refuse_damage(self, path: str, offset: int, reason: str) -> None:
-        if self.skips_damage:
-            return
-        raise StreamFailed(
-            f"the record at offset {offset} of {path} is damaged: {reason}",
-            next_step="put the file back from a backup, or set `damaged: skip` to go on without its rows",
-            stream=self.stream,
-        )
-
-    def _lines(self, payload: bytes, segment: int, offset: int) -> _Lines:
-        import pyarrow as pa
-
-        from penstock.wal.batches import Head
-
-        body = pa.py_buffer(payload).slice(Head.bytes_of(payload))
-        text: bytes = pa.input_stream(body, compression="zstd").read() if body.size else b""
-        return _Lines(segment, offset, len(text), text.splitlines())
-
-    def _array(self, values: list[Any], name: str, type_: Type, field: pa.Field, at: _Lines) -> pa.Array:
+    def _array(self, values: list[Any], name: str, type_: Type, field: pa.Field, at: Lines) -> pa.Array:
         import pyarrow as pa
 
         storage = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
@@ -151,6 +104,6 @@ class LogReader:
                     f"the batch at {at.segment}:{at.offset} has a value that does not fit {name}, which is "
                     f"{type_}: {error}",
                     next_step=f"declare column {name} with a type that holds all values (json holds any)",
-                    stream=self.stream,
+                    stream=self.records.stream,
                 ) from None
         return pa.ExtensionArray.from_storage(field.type, made) if storage is not field.type else made

@@ -10,14 +10,18 @@ from contextlib import contextmanager
 from penstock.core.content import Column, Content
 from penstock.core.documents import Document
 from penstock.core.marks import Mark, Position
+from penstock.core.ops import FEED_COLUMNS
 from penstock.core.slices import Kind, Slice
 from penstock.core.types import parse_type
-from penstock.errors import ConnectionFailed, StreamRefused
+from penstock.errors import UNTOUCHED, ConnectionFailed, StreamRefused, refuse_all
 from penstock.ports import Budget, Context, Planned, Reading, Remaining, Remark, StreamInfo
 from penstock.sources.wal import marks, places
+from penstock.sources.wal.documents import DocumentReader
+from penstock.sources.wal.layout import find_problems, layout_of
 from penstock.sources.wal.marks import LogPosition
 from penstock.sources.wal.options import StreamOptions
 from penstock.sources.wal.reader import LogReader
+from penstock.sources.wal.records import Records
 from penstock.sources.wal.window import Window, cut_parts, look
 from penstock.wal import readers
 from penstock.wal.durable_end import read_end
@@ -46,7 +50,13 @@ class WalSource:
 
     def catalog(self) -> Sequence[StreamInfo]:
         return [
-            StreamInfo(name=name, kind=Kind.ROWS, primary_key=each.primary_key, in_order=True)
+            StreamInfo(
+                name=name,
+                kind=Kind.ROWS,
+                primary_key=("id",) if each.entities else each.primary_key,
+                order=("id",) if each.entities else (),
+                in_order=True,
+            )
             for name, each in self._streams.items()
         ]
 
@@ -56,12 +66,10 @@ class WalSource:
             raise StreamRefused(
                 "the pipeline file does not have this stream", next_step="list it under `streams`", stream=stream
             )
-        if unknown := [name for name in options.primary_key if name not in options.columns]:
-            raise StreamRefused(
-                f"`primary_key` names {unknown[0]}, which is no column",
-                next_step="list it under `columns`",
-                stream=stream,
-            )
+        refuse_all(find_problems(options, stream))
+        if options.entities is not None:
+            layout = layout_of(options.entities, stream)
+            return Content(FEED_COLUMNS, key=("id",), identity={"stream": stream}, entities=layout.document())
         return Content(
             columns=tuple(Column(name, parse_type(type_)) for name, type_ in options.columns.items()),
             changes=options.changes,
@@ -109,7 +117,18 @@ class WalSource:
         """What can be read after a mark, up to a place or a budget."""
         skips = self._streams[stream].damaged == "skip"
         folder = folder_of(self._directory, stream)
-        return look(folder, self._begin(stream, after), end, stream, skips_damage=skips, budget=budget)
+        window = look(folder, self._begin(stream, after), end, stream, skips_damage=skips, budget=budget)
+        options = self._streams[stream]
+        if options.entities is not None and options.producers == "one" and len(window.senders) > 1:
+            raise StreamRefused(
+                f"several producers have sent documents to this stream ({', '.join(sorted(window.senders))}), and "
+                "nothing says which of two changes of one entity comes first",
+                safe=UNTOUCHED,
+                next_step="give each producer a stream of its own, or set `producers: any`: documents are then applied "
+                "in the order in which they were received",
+                stream=stream,
+            )
+        return window
 
     @contextmanager
     def reading(self, slice_: Slice) -> Iterator[Reading]:
@@ -118,13 +137,9 @@ class WalSource:
         assert slice_.upto is not None
         upto = LogPosition.read(slice_.upto)
         window = self._window(stream, slice_.after, (upto.segment, upto.offset))
-        reader = LogReader(
-            stream,
-            folder,
-            tuple((column.name, str(column.type)) for column in content.columns),
-            content.changes,
-            self._streams[stream].damaged == "skip",
-        )
+        records = Records(stream, folder, self._streams[stream].damaged == "skip")
+        columns = tuple((column.name, str(column.type)) for column in content.columns)
+        reader = DocumentReader(records) if content.entities else LogReader(records, columns, content.changes)
         yield Reading(reader, cut_parts(window.ranges), self._said(folder, window))
 
     def _said(self, folder: str, window: Window) -> list[str]:

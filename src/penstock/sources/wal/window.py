@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from penstock.core.documents import canonical
@@ -12,9 +12,9 @@ from penstock.ports import Budget
 from penstock.sources.wal.marks import LogPosition, SentOtherwise
 from penstock.sources.wal.places import read_header
 from penstock.wal.batches import Head
-from penstock.wal.following import Found, follow, is_whole
+from penstock.wal.following import Found, follow, follow_segment, is_whole
 from penstock.wal.frames import Damage
-from penstock.wal.ledger import Chunk, Place
+from penstock.wal.ledger import Bare, Chunk, Place
 from penstock.wal.segments import path_of
 
 #: compressed bytes that are worth a part of their own
@@ -25,14 +25,23 @@ _GROWTH = 5
 _DAMAGED = "its checksum is wrong"
 
 
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Whole records that lie next to each other."""
+
+    place: Place
+    #: the number of their first row, counted since the log began
+    first: int
+
+
 @dataclass
 class Window:
     """What lies between a mark and a place further on."""
 
     #: the last record whose batches are in the window
     position: LogPosition
-    #: bytes of segments with whole records: those that lie next to each other are one range, up to PART_BYTES
-    ranges: list[Place] = field(default_factory=list)
+    #: up to PART_BYTES each, in order
+    ranges: list[Range] = field(default_factory=list)
     rows: int = 0
     batches: int = 0
     #: left out, by segment
@@ -41,14 +50,20 @@ class Window:
     schemas: set[int] = field(default_factory=set)
     #: slices that were sent again and are left out
     repeated: int = 0
+    #: who sent them, and the producers of what was delivered before
+    senders: set[str] = field(default_factory=set)
+    #: the number of the row after the last range
+    _next: int = 0
 
-    def add(self, place: Place) -> None:
-        last = self.ranges[-1] if self.ranges else None
+    def add(self, place: Place, first: int, rows: int) -> None:
+        last = self.ranges[-1].place if self.ranges else None
         is_next = last and (last.segment, last.offset + last.length) == (place.segment, place.offset)
-        if last and is_next and last.length + place.length <= PART_BYTES:
-            self.ranges[-1] = Place(last.segment, last.offset, last.length + place.length)
+        if last and is_next and first == self._next and last.length + place.length <= PART_BYTES:
+            whole = Place(last.segment, last.offset, last.length + place.length)
+            self.ranges[-1] = Range(whole, self.ranges[-1].first)
         else:
-            self.ranges.append(place)
+            self.ranges.append(Range(place, first))
+        self._next = first + rows
 
 
 def look(
@@ -75,7 +90,7 @@ def look(
 def _look(
     folder: str, begin: LogPosition, end: tuple[int, int], stream: str, skips_damage: bool, budget: Budget | None
 ) -> Window:
-    window, position, size = Window(begin), begin, 0
+    window, position, size = Window(begin, senders=set(begin.sent)), begin, 0
     damages: list[tuple[int, Damage]] = []
     segment = 0
     for found in follow(folder, begin.segment, begin.offset, end, whole=skips_damage):
@@ -109,14 +124,15 @@ def _look(
                 break
             places = [*batch.before, found.place]
             lost = {(segment, damage.offset) for segment, damage in (*window.damages, *damages)}
-            for place in places:
+            for place, first, count in _numbered(folder, places, batch):
                 is_earlier = skips_damage and (place.segment, place.offset) < (begin.segment, begin.offset)
                 if is_earlier and not is_whole(folder, place):
                     damages.append((place.segment, Damage(place.offset, place.offset + place.length, _DAMAGED)))
                 elif (place.segment, place.offset) not in lost:
-                    window.add(place)
+                    window.add(place, first, count)
             window.rows, window.batches = rows, window.batches + len(places)
             window.schemas.add(batch.schema)
+            window.senders.add(_name_of(sender))
             if isinstance(sender, Chunk):
                 position = position.with_slice(sender)
         window.position = position
@@ -127,6 +143,17 @@ def _look(
     if budget is None:
         window.damages += damages
     return window
+
+
+def _numbered(folder: str, places: Sequence[Place], last: Head) -> Iterator[tuple[Place, int, int]]:
+    """The chunks of a slice with the number of their first row and their rows; `last` is the head of the last one."""
+    number = last.total[1] - last.readable_rows + 1
+    for place in places[:-1]:
+        found = next(follow_segment(folder, place.segment, place.offset, place.offset + place.length), None)
+        rows = found.batch.rows if isinstance(found, Found) and found.batch else 0
+        yield place, number, rows
+        number += rows
+    yield places[-1], last.total[1] - last.rows + 1, last.rows
 
 
 def _require_no_gap(folder: str, before: LogPosition, found: Found, batch: Head, stream: str) -> None:
@@ -169,6 +196,12 @@ def _was_delivered(position: LogPosition, sender: Chunk, found: Found, stream: s
         ) from None
 
 
+def _name_of(sender: Chunk | Bare | None) -> str:
+    if isinstance(sender, Chunk):
+        return sender.producer
+    return f"keys of {sender.owner or 'anybody'}" if sender else "somebody without a key"
+
+
 def _size(found: Found, budget: Budget | None) -> int:
     """Bytes of Arrow data to expect."""
     assert found.batch is not None
@@ -177,18 +210,21 @@ def _size(found: Found, budget: Budget | None) -> int:
     return (found.place.length + sum(place.length for place in found.batch.before or ())) * _GROWTH
 
 
-def cut_parts(ranges: Sequence[Place]) -> list[Part]:
+def cut_parts(ranges: Sequence[Range]) -> list[Part]:
     """Ranges in order, cut into a few parts of about the same size."""
-    most = max(PART_BYTES, sum(each.length for each in ranges) // MOST_PARTS)
-    parts: list[list[Place]] = []
+    most = max(PART_BYTES, sum(each.place.length for each in ranges) // MOST_PARTS)
+    parts: list[list[Range]] = []
     size = most
     for each in ranges:
         if size >= most:
             parts.append([])
             size = 0
         parts[-1].append(each)
-        size += each.length
+        size += each.place.length
     return [
-        Part(index, canonical({"ranges": [[p.segment, p.offset, p.length] for p in each]}))
+        Part(
+            index,
+            canonical({"ranges": [[r.place.segment, r.place.offset, r.place.length, r.first] for r in each]}),
+        )
         for index, each in enumerate(parts)
     ]
