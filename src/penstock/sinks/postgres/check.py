@@ -39,7 +39,7 @@ _TEXTS = ("text", "character varying", "character")
 #: the types that can hold the timestamp of a delete
 _TIMES = ("timestamp with time zone", "timestamp without time zone", "date", *_TEXTS)
 #: relkinds that are not tables
-_OTHER_KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "i": "an index"}
+OTHER_KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "i": "an index"}
 
 
 def check_stream(connection: Connection, ledger: Ledger, config: StreamConfig, content: Content) -> None:
@@ -104,7 +104,7 @@ class StreamCheck:
         if self.target is None:
             yield from self._check_creatable()
         elif not self.target.is_table:
-            what = _OTHER_KINDS.get(self.target.kind, "not a table")
+            what = OTHER_KINDS.get(self.target.kind, "not a table")
             yield _refused(f"{self.table} is {what}", "name a table with `into` on the stream")
         else:
             yield from self._check_table(self.target)
