@@ -5,4 +5,6 @@ SELECT d.*, ({good}) IS TRUE AS good
 FROM (
     SELECT n.first + (x.{place} & 4294967295) AS pos, x.{place} AS place, x.id, x.at, {document} AS doc
     FROM {staging} x JOIN (VALUES {parts}) n (attempt, first) ON x.{place} >> 32 = n.attempt
+    -- Keeps the server from parsing a document again wherever the test names it.
+    OFFSET 0
 ) d
