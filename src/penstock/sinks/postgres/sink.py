@@ -43,7 +43,7 @@ from penstock.sinks.postgres.merge import UnfitValue
 from penstock.sinks.postgres.options import MAX_NAME_BYTES, Options, StreamConfig, StreamOptions
 from penstock.sinks.postgres.quarantine import Quarantine
 from penstock.sinks.postgres.staging import Staging
-from penstock.sinks.postgres.state.check import check_state
+from penstock.sinks.postgres.state.check import check_state, require_layout
 from penstock.sinks.postgres.state.commit import StateCommit
 from penstock.sinks.postgres.state.tables import StateTables
 from penstock.sinks.postgres.target import describe, references
@@ -158,7 +158,8 @@ class PostgresSink:
         if config.is_state:
             from penstock.sinks.postgres.state.explain import explain_state
 
-            return list(explain_state(config))
+            with self._reading(str(config.table), stream.name) as connection:
+                return list(explain_state(config, require_layout(content), describe(connection, config.table)))
         remarks = list(explain_stream(config, self._parents.get(stream.name, ())))
         if config.key and stream.kind is Kind.ROWS:
             remarks += explain_stale_rows(content)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from penstock.core.content import Content
 from penstock.core.ops import FEED_COLUMNS, Layout
+from penstock.core.slices import Kind
 from penstock.errors import StreamRefused, refuse_all
 from penstock.links.postgres.literals import TableName, quote
 from penstock.links.postgres.types import postgres_type
@@ -33,7 +34,7 @@ def check_state(connection: Connection, ledger: Ledger, config: StreamConfig, co
     entry = ledger.read_intact(connection, config) if has_ledger else None
     tables = StateTables(ledger.schema, ledger.pipeline, config.info.name)
     before = tables.read(connection)
-    if entry is not None and before is None and entry.slice.kind.moves:
+    if entry is not None and before is None and tables.has_moved(connection):
         raise refuse_other_mode(config)
     unknown = any(postgres_type(c.type) is None for c in (*layout.key, *layout.scalars, *layout.multi))
     StateCheck(
@@ -44,16 +45,19 @@ def check_state(connection: Connection, ledger: Ledger, config: StreamConfig, co
         target=target,
         wanted=[] if unknown else list_wanted(connection, layout, before),
         may_create=may_create_in(connection, table.schema) if target is None else True,
-        may_use_temporary=_may_use_temporary(connection),
+        without_temporary=_without_temporary(connection),
         others=ledger.list_others(connection, config.info.name, table) if has_ledger else (),
         role=connection.info.user,
         has_foreign_rows=bool(before is None and target and target.is_readable and holds_more(connection, table, 0)),
     ).run()
 
 
-def _may_use_temporary(connection: Connection) -> bool:
-    row = connection.execute("SELECT has_database_privilege(current_database(), 'TEMPORARY')").fetchone()
-    return bool(row and row[0])
+def _without_temporary(connection: Connection) -> str | None:
+    """The name of the database if the role may not create temporary tables in it."""
+    row = connection.execute(
+        "SELECT CASE WHEN NOT has_database_privilege(current_database(), 'TEMPORARY') THEN current_database() END"
+    ).fetchone()
+    return str(row[0]) if row and row[0] is not None else None
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,8 @@ class StateCheck:
     wanted: Sequence[WantedColumn]
     #: whether the role may create the table; None: its schema does not exist
     may_create: bool | None
-    may_use_temporary: bool
+    #: the database's name, if the role may not create temporary tables there
+    without_temporary: str | None
     #: other streams that write it, each as `pipeline/stream`
     others: Sequence[str]
     role: str
@@ -87,10 +92,11 @@ class StateCheck:
     def _find_problems(self) -> Iterator[StreamRefused]:
         yield from self._check_options()
         yield from self._check_fields()
-        if not self.may_use_temporary:
+        if self.without_temporary is not None:
             yield _refused(
                 f"the role {self.role} may not create temporary tables, in which ops are folded",
-                f"run as the database's owner: GRANT TEMPORARY ON DATABASE ... TO {quote(self.role)};",
+                f"run as the database's owner: GRANT TEMPORARY ON DATABASE {quote(self.without_temporary)} TO "
+                f"{quote(self.role)};",
             )
         if self.others:
             yield refuse_other_writers_error(self.table, self.others)
@@ -103,6 +109,11 @@ class StateCheck:
             yield from self._check_table(self.target)
 
     def _check_options(self) -> Iterator[StreamRefused]:
+        if self.config.info.kind is not Kind.ROWS:
+            yield _refused(
+                "`mode: state` applies ops in their order, and the stream is a full refresh",
+                "use `mode: append` or `mode: upsert`",
+            )
         options, names = self.config.options, tuple(column.name for column in self.layout.key)
         if options.key is not None and set(options.key) != set(names):
             yield _refused(
@@ -196,6 +207,12 @@ class StateCheck:
             yield _refused(
                 f"{self.table} has no unique index on the key ({', '.join(key)})",
                 f"create one: CREATE UNIQUE INDEX ON {self.table.quoted} ({', '.join(map(quote, key))});",
+            )
+        if target.row_security:
+            yield _refused(
+                f"row-level security hides rows of {self.table} from the role {self.role}, so that it cannot tell "
+                "which entities exist",
+                f"run as its owner: ALTER ROLE {quote(self.role)} BYPASSRLS; or use a role that sees all rows",
             )
         yield from self._check_columns(target)
 

@@ -69,13 +69,10 @@ class StateCommit(SliceCommit):
 
     def _hold_table(self, connection: Connection) -> None:
         super()._hold_table(connection)
-        entry = self.ledger.read(connection, self.slice.stream)
-        if entry is not None and entry.binding is not None:
-            if self.tables.read(connection) is None:
-                raise refuse_other_mode(self.config)
+        if not self.slice.kind.moves or self.tables.read(connection) is not None:
             return
-        if not self.slice.kind.moves:
-            return
+        if self.tables.has_moved(connection):
+            raise refuse_other_mode(self.config)
         connection.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(self.table.sql))
         if not self.config.options.replace_existing and holds_more(connection, self.table, 0):
             raise refuse_foreign_rows(self.table)

@@ -9,6 +9,7 @@ from psycopg import sql
 
 from penstock.core.documents import canonical, parse
 from penstock.core.ops import FanOut, Layout
+from penstock.core.slices import Kind
 from penstock.links.postgres.literals import load_statement
 from penstock.links.postgres.write_connection import Connection
 from penstock.sinks.postgres.ledger import MISSING_STATES
@@ -53,6 +54,15 @@ class StateTables:
                 return None
             raise
         return Layout.of(parse(row[0])) if row else None
+
+    def has_moved(self, connection: Connection) -> bool:
+        """Whether a slice of the stream has brought rows, in any mode."""
+        kinds = [kind.value for kind in Kind if kind.moves]
+        query = sql.SQL("SELECT EXISTS (SELECT FROM {} x WHERE {} AND x.kind = ANY ({}))").format(
+            self.name("slices"), self.own("x"), sql.Literal(kinds)
+        )
+        row = connection.execute(query).fetchone()
+        return bool(row and row[0])
 
     def note(self, connection: Connection, layout: Layout) -> None:
         query = sql.SQL(

@@ -139,7 +139,10 @@ class StateWrite:
                 high = middle
             else:
                 low = middle
+        is_found = self._is_bad(low, low + 1)
         self.connection.execute("ROLLBACK TO SAVEPOINT penstock_search")
+        if not is_found:
+            return ""  # only several together are rejected
         names = [each.name for each in self.entity.key]
         shown = _commas(
             sql.SQL("left({}, {})").format(each.spelled("w"), sql.Literal(_SHOWN_CHARACTERS))
