@@ -106,6 +106,7 @@ def stored_forms() -> dict[str, object]:
             "columns": list(names.INTERNAL),
         },
         "postgres: ledger": _sql("create_tables"),
+        "postgres: state": _sql("create", "penstock.sinks.postgres.state"),
         "http: what is remembered": memory.SCHEMA.splitlines(),
         "http: pieces of a seal": _http_pieces(),
         "log: segment": _segment(),
@@ -195,9 +196,9 @@ def _tokens() -> str:
         return Path(folder, FILE).read_text()
 
 
-def _sql(name: str) -> list[str]:
+def _sql(name: str, room: str = "penstock.sinks.postgres") -> list[str]:
     """The statements without comments and layout."""
-    text = (files("penstock.sinks.postgres") / "sql" / f"{name}.sql").read_text()
+    text = (files(room) / "sql" / f"{name}.sql").read_text()
     text = re.sub(r"--[^\n]*", "", text)
     statements = (" ".join(each.split()) for each in text.split(";"))
     return [each for each in statements if each.startswith("CREATE")]

@@ -39,7 +39,7 @@ _TEXTS = ("text", "character varying", "character")
 #: the types that can hold the timestamp of a delete
 _TIMES = ("timestamp with time zone", "timestamp without time zone", "date", *_TEXTS)
 #: relkinds that are not tables
-_OTHER_KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "i": "an index"}
+OTHER_KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "i": "an index"}
 
 
 def check_stream(connection: Connection, ledger: Ledger, config: StreamConfig, content: Content) -> None:
@@ -48,6 +48,11 @@ def check_stream(connection: Connection, ledger: Ledger, config: StreamConfig, c
     target = describe(connection, table)
     has_ledger = ledger.exists(connection)
     entry = ledger.read_intact(connection, config) if has_ledger else None
+    if has_state(connection, ledger.schema, ledger.pipeline, name):
+        raise _refused(
+            f"{table} has entities of this stream, in `mode: state`",
+            f"set `mode: state` again; or begin again: penstock state reset FILE --stream {name}",
+        )
     replaces = is_refresh and not (entry and entry.binding and entry.binding.refreshed)
     own_rows = ledger.count_created(connection, name) if entry and replaces else 0
     StreamCheck(
@@ -104,7 +109,7 @@ class StreamCheck:
         if self.target is None:
             yield from self._check_creatable()
         elif not self.target.is_table:
-            what = _OTHER_KINDS.get(self.target.kind, "not a table")
+            what = OTHER_KINDS.get(self.target.kind, "not a table")
             yield _refused(f"{self.table} is {what}", "name a table with `into` on the stream")
         else:
             yield from self._check_table(self.target)
@@ -137,6 +142,8 @@ class StreamCheck:
                 "`mode: replace` is for a full refresh, and this stream delivers only what has changed",
                 "leave out its cursor, or use `mode: upsert`",
             )
+        if options.early_for is not None:
+            yield _refused("`early_for` has no meaning without `mode: state`", "leave it out")
         if options.mode == "upsert" and not config.key:
             yield _refused("`mode: upsert` needs a key", "set `key` on the stream")
         if options.newer_than is None and config.newer_than and config.newer_than not in self.columns:
@@ -313,6 +320,20 @@ class StreamCheck:
                 f"column {name} became {type_} at the source, and is narrower in {self.table}: {why}",
                 f"run as its owner: ALTER TABLE {self.table.quoted} ALTER COLUMN {quote(name)} TYPE {type_};",
             )
+
+
+def has_state(connection: Connection, schema: str, pipeline: str, stream: str) -> bool:
+    """Whether a stream has been in mode `state`."""
+    row = connection.execute(
+        sql.SQL("SELECT to_regclass(format('%I.states', {}::text)) IS NOT NULL").format(sql.Literal(schema))
+    ).fetchone()
+    if not (row and row[0]):
+        return False
+    query = sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE (pipeline, stream) = ({}, {}))").format(
+        sql.Identifier(schema, "states"), sql.Literal(pipeline), sql.Literal(stream)
+    )
+    row = connection.execute(query).fetchone()
+    return bool(row and row[0])
 
 
 # ---------------------------------------------------------------- checks that a commit repeats

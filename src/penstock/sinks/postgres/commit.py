@@ -162,13 +162,16 @@ class SliceCommit:
         if not self.config.options.create:
             return
         before = Content.parse(entry.slice.content) if entry else None
-        name = f"stream {stream} of pipeline {self.slice.pipeline}"
-        if list_changes(connection, self.config, self.content, before, describe(connection, self.table), name):
+        if self._list_changes(connection, before):
             # One after the other: two that create the same table at once would fail on the server's own catalog.
             self.ledger.lock_creation(connection)
-            target = describe(connection, self.table)
-            for each in list_changes(connection, self.config, self.content, before, target, name):
+            for each in self._list_changes(connection, before):
                 connection.execute(each)
+
+    def _list_changes(self, connection: Connection, before: Content | None) -> Sequence[sql.Composed]:
+        """The statements that make the table as the stream needs it."""
+        name = f"stream {self.slice.stream} of pipeline {self.slice.pipeline}"
+        return list_changes(connection, self.config, self.content, before, describe(connection, self.table), name)
 
     # ------------------------------------------------------------ the transaction
 
@@ -191,12 +194,16 @@ class SliceCommit:
         self.context.probe.at("postgres.moved", number=self.slice.number)
         self._hold_table(connection)
         outcome = self._write_rows(connection, rows, bad) if self.slice.kind.moves else Outcome()
-        # A refresh also deletes rows that did not come in.
-        if outcome.rows - (outcome.deleted if self.is_refresh else 0) != rows:
-            raise self._refused(f"{rows} rows were staged, but only {outcome.rows} were counted after the write")
+        self._check_outcome(outcome, rows)
         self.ledger.note(connection, self.slice, self.staging.attempt, outcome, target=target)
         drop(connection, self.staging.sql)
         return outcome
+
+    def _check_outcome(self, outcome: Outcome, rows: int) -> None:
+        """SliceRefused unless each row was counted once."""
+        # A refresh also deletes rows that did not come in.
+        if outcome.rows - (outcome.deleted if self.is_refresh else 0) != rows:
+            raise self._refused(f"{rows} rows were staged, but only {outcome.rows} were counted after the write")
 
     def _hold_table(self, connection: Connection) -> None:
         """Keep others from dropping or renaming the table, and check that the earlier slices went into it.

@@ -37,6 +37,8 @@ _ALIKE: Mapping[Type, frozenset[str]] = {
 
 def compare(config: StreamConfig, target: Target | None, columns: ComparedColumns, run: RunQuery) -> SinkComparison:
     """The table's side of a comparison; NotComparable if the stream cannot be compared."""
+    if config.is_state:
+        raise not_comparable(config.info.name, "its rows in the sink are entities, and those of the source are ops")
     if target is None:
         raise not_comparable(config.info.name, f"there is no table {config.table} yet", "penstock run FILE")
     key = tuple(column.name for column in columns.key)

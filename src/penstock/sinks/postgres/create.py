@@ -95,10 +95,10 @@ def find_wider(
     if not changed:
         return []
     types, old_types = find_types(connection, changed), find_types(connection, [old[c.name] for c in changed])
-    return [(name, type_) for name, type_ in types.items() if _must_widen(target, name, old_types[name], type_)]
+    return [(name, type_) for name, type_ in types.items() if must_widen(target, name, old_types[name], type_)]
 
 
-def _must_widen(target: Target, name: str, was: str, now: str) -> bool:
+def must_widen(target: Target, name: str, was: str, now: str) -> bool:
     column = target.column(name)
     if column is None or column.type == now:
         return False

@@ -126,14 +126,20 @@ def explain_row_error(error: psycopg.Error | UnfitValue, column: str | None = No
     return f"column {column}: {why}" if column else why
 
 
-def explain_bad_row(table: str, why: str, key: str = "") -> StreamFailed:
+def explain_value_error(state: str) -> str:
+    """Why a column does not hold a value; an empty state: it would change it."""
+    if not state:
+        return "does not hold the value exactly"
+    unread = "the value cannot be read as this type" if state.startswith("22") else "a constraint fails"
+    return _ROW_REASONS.get(state, unread)
+
+
+def explain_bad_row(table: str, why: str, key: str = "", *, quarantines: bool = True) -> StreamFailed:
     """The error for a rejected row; `key` is empty if the row was not found."""
     at = f", in the row with key {key}" if key else ""
-    return StreamFailed(
-        f"{table}: {why}{at}",
-        next_step="correct the row at the source, or the table, then run again; or set `bad_rows: quarantine` on the "
-        "stream: such rows are quarantined, and the others are written",
-    )
+    step = "correct the row at the source, or the table, then run again"
+    other = "; or set `bad_rows: quarantine` on the stream: such rows are quarantined, and the others are written"
+    return StreamFailed(f"{table}: {why}{at}", next_step=step + (other if quarantines else ""))
 
 
 # ---------------------------------------------------------------- locks

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
+from penstock.core.sizes import DURATION_PATTERN, duration
 from penstock.links.postgres.literals import TableName
 from penstock.links.postgres.options import ServerOptions
 from penstock.ports import StreamInfo
 
 #: the longest name that Postgres keeps
 MAX_NAME_BYTES = 63
+
+DurationText = Annotated[str, Field(pattern=DURATION_PATTERN, json_schema_extra={"format": "time span"})]
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(duration, json_schema_input_type=Annotated[int, Field(gt=0)] | DurationText),
+    Field(gt=timedelta(0)),
+]
 
 
 class Options(ServerOptions):
@@ -44,10 +53,11 @@ class StreamOptions(BaseModel):
         description="the table or `schema.table`, spelled exactly as in Postgres; default: the stream's name",
         examples=["orders"],
     )
-    mode: Literal["append", "upsert", "replace"] | None = Field(
+    mode: Literal["append", "upsert", "replace", "state"] | None = Field(
         default=None,
         description="`append`: insert every row; `upsert`: one row per key; `replace`: each full refresh replaces all "
-        "rows, as it does in any mode; default: with a key `upsert`, otherwise `append`",
+        "rows, as it does in any mode; `state`: apply ops of an outbox, one row per entity; default: with a key "
+        "`upsert`, otherwise `append`",
         examples=["upsert"],
     )
     key: tuple[str, ...] | None = Field(
@@ -92,7 +102,8 @@ class StreamOptions(BaseModel):
     )
     replace_existing: bool = Field(
         default=False,
-        description="allow the first full refresh to delete existing rows; otherwise it is refused",
+        description="allow the first full refresh, or the first slice with `mode: state`, to delete existing rows; "
+        "otherwise it is refused",
     )
     accept_table: int | None = Field(
         default=None,
@@ -100,6 +111,12 @@ class StreamOptions(BaseModel):
         description="oid of a renamed or restored table: confirms that it holds every row delivered so far; default: "
         "another table stops the stream",
         examples=[16412],
+    )
+    early_for: Duration | None = Field(
+        default=None,
+        description="with `mode: state`: how long ops wait for an entity that does not exist yet, before they are "
+        "dropped; default: for ever",
+        examples=["30d"],
     )
     triggers: bool = Field(
         default=True,
@@ -136,10 +153,17 @@ class StreamConfig:
     options: StreamOptions
     table: TableName
 
+    @property
+    def is_state(self) -> bool:
+        """Whether rows are documents of ops, and the table has one row for each entity."""
+        return self.options.mode == "state"
+
     @cached_property
     def key(self) -> tuple[str, ...]:
-        """The columns that identify a row; empty: every row is inserted."""
-        return () if self.options.mode == "append" else self.options.key or self.info.primary_key
+        """The columns that identify a row; empty: every row is inserted. Those of an entity are in the content."""
+        if self.options.mode in ("append", "state"):
+            return ()
+        return self.options.key or self.info.primary_key
 
     @cached_property
     def newer_than(self) -> str | None:

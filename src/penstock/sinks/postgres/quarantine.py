@@ -28,6 +28,8 @@ from penstock.sinks.postgres.target import Target, describe
 
 #: rows of one slice that are quarantined; more bad rows point to a mistake in the table or the stream
 MAX_SLICE_ROWS = 1000
+#: what `columns` is for an op of mode `state`: it is no row that could be merged
+OPS = '"ops"'
 #: why a replayed row stays whose key is in the table
 KEY_EXISTS = "the table has a row of this key, and without `newer_than` nothing says which is newer"
 
@@ -101,6 +103,13 @@ class Quarantine:
         ).format(self.table, self._select([config.info.name], ids))
         outcome = Outcome()
         for number, (columns, group) in enumerate(connection.execute(query).fetchall()):
+            if config.is_state or columns == OPS:
+                raise StreamRefused(
+                    "quarantined ops cannot be replayed: later ops may have written the same fields, and an older "
+                    "value would replace a newer one",
+                    next_step="correct the cause and update the rows of these entities at the source, which writes "
+                    "new ops; then: penstock quarantine drop FILE",
+                )
             pairs = [(name, type_) for name, type_ in json.loads(columns)]
             target = _describe_complete(connection, config, pairs)
             merge = Merge(

@@ -43,6 +43,9 @@ from penstock.sinks.postgres.merge import UnfitValue
 from penstock.sinks.postgres.options import MAX_NAME_BYTES, Options, StreamConfig, StreamOptions
 from penstock.sinks.postgres.quarantine import Quarantine
 from penstock.sinks.postgres.staging import Staging
+from penstock.sinks.postgres.state.check import check_state, require_layout
+from penstock.sinks.postgres.state.commit import StateCommit
+from penstock.sinks.postgres.state.tables import StateTables
 from penstock.sinks.postgres.target import describe, references
 from penstock.sinks.postgres.writer import PostgresWriter
 
@@ -80,7 +83,8 @@ class PostgresSink:
         return StreamConfig(stream, options, TableName.read(options.into or stream.name, self.options.default_schema))
 
     def keeps_one_row(self, stream: StreamInfo) -> bool:
-        return bool(self.config(stream).key)
+        config = self.config(stream)
+        return config.is_state or bool(config.key)
 
     def propose(self, streams: Sequence[DiscoveredStream]) -> Sequence[Mapping[str, Any]]:
         return [
@@ -142,14 +146,20 @@ class PostgresSink:
 
     def check(self, stream: StreamInfo, content: Content) -> None:
         config = self.config(stream)
+        check = check_state if config.is_state else check_stream
         with self._reading(str(config.table), stream.name) as connection:
-            check_stream(connection, self.ledger, config, content)
+            check(connection, self.ledger, config, content)
 
     def explain(self, stream: StreamInfo, content: Content) -> Sequence[Remark]:
         from penstock.shaping.sink_remarks import explain_stale_rows
         from penstock.sinks.postgres.explain import explain_existing, explain_stream
 
         config = self.config(stream)
+        if config.is_state:
+            from penstock.sinks.postgres.state.explain import explain_state
+
+            with self._reading(str(config.table), stream.name) as connection:
+                return list(explain_state(config, require_layout(content), describe(connection, config.table)))
         remarks = list(explain_stream(config, self._parents.get(stream.name, ())))
         if config.key and stream.kind is Kind.ROWS:
             remarks += explain_stale_rows(content)
@@ -175,11 +185,13 @@ class PostgresSink:
         return PostgresWriter(self.pipeline, slice_.stream, self.writing.target, table, self.context.probe)
 
     def commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> Outcome:
-        commit = SliceCommit(
+        config = self.config(slice_.stream)
+        make = StateCommit if config.is_state else SliceCommit
+        commit = make(
             writing=self.writing,
             ledger=self.ledger,
             quarantine=self.quarantine,
-            config=self.config(slice_.stream),
+            config=config,
             staging=self._staging(slice_, attempt),
             slice=slice_,
             receipts=receipts,
@@ -271,7 +283,7 @@ class PostgresSink:
             if entry.is_intact and is_bound(config, entry.binding, find_oid(connection, config.table)):
                 return []
         with self._changing("the ledger", stream) as connection:
-            numbers = self.ledger.forget(connection, stream)
+            numbers = self._forget(connection, stream)
         lines = [f"slice {number} was withdrawn from the ledger" for number in numbers]
         table = entry.binding.now
         return [*lines, f"the rows of slices up to {numbers[0]} stay in {table}"] if table and numbers else lines
@@ -284,7 +296,7 @@ class PostgresSink:
                 return []
             table = entry.binding.now if entry.binding else None
             if table is None:
-                self.ledger.forget(connection, stream)
+                self._forget(connection, stream)
                 return ["the table that its rows went into is gone"]
             if others := self.ledger.list_others(connection, stream, table):
                 raise StreamRefused(
@@ -293,8 +305,13 @@ class PostgresSink:
                 )
             new = TableName(table.schema, name_archive(table.name, label))
             connection.execute(sql.SQL("ALTER TABLE {} RENAME TO {}").format(table.sql, sql.Identifier(new.name)))
-            self.ledger.forget(connection, stream)
+            self._forget(connection, stream)
         return [f"the table {table} is {new} now, with all its rows; views and foreign keys on it stay with it"]
+
+    def _forget(self, connection: Connection, stream: str) -> Sequence[int]:
+        """Let a stream begin again; returns the numbers of its slices, last first."""
+        StateTables(self.options.own_schema, self.pipeline, stream).forget(connection)
+        return self.ledger.forget(connection, stream)
 
     def close(self) -> None:
         if "writing" in self.__dict__:

@@ -9,7 +9,7 @@ SELECT current_user::text, current_database()::text, has_database_privilege(curr
             SELECT json_agg(r.name) AS rights FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r (name)
             WHERE NOT has_table_privilege(c.oid, r.name)
         ) lacking
-        WHERE c.relnamespace = n.oid AND c.relname IN ('ledger', 'slices', 'quarantine') AND c.relkind IN ('r', 'p')
+        WHERE c.relnamespace = n.oid AND c.relname IN ('ledger', 'slices', 'quarantine', 'states', 'early_ops', 'fan_out_values') AND c.relkind IN ('r', 'p')
         AND lacking.rights IS NOT NULL
     )
 FROM (SELECT) one LEFT JOIN pg_namespace n ON n.nspname = {schema}
