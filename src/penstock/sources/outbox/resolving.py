@@ -90,7 +90,14 @@ class Resolver:
             if not top:
                 below[partition].append(TableName(schema, relation))
         inherits = any(row[7] for row in relations if row[4])
-        self.known[name] = FedTable(name, table.oid, tuple(below[True]), tuple(below[False]), inherits)
+        self.known[name] = FedTable(
+            name,
+            table.oid,
+            tuple(below[True]),
+            tuple(below[False]),
+            inherits,
+            table.may_select and table.may_use_schema,
+        )
         self.tables[name] = table
         return table
 
