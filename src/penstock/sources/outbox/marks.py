@@ -144,4 +144,4 @@ def describe_load(state: LoadState) -> str:
     if state.state == PENDING:
         return f"{state.name} is still to be loaded"
     place = f", up to ({', '.join(state.columns)}) = ({', '.join(state.after)})" if state.after else ""
-    return f"{state.name} is being loaded{place}: {state.rows:,} rows so far"
+    return f"{state.name} is being loaded{place}: {state.rows:,} of about {max(state.rows, state.expected):,} rows"

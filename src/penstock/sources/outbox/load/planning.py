@@ -67,8 +67,9 @@ class _Slice:
         columns = state.columns
         if state.state != LOADING:
             columns = choose_columns(self.run, load)
-            state = replace(state, state=LOADING, columns=columns, began=self.now)
-        ranges, rows, after = self._ranges(load, columns, state.after)
+            expected = estimate_rows(self.run, load)
+            state = replace(state, state=LOADING, columns=columns, expected=expected, began=self.now)
+        ranges, rows, after = self._ranges(load, state)
         if ranges:
             number = len(self.tables)
             self.tables.append(_table(load, columns))
@@ -80,12 +81,11 @@ class _Slice:
         state = replace(state, after=after, rows=state.rows + rows)
         return state if after is not None else replace(state, state=COMPLETE, ended=self.now)
 
-    def _ranges(
-        self, load: Load, columns: tuple[str, ...], after: Key | None
-    ) -> tuple[Sequence[Range], int, Key | None]:
+    def _ranges(self, load: Load, state: LoadState) -> tuple[Sequence[Range], int, Key | None]:
         """The next ranges, the rows in them, and where they end; None: at the end of the table."""
+        columns, after = state.columns, state.after
         if not columns:
-            return [Range(None, None)], estimate_rows(self.run, load), None
+            return [Range(None, None)], state.expected, None
         key = [sql.Identifier("t", name) for name in columns]
         cuts, rest = walk_steps(
             self.run,

@@ -30,6 +30,8 @@ class LoadState:
     after: Key | None = None
     #: rows that were found when the ranges were planned
     rows: int = 0
+    #: rows of the table when the load began, by statistics
+    expected: int = 0
     #: the server's clock in microseconds when the first range was planned, and the last one
     began: int | None = None
     ended: int | None = None
@@ -44,6 +46,7 @@ class LoadState:
             "columns": list(self.columns),
             "after": None if self.after is None else list(self.after),
             "rows": self.rows,
+            "expected": self.expected,
             "began": self.began,
             "ended": self.ended,
         }
@@ -63,6 +66,7 @@ class LoadState:
             tuple(map(str, document["columns"])),
             None if after is None else tuple(map(str, after)),
             int(document["rows"]),
+            int(document["expected"]),
             document["began"],
             document["ended"],
         )
