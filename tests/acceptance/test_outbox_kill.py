@@ -54,7 +54,10 @@ class Gallery:
         )
 
     def documents(self) -> list[tuple[int, Any]]:
-        paths = sorted((self.folder / "out" / "images").glob("*.ndjson"))
+        # A name has the slice, the attempt and the part: parts are in order, attempts are not.
+        paths = sorted(
+            (self.folder / "out" / "images").glob("*.ndjson"), key=lambda path: [*path.stem.split("-")[::2], path.stem]
+        )
         found = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
         return [(each["id"], json.loads(each["document"])) for each in found]
 
@@ -68,12 +71,16 @@ class Gallery:
         return sorted(found, key=lambda row: row[0])
 
 
+def gallery_in(folder: Path, url: str, command: Command, stream: dict[str, Any]) -> Gallery:
+    """The tables and the pipeline file."""
+    execute(url, SCHEMA)
+    (folder / "images.yaml").write_text(FILE.format(url=url, streams=json.dumps({"images": stream})))
+    return Gallery(folder, url, command)
+
+
 @pytest.fixture
 def gallery(tmp_path: Path, database: str) -> Gallery:
-    execute(database, SCHEMA)
-    gallery = Gallery(tmp_path, database, Command(tmp_path))
-    streams = json.dumps({"images": IMAGES})
-    (tmp_path / "images.yaml").write_text(FILE.format(url=database, streams=streams))
+    gallery = gallery_in(tmp_path, database, Command(tmp_path), {**IMAGES, "first_load": False})
     applied = gallery.command.run("triggers", "apply", "images.yaml")
     assert applied.code == 0, applied.err
     execute(database, "INSERT INTO posts VALUES (1, 'one'), (2, 'two')")

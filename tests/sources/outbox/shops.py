@@ -75,13 +75,16 @@ class Shop:
         streams: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         pipeline: str = "shop",
+        first_load: bool = False,
         **options: Any,
     ) -> None:
         self.url = url
         self.pipeline = pipeline
         self.options = Options.model_validate({"url": url, **options})
         said = {"images": IMAGES} if streams is None else streams
-        self.streams = {name: StreamOptions.model_validate(each) for name, each in said.items()}
+        self.streams = {
+            name: StreamOptions.model_validate({"first_load": first_load, **each}) for name, each in said.items()
+        }
         self.context = Context(pipeline, ".", NoProbe())
         self.documents: dict[str, list[tuple[int, Any]]] = {name: [] for name in self.streams}
         self.last: dict[str, Position] = {}
@@ -148,10 +151,14 @@ class Shop:
         most: int | None = None,
         prepared: Callable[[], object] = lambda: None,
         releases: bool = True,
+        meanwhile: Callable[[], object] = lambda: None,
+        killed: Callable[[], bool] = lambda: False,
     ) -> int:
         """Deliver what is new, as the engine does; at most that many slices. Returns the number of documents.
 
         `prepared` is called between the registration and the snapshot. Without `releases`, the source is not told.
+        `meanwhile` is called before each slice is planned, and before each of its parts is read. Where `killed`, a
+        slice was read for nothing: it is read again, by another source.
         """
         source = self.source()
         source.connect()
@@ -167,14 +174,19 @@ class Shop:
             assert ceiling is not None
             while most is None or most > 0:
                 after = last.mark if last else None
+                meanwhile()
                 planned = source.plan(stream, content, after, ceiling, budget or Budget(1 << 26, workers=2))
                 if planned is None:
                     break
                 slice_ = following(
                     last, pipeline=self.pipeline, stream=stream, upto=planned.upto, content=content, plan=planned.plan
                 )
-                read = deliver(source, slice_)
-                assert len(read) == planned.rows
+                read = deliver(source, slice_, meanwhile)
+                while killed():
+                    again = self.source()
+                    again.check_open_slice(slice_)
+                    read = deliver(again, slice_, meanwhile)
+                assert len(read) == planned.rows or not planned.exact
                 self.documents[stream] += read
                 self.slices.append(slice_)
                 count += len(read)
@@ -203,11 +215,14 @@ class Shop:
         return sorted(found, key=lambda row: row[0])
 
 
-def deliver(source: OutboxSource, slice_: Slice) -> list[tuple[int, Any]]:
+def deliver(
+    source: OutboxSource, slice_: Slice, meanwhile: Callable[[], object] = lambda: None
+) -> list[tuple[int, Any]]:
     """(id, document) of each row of a slice, in the order of its parts."""
     read: list[tuple[int, Any]] = []
     with source.reading(slice_) as reading:
         for part in reading.parts:
+            meanwhile()
             with reading.reader.open(part) as batches:
                 for batch in batches:
                     texts = batch.column("document").to_pylist()
@@ -219,7 +234,10 @@ class Notes:
     """Notes as the origin of a contract: each arrives with a document of its own."""
 
     stream = "notes"
-    options: Mapping[str, Any] = {"direct": [{"table": "notes", "key": "id", "columns": ["body"], "creates": True}]}
+    options: Mapping[str, Any] = {
+        "first_load": False,
+        "direct": [{"table": "notes", "key": "id", "columns": ["body"], "creates": True}],
+    }
 
     def __init__(self, url: str) -> None:
         self.shop = Shop(url, {self.stream: self.options}, pipeline="contract", keep_hours=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from tests.harness.postgres import PostgresServer
@@ -38,3 +38,32 @@ def test_what_was_delivered_is_there_after_a_crash(server: PostgresServer) -> No
     shop.execute(IMAGES.format(11, 20))
     assert shop.read() == 10
     assert shop.current() == shop.rows(TRUTH)
+
+
+def test_a_load_delivers_nothing_that_a_crash_undoes(server: PostgresServer) -> None:
+    """A transaction that a range shows would be gone after the crash, and its document with it."""
+    shop = Shop(server.database(), first_load=True)
+    shop.execute(SCHEMA, IMAGES.format(1, 1), "CREATE TABLE other (n int)")
+    shop.apply()
+    with shop.connect(autocommit=True) as application:
+        # The first commit of a connection wakes the writer of the log.
+        application.execute("INSERT INTO other VALUES (1)")
+        # After the slice was planned, and before its first range is read.
+        late = Once(lambda: application.execute(IMAGES.format(2, 10).encode()), calls=2)
+        shop.read(most=1, releases=False, meanwhile=late)
+        server.crash()
+    server.start()
+    assert len(shop.current()) == 10, "the range showed them"
+    assert shop.rows("SELECT count(*) FROM images") == [(10,)]
+
+
+class Once:
+    """Calls something at one of its own calls."""
+
+    def __init__(self, action: Callable[[], object], calls: int = 1) -> None:
+        self.action, self.left = action, calls
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.action()

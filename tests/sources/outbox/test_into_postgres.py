@@ -23,7 +23,7 @@ pipelines:
 def test_a_log_in_a_table(database: str, postgres_server: PostgresServer, tmp_path: Path) -> None:
     into, command = postgres_server.database(), Command(tmp_path)
     execute(database, SCHEMA)
-    streams = json.dumps({"images": {**IMAGES, "mode": "append"}})
+    streams = json.dumps({"images": {**IMAGES, "mode": "append", "first_load": False}})
     (tmp_path / "images.yaml").write_text(FILE.format(url=database, into=into, streams=streams))
     for verb in ("triggers apply", "run"):
         done = command.run(*verb.split(), "images.yaml")

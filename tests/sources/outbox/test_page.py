@@ -36,7 +36,9 @@ def test_the_file_of_the_page(database: str, tmp_path: Path) -> None:
     paths = sorted((tmp_path / "out" / "images").glob("*.ndjson"))
     found = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
     assert [each["id"] for each in found] == sorted(each["id"] for each in found)
-    documents = [json.loads(each["document"]) for each in found]
+    documents = [json.loads(each["document"]) for each in found if each["id"] > 0]
+    loaded = [json.loads(each["document"])["ops"][0]["op"] for each in found if each["id"] < 0]
+    assert loaded == ["clear", "clear"], "there were no rows before the triggers"
     said = [(each["table"], each["ops"][0]["op"]) for each in documents]
     assert said[:4] == [
         ("public.posts", "query_op_set"),

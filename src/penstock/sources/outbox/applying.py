@@ -9,12 +9,22 @@ from psycopg import sql
 
 from penstock.errors import StreamRefused, problems_of, refuse_all
 from penstock.links.postgres.connection import Session
+from penstock.links.postgres.literals import load_statement
 from penstock.links.postgres.write_connection import Connection, WriteConnection
 from penstock.sources.outbox.failures import explained
 from penstock.sources.outbox.feeds import Entity, FedTable, tables_of
 from penstock.sources.outbox.options import Options, StreamOptions
 from penstock.sources.outbox.resolving import Resolver
-from penstock.sources.outbox.triggers import Change, Comparison, Existing, compare, drop_unused, read_existing
+from penstock.sources.outbox.triggers import (
+    PACKAGE,
+    Change,
+    Comparison,
+    Existing,
+    compare,
+    drop_unused,
+    is_watched,
+    read_existing,
+)
 
 #: for pg_advisory_xact_lock: one process at a time changes triggers
 APPLY_LOCK_ID = 7_365_226_101_345
@@ -64,13 +74,15 @@ def apply_triggers(
         connection.transaction() as transaction,
     ):
         _lock(transaction)
-        comparison = compare(pipeline, resolved.tables, _read(transaction, schema), schema)
+        existing = _read(transaction, schema)
+        comparison = compare(pipeline, resolved.tables, existing, schema)
         for table in resolved.tables if comparison.changes else ():
             for relation in (table.name, *table.children):
                 lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(relation.sql)
                 transaction.execute(lock)
         _execute(transaction, comparison.changes)
-        _own(transaction, schema, pipeline, resolved.tables, comparison)
+        watched = [each for each in resolved.tables if is_watched(pipeline, each, existing, comparison)]
+        _own(transaction, schema, pipeline, resolved.tables, watched, comparison)
     return comparison.changes
 
 
@@ -124,16 +136,26 @@ def _execute(transaction: Connection, changes: Sequence[Change]) -> None:
 
 
 def _own(
-    transaction: Connection, schema: str, pipeline: str, tables: Sequence[FedTable], comparison: Comparison
+    transaction: Connection,
+    schema: str,
+    pipeline: str,
+    tables: Sequence[FedTable],
+    watched: Sequence[FedTable],
+    comparison: Comparison,
 ) -> None:
-    """Record which functions the pipeline uses."""
+    """Record which functions the pipeline uses; `applied_at` stays for tables that were watched without a gap."""
     # Literals, because the name of a schema may have a %, which the driver takes for one of its own signs.
     owners, own = sql.Identifier(schema, "triggers"), sql.Literal(pipeline)
-    rows = [(pipeline, str(table.name), table.oid, comparison.functions[table.name].name) for table in tables]
+    rows = {(pipeline, str(each.name), each.oid, comparison.functions[each.name].name): each for each in tables}
     select = sql.SQL("SELECT pipeline, relation, relation_oid::text, function FROM {} WHERE pipeline = {}")
-    if {tuple(row) for row in transaction.execute(select.format(owners, own))} == set(rows):
-        return
-    transaction.execute(sql.SQL("DELETE FROM {} WHERE pipeline = {}").format(owners, own))
-    insert = sql.SQL("INSERT INTO {} (pipeline, relation, relation_oid, function) VALUES ({}, {}, {}, {})")
-    for row in rows:
-        transaction.execute(insert.format(owners, *map(sql.Literal, row)))
+    before = {tuple(row) for row in transaction.execute(select.format(owners, own))}
+    for row in before - rows.keys():
+        delete = sql.SQL("DELETE FROM {} WHERE pipeline = {} AND relation = {}")
+        if row[1] not in {str(each.name) for each in watched}:
+            transaction.execute(delete.format(owners, own, sql.Literal(row[1])))
+    upsert = load_statement(PACKAGE, "own")
+    for row, table in rows.items():
+        if row not in before or table not in watched:
+            values = sql.SQL(", ").join(map(sql.Literal, row))
+            kept = sql.Literal(table in watched)
+            transaction.execute(upsert.format(owners=owners, values=values, watched=kept))

@@ -101,6 +101,8 @@ class FedTable:
     children: tuple[TableName, ...] = ()
     #: it inherits from another table
     inherits: bool = False
+    #: the role may read its rows
+    readable: bool = True
     #: (stream, feed), in the order of the file
     feeds: tuple[tuple[str, Feed], ...] = ()
 

@@ -13,8 +13,17 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from penstock.core.ops import VERSION
-from penstock.links.postgres.literals import load_statement, to_text
-from penstock.sources.outbox.feeds import DirectFeed, FanOutFeed, FedField, FedTable, KeyPart, MultiValueFeed, fill_row
+from penstock.links.postgres.literals import TableName, load_statement, to_text
+from penstock.sources.outbox.feeds import (
+    DirectFeed,
+    FanOutFeed,
+    FedField,
+    FedTable,
+    Feed,
+    KeyPart,
+    MultiValueFeed,
+    fill_row,
+)
 from penstock.sources.outbox.forms import FIXED_SETTINGS, Form
 
 PACKAGE = "penstock.sources.outbox"
@@ -86,15 +95,21 @@ class _Writer:
     outbox_schema: str
 
     def put(self, stream: str, ops: Sql, *, key: Sql | None = None, creates: bool = False) -> Sql:
+        return self.put_document(stream, self.document(ops, key=key, creates=creates))
+
+    def put_document(self, stream: str, document: Sql) -> Sql:
+        return sql.SQL("INSERT INTO {} (stream, document) VALUES ({}, {});").format(
+            sql.Identifier(self.outbox_schema, "outbox"), sql.Literal(stream), document
+        )
+
+    def document(self, ops: Sql, *, key: Sql | None = None, creates: bool = False) -> Sql:
         members = [sql.SQL("'v', {}").format(sql.Literal(VERSION)), _member("table", sql.Literal(self.table))]
         if key is not None:
             members.append(_member("key", key))
         if creates:
             members.append(sql.SQL("'creates', true"))
         members.append(sql.SQL("'ops', {}").format(ops))
-        return sql.SQL("INSERT INTO {} (stream, document) VALUES ({}, jsonb_build_object({}));").format(
-            sql.Identifier(self.outbox_schema, "outbox"), sql.Literal(stream), _commas(members)
-        )
+        return sql.SQL("jsonb_build_object({})").format(_commas(members))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +119,20 @@ class _Section:
     writer: _Writer
     stream: str
 
+    def _inserted(self, feed: Feed) -> Sql:
+        said = _say_inserted(self.writer, feed, _NEW)
+        return _if(said.condition, self.writer.put_document(self.stream, said.document))
+
     # ------------------------------------------------------------ direct
 
     def direct(self, feed: DirectFeed) -> Sql:
         changed = self._put_ops(feed.key)
         update = _if(
             _any(part.form.differ(part.of(_OLD), part.of(_NEW)) for part in feed.key),
-            _lines([self._direct_gone(feed, _OLD), self._direct_new(feed)]),
+            _lines([self._direct_gone(feed, _OLD), self._inserted(feed)]),
             _lines([sql.SQL("ops := '[]';"), *_changes(feed.fields), changed]) if feed.fields else sql.SQL("NULL;"),
         )
-        return _by_event(self._direct_new(feed), update, self._direct_gone(feed, _OLD))
-
-    def _direct_new(self, feed: DirectFeed) -> Sql:
-        ops = _array(_set(each, _NEW) for each in feed.fields)
-        put = self.writer.put(self.stream, ops, key=_key(feed.key, _NEW), creates=feed.creates)
-        return _if(_known(feed.key, _NEW), put)
+        return _by_event(self._inserted(feed), update, self._direct_gone(feed, _OLD))
 
     def _direct_gone(self, feed: DirectFeed, row: str) -> Sql:
         if feed.on_delete == "ignore" or (feed.on_delete == "clear" and not feed.fields):
@@ -148,67 +162,36 @@ class _Section:
                 _if(moved.format(counts_now, differs, counts_before), self._value(feed, "add", _NEW)),
             ]
         )
-        added = _if(counts_now, self._value(feed, "add", _NEW))
-        return _by_event(added, update, self.multi_removed(feed, _OLD))
+        return _by_event(self._inserted(feed), update, self.multi_removed(feed, _OLD))
 
     def multi_removed(self, feed: MultiValueFeed, row: str) -> Sql:
         return _if(_counts(feed, row), self._value(feed, "remove", row))
 
     def _value(self, feed: MultiValueFeed, op: str, row: str) -> Sql:
-        value = feed.value.form.identifier_json(feed.value.of(row))
-        return self.writer.put(self.stream, _array([_op(op, feed.field, value)]), key=_key(feed.key, row))
+        return self.writer.put_document(self.stream, _value_document(self.writer, feed, op, row))
 
     # ------------------------------------------------------------ fan-out
 
     def fan_out(self, feed: FanOutFeed) -> Sql:
         changes = _changes(feed.fields)
         if feed.subquery is not None:
-            reread = _append(self._subquery(feed, _NEW))
+            reread = _append(_subquery(feed, _NEW))
             changes.append(_if(_any(part.form.differ(part.of(_OLD), part.of(_NEW)) for part in feed.reads), reread))
         known = _known([part for _, part in feed.match], _NEW)
         changes.append(_if(_and([sql.SQL("ops <> '[]'"), known]), self._set_matching(feed, _NEW, sql.SQL("ops"))))
         update = _if(
             _any(part.form.differ(part.of(_OLD), part.of(_NEW)) for _, part in feed.match),
-            _lines([self.fan_out_cleared(feed, _OLD), self._fan_out_new(feed)]),
+            _lines([self.fan_out_cleared(feed, _OLD), self._inserted(feed)]),
             _lines([sql.SQL("ops := '[]';"), *changes]),
         )
-        return _by_event(self._fan_out_new(feed), update, self.fan_out_cleared(feed, _OLD))
-
-    def _fan_out_new(self, feed: FanOutFeed) -> Sql:
-        ops = _array(_set(each, _NEW) for each in feed.fields)
-        if feed.subquery is not None:
-            ops = sql.SQL("{} || {}").format(ops, self._subquery(feed, _NEW))
-        return _if(_known([part for _, part in feed.match], _NEW), self._set_matching(feed, _NEW, ops))
+        return _by_event(self._inserted(feed), update, self.fan_out_cleared(feed, _OLD))
 
     def fan_out_cleared(self, feed: FanOutFeed, row: str) -> Sql:
         put = self._set_matching(feed, row, _array(_null(name) for name in feed.names))
         return _if(_known([part for _, part in feed.match], row), put)
 
     def _set_matching(self, feed: FanOutFeed, row: str, ops: Sql) -> Sql:
-        filters = [
-            sql.SQL("jsonb_build_object({}, 'eq', {})").format(
-                _member("field", sql.Literal(name)), part.form.identifier_json(part.of(row))
-            )
-            for name, part in feed.match
-        ]
-        where = filters[0]
-        if len(filters) > 1:
-            where = sql.SQL("jsonb_build_object('and', jsonb_build_array({}))").format(_commas(filters))
-        op = sql.SQL("jsonb_build_object('op', 'query_op_set', {}, {})").format(
-            _member("where", where), _member("ops", ops)
-        )
-        return self.writer.put(self.stream, sql.SQL("jsonb_build_array({})").format(op))
-
-    def _subquery(self, feed: FanOutFeed, row: str) -> Sql:
-        """The ops of a subquery's fields; null where it has no row."""
-        assert feed.subquery is not None
-        ops = _array(
-            _op("set", each.name, each.form.json(sql.SQL("q.{}").format(sql.Identifier(each.name))))
-            for each in feed.values
-        )
-        return load_statement(PACKAGE, "subquery").format(
-            ops=ops, subquery=fill_row(feed.subquery, row), nulls=_array(_null(each.name) for each in feed.values)
-        )
+        return self.writer.put_document(self.stream, _matching_document(self.writer, feed, row, ops))
 
     # ------------------------------------------------------------ TRUNCATE
 
@@ -223,6 +206,68 @@ class _Section:
             for name in fields
         ]
         return self.writer.put(self.stream, _array(clears)) if clears else sql.SQL("NULL;")
+
+
+# ------------------------------------------------------------ what a row says
+
+
+@dataclass(frozen=True, slots=True)
+class RowDocument:
+    """What the trigger says when a row is inserted, as SQL about a row variable."""
+
+    document: Sql
+    #: whether the row says anything; never NULL
+    condition: Sql
+
+
+def say_inserted(table: TableName, feed: Feed, row: str) -> RowDocument:
+    """What a row says to a stream when it is inserted: what a first load reads of rows that were there before."""
+    return _say_inserted(_Writer(str(table), ""), feed, row)
+
+
+def _say_inserted(writer: _Writer, feed: Feed, row: str) -> RowDocument:
+    if isinstance(feed, MultiValueFeed):
+        return RowDocument(_value_document(writer, feed, "add", row), _counts(feed, row))
+    ops = _array(_set(each, row) for each in feed.fields)
+    if isinstance(feed, DirectFeed):
+        document = writer.document(ops, key=_key(feed.key, row), creates=feed.creates)
+        return RowDocument(document, _known(feed.key, row))
+    if feed.subquery is not None:
+        ops = sql.SQL("{} || {}").format(ops, _subquery(feed, row))
+    known = _known([part for _, part in feed.match], row)
+    return RowDocument(_matching_document(writer, feed, row, ops), known)
+
+
+def _value_document(writer: _Writer, feed: MultiValueFeed, op: str, row: str) -> Sql:
+    value = feed.value.form.identifier_json(feed.value.of(row))
+    return writer.document(_array([_op(op, feed.field, value)]), key=_key(feed.key, row))
+
+
+def _matching_document(writer: _Writer, feed: FanOutFeed, row: str, ops: Sql) -> Sql:
+    filters = [
+        sql.SQL("jsonb_build_object({}, 'eq', {})").format(
+            _member("field", sql.Literal(name)), part.form.identifier_json(part.of(row))
+        )
+        for name, part in feed.match
+    ]
+    where = filters[0]
+    if len(filters) > 1:
+        where = sql.SQL("jsonb_build_object('and', jsonb_build_array({}))").format(_commas(filters))
+    op = sql.SQL("jsonb_build_object('op', 'query_op_set', {}, {})").format(
+        _member("where", where), _member("ops", ops)
+    )
+    return writer.document(sql.SQL("jsonb_build_array({})").format(op))
+
+
+def _subquery(feed: FanOutFeed, row: str) -> Sql:
+    """The ops of a subquery's fields; null where it has no row."""
+    assert feed.subquery is not None
+    ops = _array(
+        _op("set", each.name, each.form.json(sql.SQL("q.{}").format(sql.Identifier(each.name)))) for each in feed.values
+    )
+    return load_statement(PACKAGE, "subquery").format(
+        ops=ops, subquery=fill_row(feed.subquery, row), nulls=_array(_null(each.name) for each in feed.values)
+    )
 
 
 # ------------------------------------------------------------ pieces of SQL

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.core.marks import Mark
 from penstock.errors import StreamRefused
+from penstock.sources.outbox.load.states import COMPLETE, PENDING, LoadState
 
 #: (transaction, id): once this transaction and all before it have ended, no document up to the id is missing; the
 #: transaction is 0 where none is open
@@ -41,6 +42,10 @@ class OutboxMark:
     #: of the server when the mark was made
     timeline: int | None = None
     lsn: str | None = None
+    #: the first loads of the stream's tables
+    loads: tuple[LoadState, ...] = ()
+    #: slices that first loads have had
+    load_slices: int = 0
 
     def mark(self) -> Mark:
         return Mark.of(
@@ -54,6 +59,8 @@ class OutboxMark:
                 "bound": None if self.bound is None else list(self.bound),
                 "timeline": self.timeline,
                 "lsn": self.lsn,
+                "loads": [each.document() for each in self.loads],
+                "load_slices": self.load_slices,
             }
         )
 
@@ -73,6 +80,9 @@ class OutboxMark:
                 None if bound is None else _bound(bound),
                 document["timeline"],
                 document["lsn"],
+                # A mark of a penstock without first loads has none: everything is loaded.
+                tuple(map(LoadState.of, document.get("loads", ()))),
+                int(document.get("load_slices", 0)),
             )
         except (KeyError, TypeError, ValueError):
             raise StreamRefused(
@@ -123,5 +133,15 @@ def describe(mark: Mark | None) -> str:
         return "the beginning of the outbox"
     at = OutboxMark.of(mark)
     if at.window is not None:
-        return f"document {at.id} of those that snapshot {at.window} sees"
-    return f"all documents that snapshot {at.read} sees"
+        said = f"document {at.id} of those that snapshot {at.window} sees"
+    else:
+        said = f"all documents that snapshot {at.read} sees"
+    return "; ".join([said, *(describe_load(each) for each in at.loads if each.state != COMPLETE)])
+
+
+def describe_load(state: LoadState) -> str:
+    """How far a first load is, for people."""
+    if state.state == PENDING:
+        return f"{state.name} is still to be loaded"
+    place = f", up to ({', '.join(state.columns)}) = ({', '.join(state.after)})" if state.after else ""
+    return f"{state.name} is being loaded{place}: {state.rows:,} of about {max(state.rows, state.expected):,} rows"

@@ -205,6 +205,11 @@ class StreamOptions(BaseModel):
         description="tables of which each row sets fields of all entities that match it; default: none",
         examples=[[{"table": "posts", "match": "post_id eq {id}", "computed": {"post_title": "{title}"}}]],
     )
+    first_load: bool = Field(
+        default=True,
+        description="deliver the rows that the tables have already, as if each were inserted now; again for a table "
+        "whose declaration changes. `false`: only changes from now on",
+    )
 
     @model_validator(mode="after")
     def _one_table_creates(self) -> StreamOptions:

@@ -1,11 +1,14 @@
-"""Reads documents of a slice inside a worker: one connection and one COPY for each part, in the order of ids."""
+"""Reads documents of a slice inside a worker: one connection and one COPY for each part.
+
+Those of the outbox come in the order of ids; rows of tables as documents are read by `load.reading`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from psycopg import sql
 
@@ -28,22 +31,19 @@ if TYPE_CHECKING:
 BATCH_BYTES = 16 << 20
 
 
-@dataclass(frozen=True)
-class OutboxReader:
-    """Reads parts of one slice; small and picklable."""
+@dataclass(frozen=True, kw_only=True)
+class DocumentReader:
+    """Reads parts of one slice as documents; small and picklable."""
 
     target: Target
     pipeline: str
     stream: str
-    outbox_schema: str
-    window: Window
     required: RequiredState
     visible: VisibleFacts
     statement_timeout: float | None = None
 
-    @property
-    def table(self) -> str:
-        return f"{self.outbox_schema}.outbox"
+    #: more settings of a transaction
+    more: ClassVar[Mapping[str, str]] = {}
 
     def open(self, part: Part) -> pa.RecordBatchReader:
         """The part's documents. The connection is closed when they end or fail, or the reader is closed."""
@@ -55,27 +55,24 @@ class OutboxReader:
         return pa.RecordBatchReader.from_batches(schema, self._batches(schema, part))
 
     def _batches(self, schema: pa.Schema, part: Part) -> Iterator[pa.RecordBatch]:
+        raise NotImplementedError
+
+    def _fetch(self, cursor: Any, select: sql.Composed, table: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a statement, batch by batch."""
         import pyarrow as pa
 
-        terms = parse(part.terms)
-        window = self.window.cut(terms["after"], terms["upto"])
-        select = sql.SQL(
-            "SELECT o.id AS id, o.created_at AS at, o.document::text AS document FROM {} AS o WHERE {} ORDER BY {}"
-        ).format(sql.Identifier(self.outbox_schema, "outbox"), window.condition(self.stream), windows.ORDER)
-        with self._cursor() as cursor:
-            cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
-            cursor.execute(to_text(select))
-            with cursor.fetch_record_batch() as fetched:
-                try:
-                    for batch in fetched:
-                        yield _convert(batch, schema)
-                except (OSError, pa.ArrowException) as error:
-                    raise copy_error(str(error), where=self.target.where, table=self.table, stream=self.stream).at(
-                        pipeline=self.pipeline
-                    ) from error
+        cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
+        cursor.execute(to_text(select))
+        with cursor.fetch_record_batch() as fetched:
+            try:
+                yield from fetched
+            except (OSError, pa.ArrowException) as error:
+                raise copy_error(str(error), where=self.target.where, table=table, stream=self.stream).at(
+                    pipeline=self.pipeline
+                ) from error
 
     @contextmanager
-    def _cursor(self) -> Iterator[Any]:
+    def _cursor(self, table: str) -> Iterator[Any]:
         """A cursor in a transaction, on a server that has all that was planned."""
         from penstock.links.postgres import arrow
 
@@ -93,12 +90,14 @@ class OutboxReader:
                 cursor.executescript("COMMIT")
         except arrow.Error as error:
             raise statement_error(
-                error.sqlstate, str(error), where=self.target.where, table=self.table, stream=self.stream
+                error.sqlstate, str(error), where=self.target.where, table=table, stream=self.stream
             ).at(pipeline=self.pipeline) from error
 
     def _begin(self, cursor: Any) -> None:
         chosen = transaction_settings(
-            statement_timeout=self.statement_timeout, application_name=self.target.application_name
+            statement_timeout=self.statement_timeout,
+            application_name=self.target.application_name,
+            more=self.more,
         )
         begin, ask_server = begin_statement(chosen), to_text(server_query(self.visible))
 
@@ -113,7 +112,26 @@ class OutboxReader:
             raise error.at(pipeline=self.pipeline, stream=self.stream) from None
 
 
-def _convert(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+@dataclass(frozen=True, kw_only=True)
+class OutboxReader(DocumentReader):
+    """Reads windows of the outbox, in the order of ids."""
+
+    outbox_schema: str
+    window: Window
+
+    def _batches(self, schema: pa.Schema, part: Part) -> Iterator[pa.RecordBatch]:
+        terms, table = parse(part.terms), f"{self.outbox_schema}.outbox"
+        window = self.window.cut(terms["after"], terms["upto"])
+        select = sql.SQL(
+            "SELECT o.id AS id, o.created_at AS at, o.document::text AS document FROM {} AS o WHERE {} ORDER BY {}"
+        ).format(sql.Identifier(self.outbox_schema, "outbox"), window.condition(self.stream), windows.ORDER)
+        with self._cursor(table) as cursor:
+            for batch in self._fetch(cursor, select, table):
+                yield convert(batch, schema)
+
+
+def convert(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch in the types of a stream of documents."""
     import pyarrow as pa
 
     arrays = []

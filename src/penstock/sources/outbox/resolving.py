@@ -90,7 +90,14 @@ class Resolver:
             if not top:
                 below[partition].append(TableName(schema, relation))
         inherits = any(row[7] for row in relations if row[4])
-        self.known[name] = FedTable(name, table.oid, tuple(below[True]), tuple(below[False]), inherits)
+        self.known[name] = FedTable(
+            name,
+            table.oid,
+            tuple(below[True]),
+            tuple(below[False]),
+            inherits,
+            table.may_select and table.may_use_schema,
+        )
         self.tables[name] = table
         return table
 
@@ -190,7 +197,7 @@ class _TableResolver:
         if len(named) == 1 and expression.strip() == plain_column(named[0]):
             part = self._part(named[0])
             return FedField(name, part.form, part.origin, expression)
-        one = sql.SQL("SELECT {} FROM {} AS t LIMIT 0").format(self._filled(expression), self.name.sql)
+        one = sql.SQL("SELECT {} FROM {} AS new LIMIT 0").format(self._filled(expression), self.name.sql)
         [(_, oid, modifier)] = self.session.describe_query(one)
         return self._field_of_type(name, expression, oid, modifier)
 
@@ -202,7 +209,7 @@ class _TableResolver:
         return FedField(name, form_of(type_, base), type_, expression, of_subquery)
 
     def _subquery_fields(self, subquery: str) -> tuple[FedField, ...]:
-        query = sql.SQL("SELECT s.* FROM {} AS t CROSS JOIN LATERAL ({}) AS s LIMIT 0").format(
+        query = sql.SQL("SELECT s.* FROM {} AS new CROSS JOIN LATERAL ({}) AS s LIMIT 0").format(
             self.name.sql, fill(subquery, _of_row)
         )
         return tuple(
@@ -221,14 +228,14 @@ class _TableResolver:
                 raise self._unknown(name, what)
         filled = fill(expression, _of_row)
         if subquery:
-            query = sql.SQL("SELECT s.* FROM {} AS t CROSS JOIN LATERAL ({}) AS s LIMIT 0").format(
+            query = sql.SQL("SELECT s.* FROM {} AS new CROSS JOIN LATERAL ({}) AS s LIMIT 0").format(
                 self.name.sql, filled
             )
         elif condition:
-            query = sql.SQL("SELECT FROM {} AS t WHERE ({}) LIMIT 0").format(self.name.sql, filled)
+            query = sql.SQL("SELECT FROM {} AS new WHERE ({}) LIMIT 0").format(self.name.sql, filled)
         else:
             # In a WHERE clause, because no aggregate and no set can stand there.
-            query = sql.SQL("SELECT FROM {} AS t WHERE ({}) IS NULL LIMIT 0").format(self.name.sql, filled)
+            query = sql.SQL("SELECT FROM {} AS new WHERE ({}) IS NULL LIMIT 0").format(self.name.sql, filled)
         objection = self.session.find_error(query, user_statement=True)
         if objection is not None:
             raise self._refused(
@@ -247,7 +254,8 @@ class _TableResolver:
 
 
 def _of_row(column: str) -> sql.Composed:
-    return sql.SQL("t.{}").format(sql.Identifier(column))
+    # As in a trigger: a subquery may use any other alias.
+    return sql.SQL("new.{}").format(sql.Identifier(column))
 
 
 def _check_keys(entity: Entity) -> None:

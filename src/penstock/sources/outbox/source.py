@@ -22,7 +22,11 @@ from penstock.ports import Budget, Context, Planned, Reading, Remaining, Remark,
 from penstock.sources.outbox import marks
 from penstock.sources.outbox.applying import Resolved, plan_triggers, resolve
 from penstock.sources.outbox.failures import no_outbox
-from penstock.sources.outbox.marks import OutboxMark
+from penstock.sources.outbox.load.declared import Load, loads_of, remaining_loads
+from penstock.sources.outbox.load.planning import check_readable, estimate_left, explain_loads, plan_load
+from penstock.sources.outbox.load.reading import LoadReader, load_of, load_parts
+from penstock.sources.outbox.load.states import LoadState
+from penstock.sources.outbox.marks import OutboxMark, describe_load
 from penstock.sources.outbox.options import Options, StreamOptions
 from penstock.sources.outbox.reader import OutboxReader
 from penstock.sources.outbox.registry import Registry
@@ -51,12 +55,15 @@ class OutboxSource:
         self._resolved: Resolved | None = None
         #: what `apply` would do to the triggers
         self._changes: tuple[Change, ...] = ()
+        #: by stream, its first loads
+        self._loads: dict[str, tuple[Load, ...]] = {}
 
     # ------------------------------------------------------------ the database
 
     def connect(self) -> None:
         _ = self._server.session
         self._resolved = None
+        self._loads = {}
 
     def close(self) -> None:
         self._server.close()
@@ -90,6 +97,7 @@ class OutboxSource:
                 raise no_outbox(self._options.outbox_schema, stream)
             if change.table in tables:
                 raise _outdated(stream, [each for each in self._changes if each.table in tables])
+        check_readable(self._loads_of(stream), self._server.session.user, stream)
         identity = self._server.session.identity
         return Content(
             columns=FEED_COLUMNS,
@@ -112,6 +120,16 @@ class OutboxSource:
             self._resolved = resolved
         return self._resolved
 
+    def _loads_of(self, stream: str) -> tuple[Load, ...]:
+        """The first loads of a stream, as the file declares them."""
+        if not self._streams[stream].first_load:
+            return ()
+        if stream not in self._loads:
+            resolved, since = self._resolve(), self._registry.watched_since(self._server.session)
+            known = {table.name: table for table in resolved.tables}
+            self._loads[stream] = loads_of(resolved.entities[stream], known, since)
+        return self._loads[stream]
+
     def accept(self, stream: str, last: Position, content: Content) -> None:
         if last.mark is None:
             return
@@ -126,8 +144,12 @@ class OutboxSource:
         self._server.check_outbox(stream, mark, self._server.read_state(stream))
 
     def prepare(self, stream: str, content: Content, last: Position | None) -> Sequence[str]:
-        said = self._server.check_mark(stream, OutboxMark.of(last.mark)) if last and last.mark else None
-        return [*([said] if said else []), *self._registry.register(stream, last)]
+        mark = OutboxMark.of(last.mark) if last and last.mark else None
+        said = self._server.check_mark(stream, mark) if mark else None
+        lines = [
+            describe_load(state) for _, state in remaining_loads(mark.loads if mark else (), self._loads_of(stream))
+        ]
+        return [*([said] if said else []), *self._registry.register(stream, last), *lines]
 
     # ------------------------------------------------------------ planning
 
@@ -139,7 +161,12 @@ class OutboxSource:
             "writer": state.writer,
             "token": state.token,
             "lsn": state.lsn,
+            "loads": self._declared(stream),
         }
+
+    def _declared(self, stream: str) -> Document:
+        """What is to be loaded: by its name, the hashes of each load."""
+        return {each.name: [each.identity, each.fields] for each in self._loads_of(stream)}
 
     def plan(
         self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
@@ -165,7 +192,7 @@ class OutboxSource:
         )
         found = {int(n): int(id_) for id_, n in self._server.session.rows(query, stream=stream)}
         if not found and at.window is None:
-            return None
+            return self._plan_load(stream, at, at.after(snapshot, bound), ceiling, budget)
         rows = min(max(found, default=0), most)
         upto = (
             at.after(snapshot, bound) if rows in (0, max(found, default=0)) else at.within(snapshot, bound, found[most])
@@ -177,6 +204,24 @@ class OutboxSource:
         return Planned(
             replace(upto, timeline=server.timeline, lsn=server.lsn).mark(), plan={"cuts": cuts}, rows=rows, exact=True
         )
+
+    def _plan_load(
+        self, stream: str, at: OutboxMark, now: OutboxMark, ceiling: Document, budget: Budget
+    ) -> Planned | None:
+        """The next slice of the first loads. All documents that the ceiling sees have been read before."""
+        loads = self._loads_of(stream)
+        # With another declaration, triggers may have been changed after the ceiling was taken: documents that they
+        # wrote before would come after the rows.
+        if not loads or ceiling.get("loads") != self._declared(stream):
+            return None
+        found = plan_load(self._server.session.rows, at.loads, at.load_slices, loads, budget, _row_bytes(budget))
+        if found is None:
+            return None
+        if not budget.look:
+            self._server.wait_until_durable(_state(ceiling).lsn)
+        server = self._server.session.refresh_server()
+        upto = replace(now, loads=found.states, load_slices=at.load_slices + 1)
+        return Planned(replace(upto, timeline=server.timeline, lsn=server.lsn).mark(), plan=found.plan, rows=found.rows)
 
     @property
     def _outbox(self) -> sql.Identifier:
@@ -193,7 +238,12 @@ class OutboxSource:
             self._outbox, left, sql.Literal(COUNTED_ROWS)
         )
         [(rows,)] = self._server.session.rows(query, stream=stream)
-        return Remaining(int(rows), exact=rows < COUNTED_ROWS, warning=self._warning())
+        loads = [estimate_left(self._server.session.rows, *each) for each in self._left_to_load(stream, at)]
+        exact = rows < COUNTED_ROWS and not loads
+        return Remaining(int(rows) + sum(loads), exact=exact, warning=self._warning())
+
+    def _left_to_load(self, stream: str, at: OutboxMark) -> tuple[tuple[Load, LoadState], ...]:
+        return remaining_loads(at.loads, self._loads_of(stream))
 
     def _warning(self) -> str | None:
         blocker = self._server.find_blocker()
@@ -222,17 +272,20 @@ class OutboxSource:
         upto = OutboxMark.of(slice_.upto)
         self._server.check_mark(slice_.stream, upto)
         self._server.check_outbox(slice_.stream, upto, self._server.read_state(slice_.stream))
-        window = window_of(slice_)
-        reader = OutboxReader(
-            target=session.target.for_reading(),
-            pipeline=slice_.pipeline,
-            stream=slice_.stream,
-            outbox_schema=str(content.identity["outbox"]),
-            window=window,
-            required=RequiredState(was, session.server.timeline, upto.lsn),
-            visible=session.visible,
-            statement_timeout=self._options.statement_timeout,
-        )
+        shared: dict[str, Any] = {
+            "target": session.target.for_reading(),
+            "pipeline": slice_.pipeline,
+            "stream": slice_.stream,
+            "required": RequiredState(was, session.server.timeline, upto.lsn),
+            "visible": session.visible,
+            "statement_timeout": self._options.statement_timeout,
+        }
+        load = load_of(slice_)
+        if load is not None:
+            yield Reading(LoadReader(**shared, tables=tuple(load["tables"])), load_parts(slice_, load))
+            return
+        window, schema = window_of(slice_), str(content.identity["outbox"])
+        reader = OutboxReader(**shared, outbox_schema=schema, window=window)
         yield Reading(reader, make_parts(window, parse(slice_.plan)))
 
     def check_open_slice(self, slice_: Slice) -> None:
@@ -254,8 +307,11 @@ class OutboxSource:
                 "every change that commits is delivered once, however late; changes of one entity come "
                 "in the order in which they were made",
             ),
-            Remark("gap", "rows that existed before the triggers are not in the outbox until they change"),
         ]
+        if self._streams[stream].first_load:
+            said += explain_loads(self._server.session.rows, self._loads_of(stream))
+        else:
+            said.append(Remark("gap", "rows that existed before the triggers are delivered when they change next"))
         said += [
             Remark(
                 "gap",

@@ -118,6 +118,26 @@ def compare(pipeline: str, tables: Sequence[FedTable], existing: Existing, schem
     return Comparison((*changes, *old), functions)
 
 
+def is_watched(pipeline: str, table: FedTable, existing: Existing, comparison: Comparison) -> bool:
+    """Whether triggers of the pipeline have written all changes of a table until now, as far as they show it."""
+    owned = [
+        name for owner, relation, oid, name in existing.owners if (owner, relation, oid) == _owned(pipeline, table)
+    ]
+    if not owned or any(each.what == "replace" and each.table == str(table.name) for each in comparison.changes):
+        return False
+    [function] = owned
+    there = [
+        existing.on(relation).get(name)
+        for relation in (table.name, *table.children)
+        for name in (function, function + TRUNCATE_SUFFIX)
+    ]
+    return all(each is not None and each["enabled"] == "A" for each in there)
+
+
+def _owned(pipeline: str, table: FedTable) -> tuple[str, str, str]:
+    return pipeline, str(table.name), table.oid
+
+
 def outbox_statements(schema: str) -> sql.Composed:
     return load_statement(PACKAGE, "outbox").format(schema=sql.Identifier(schema), format=sql.Literal(FORMAT))
 

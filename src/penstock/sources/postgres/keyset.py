@@ -16,12 +16,13 @@ from penstock.core.ranges import Key, Range, cut, tiles
 from penstock.core.slices import Part, Slice
 from penstock.errors import StreamFailed
 from penstock.links.postgres.column_sql import size_expression
-from penstock.links.postgres.literals import join_identifiers, load_statement, row_of
+from penstock.links.postgres.key_walk import Cut, walk_steps
+from penstock.links.postgres.literals import join_identifiers
 from penstock.ports import Budget, Planned
 from penstock.sources.postgres.content import form_of
 from penstock.sources.postgres.histogram import Extent, estimate_extent
 from penstock.sources.postgres.marks import KeysetMark, require_keyset, to_list
-from penstock.sources.postgres.stream import PACKAGE, TableStream
+from penstock.sources.postgres.stream import TableStream
 
 #: a slice of up to this many rows is walked rather than estimated, which takes less than a second
 MAX_WALKED_ROWS = 100_000
@@ -39,15 +40,6 @@ WALK_STEPS = 256
 WALK_STEPS_PER_PART = 4
 #: rows from which the size of a row is estimated
 SAMPLE_ROWS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A key at which a slice may be cut."""
-
-    key: Key
-    #: rows of the slice up to the key
-    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,26 +158,17 @@ def walk(stream: TableStream, whole: Range, limits: SliceLimits) -> Extent | Non
 
 
 def _walk_steps(stream: TableStream, whole: Range, limits: SliceLimits) -> tuple[list[Cut], int]:
-    """The keys at every step, and the number of rows after the last; one statement, and so one snapshot."""
+    """The keys at every step, and the number of rows after the last."""
     content = stream.content
-    aliases = [f"k{number}" for number in range(len(content.key))]
-    query = load_statement(PACKAGE, "cuts").format(
-        names=sql.SQL(", ").join(map(sql.Identifier, aliases)),
-        key=content.ascending,
-        key_row=row_of(content.key_sql),
-        cut=row_of([sql.Identifier("cuts", alias) for alias in aliases]),
-        table=content.table.sql,
+    return walk_steps(
+        stream.rows,
+        content.table.sql,
+        content.key_sql,
         whole=content.range_sql(whole),
         below=content.range_sql(Range(None, whole.upto)),
-        step=sql.Literal(limits.step),
-        most=sql.Literal(limits.most),
-        texts=sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(alias)) for alias in aliases),
-        nothing=sql.SQL(", ").join([sql.SQL("NULL::text")] * len(aliases)),
+        step=limits.step,
+        most=limits.most,
     )
-    rows = stream.rows(query)
-    cuts = sorted((Cut(tuple(texts), count) for count, *texts in rows if texts[0] is not None), key=lambda c: c.rows)
-    [rest] = [count for count, *texts in rows if texts[0] is None]
-    return cuts, rest
 
 
 def make_parts(slice_: Slice, plan: Document) -> list[Part]:
