@@ -90,6 +90,7 @@ ON_SHARED_JVM = (
     "contracts/test_sink.py",
     "lake/test_catalogs.py",
     "lake/test_conflicts.py",
+    "lake/test_folding.py",
     "lake/test_foreign.py",
     "lake/test_merging.py",
     "lake/test_plain_readers.py",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.content import Content
 from penstock.core.drift import absent
 from penstock.core.marks import Position
+from penstock.core.outcome import Outcome
 from penstock.core.ranges import Key
 from penstock.core.sizes import count_noun
 from penstock.core.slices import Kind, Receipt, Slice
@@ -39,12 +40,13 @@ from penstock.ports import (
 from penstock.sinks.lake.checks import Checks, newer_than
 from penstock.sinks.lake.leftovers import leftovers
 from penstock.sinks.lake.options import Options, StreamOptions
+from penstock.sinks.lake.state_tables import collect, layout_of, make_folding, make_writer
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
-    from penstock.lake.landing import StagedSlice
+    from penstock.lake.landing import Landing, StagedSlice
     from penstock.lake.parquet import FileLayout
 
 
@@ -84,6 +86,9 @@ class LakeSink:
     def key(self, stream: str) -> tuple[str, ...]:
         info = self._infos.get(stream)
         return self.stream_options(stream).key or (info.primary_key if info else ())
+
+    def _mode(self, stream: str) -> str:
+        return self.stream_options(stream).mode
 
     def newer_than(self, stream: str) -> str | None:
         """The column by which a row of a merged table is newer than another of its key; None: the last one is."""
@@ -138,13 +143,18 @@ class LakeSink:
             table=self.table(stream.name),
             options=options,
             named=bool(self.options.namespace or options.into),
-            key=options.key or stream.primary_key,
+            key=self._key(options, stream, content),
             newer_than=newer_than(options, stream),
             content=content,
         )
 
+    def _key(self, options: StreamOptions, stream: StreamInfo, content: Content) -> Sequence[str]:
+        if options.mode == "state" and content.entities is not None:
+            return tuple(column.name for column in layout_of(content).key)
+        return options.key or stream.primary_key
+
     def keeps_one_row(self, stream: StreamInfo) -> bool:
-        return self.stream_options(stream.name).mode == "merge"
+        return self._mode(stream.name) != "append"
 
     def propose(self, streams: Sequence[DiscoveredStream]) -> Sequence[Mapping[str, Any]]:
         taken = {self.table(stream).lower() for stream in self.streams}
@@ -201,6 +211,10 @@ class LakeSink:
         from penstock.sinks.lake.table_setup import make_layout
 
         table = self._prepare_table(slice_)
+        if self._mode(slice_.stream) == "state":
+            self._attempts[slice_.stream] += 1
+            stem = names.file_stem(self.pipeline, slice_.stream, slice_.number, f"{attempt}staged")
+            return make_writer(table, slice_, attempt, stem=stem, probe=self.context.probe)
         keyed = self.stream_options(slice_.stream).mode == "merge"
         layout = make_layout(table, self.options, self.key(slice_.stream) if keyed else ())
         state = extract_state(table)
@@ -217,10 +231,11 @@ class LakeSink:
             probe=self.context.probe,
         )
 
-    def commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> None:
+    def commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> Outcome | None:
         from penstock.lake.landing import Landing
 
-        staged = self._collect(slice_, attempt, receipts)
+        is_fold = self._mode(slice_.stream) == "state" and bool(receipts)
+        staged = collect(receipts) if is_fold else self._collect(slice_, attempt, receipts)
         if not slice_.previous and not staged.files and attempt not in self._staged:
             # A stream that begins without rows: no writer, which creates the table, was asked for.
             self._prepare_table(slice_)
@@ -236,6 +251,8 @@ class LakeSink:
             self.context.is_cancelled,
         )
         committer = None
+        if is_fold:
+            return self._fold(slice_, landing, staged, receipts)
         if self.stream_options(slice_.stream).mode == "merge" and staged.files:
             from penstock.lake.merging import Merging
 
@@ -254,9 +271,26 @@ class LakeSink:
         doing = f"{'merging' if committer else 'landing'} {count_noun(staged.rows, 'row')}"
         with Watch(self.context, slice_.stream).report(doing):
             landing.land(staged, committer)
+        return None
+
+    def _fold(self, slice_: Slice, landing: Landing, staged: StagedSlice, receipts: Sequence[Receipt]) -> Outcome:
+        folding = make_folding(
+            landing,
+            slice_,
+            receipts,
+            self._prepare_table(slice_),
+            self.stream_options(slice_.stream),
+            self.context.spark,
+        )
+        with Watch(self.context, slice_.stream).report(f"folding {count_noun(staged.rows, 'document')}"):
+            landing.land(staged, folding.commit)
+        for line in folding.counts.lines():
+            self.context.say(slice_.stream, line)
+        self._left.setdefault(slice_.stream, []).extend(part.uri for part in folding.parts)
+        return folding.counts.outcome(staged.rows)
 
     def _collect(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> StagedSlice:
-        from penstock.lake.landing import StagedSlice
+        from penstock.lake.landing import Landing, StagedSlice
         from penstock.lake.stamping import restamp
         from penstock.lake.writing import decode_files, read_last_number
 
