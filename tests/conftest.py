@@ -95,6 +95,7 @@ ON_SHARED_JVM = (
     "lake/test_merging.py",
     "lake/test_plain_readers.py",
     "lake/test_planning.py",
+    "lake/test_state_tables.py",
     "lake/upkeep/test_compaction.py",
     "lake/upkeep/test_tombstones.py",
     "soak/test_foreign.py",
