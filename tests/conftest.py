@@ -99,6 +99,7 @@ ON_SHARED_JVM = (
     "lake/upkeep/test_compaction.py",
     "lake/upkeep/test_tombstones.py",
     "soak/test_foreign.py",
+    "sources/outbox/test_into_lake.py",
     "verify/test_lake.py",
     "verify/test_list_lake.py",
 )

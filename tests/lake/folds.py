@@ -30,7 +30,9 @@ LAYOUT = Layout(
     multi=(Column("tags", Plain.STRING), Column("tools", Plain.INT64)),
     fan_outs=(FanOut("posts", ("post",), ("title",)),),
 )
-TABLE = "id string, post string, size bigint, title string, `odd name's` bigint, tags array<string>, tools array<bigint>"
+TABLE = (
+    "id string, post string, size bigint, title string, `odd name's` bigint, tags array<string>, tools array<bigint>"
+)
 SIDE = "kind string, a string, b string, c string, v string, since bigint"
 
 
@@ -57,7 +59,7 @@ class FoldedTable:
         ops = typed_rows(read_irregular(raw, self.layout), self.layout).persist()
         summary = _summarize(ops)
         made = self.fold_class(self.layout, ops.where("t <> 'x'"), self._base(), self._side())
-        made = expand_barriers(made, ops, summary, [])
+        made = expand_barriers(made, ops, summary)
         made = replace(made, clears=summary.clears(self.layout, None))
         self.early_ops += made.early_ops().count()
         for each in made.changes().collect():

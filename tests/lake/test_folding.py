@@ -56,8 +56,9 @@ class Case:
             return set_(random.choice(["size", "odd name's"]), random.choice([None, 0, -5, 2**62]))
         if pick < 0.55:
             return {"op": "remove", "field": random.choice(["title", "size", "post"]), "old": 1}
-        name, values = random.choice([("tags", ["x", "y", "ü'\"\\"]), ("tools", [1, 2, 3])])
-        return {"op": random.choice(["add", "add", "remove"]), "field": name, "value": random.choice(values)}
+        value: Any = random.choice(["x", "y", "ü'\"\\", 1, 2, 3])
+        name = "tools" if isinstance(value, int) else "tags"
+        return {"op": random.choice(["add", "add", "remove"]), "field": name, "value": value}
 
     def document(self) -> dict[str, Any]:
         pick, random = self.random.random(), self.random
@@ -75,7 +76,7 @@ class Case:
         ops = [self.op() for _ in range(random.randint(1, 3))]
         if random.random() < 0.05:
             ops.append({"op": "upsert", "field": "size"})
-        creates = {"creates": True} if random.random() < 0.4 else {}
+        creates: dict[str, Any] = {"creates": True} if random.random() < 0.4 else {}
         if creates and random.random() < 0.2:
             ops = []
         return document(*ops, key=key, **creates)
@@ -116,15 +117,15 @@ def test_random_slices(spark: SparkSession) -> None:
     """Many cases in one table: each has entities and posts of its own."""
     random = Random(1)
     documents = []
-    for number in range(150):
+    for number in range(60):
         case = Case(random, f"c{number}")
-        documents.append([case.document() for _ in range(random.randint(1, 25))])
-    mixed = [each for step in range(25) for case in documents for each in case[step : step + 1]]
-    check(spark, mixed, 3, random)
+        documents.append([case.document() for _ in range(random.randint(1, 20))])
+    mixed = [each for step in range(20) for case in documents for each in case[step : step + 1]]
+    check(spark, mixed, 2, random)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_random_slices_with_barriers(spark: SparkSession, seed: int) -> None:
     random = Random(seed)
     case = Case(random, "c", barriers=True)
-    check(spark, [case.document() for _ in range(60)], 3, random)
+    check(spark, [case.document() for _ in range(40)], 2, random)

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 #: ops that a partition of a shuffle has
 OPS_PER_PARTITION = 100_000
 MAX_PARTITIONS = 200
+#: a slice that is folded without adapting the plan
+FEW_DOCUMENTS = 20_000
 
 
 @dataclass
@@ -63,7 +65,9 @@ class Counts:
         if self.early:
             found.append(f"{self.early:,} ops came before their entity; they are kept until it comes")
         if self.dropped:
-            found.append(f"early ops of {self.dropped:,} entities were dropped: they had waited longer than `early_for`")
+            found.append(
+                f"early ops of {self.dropped:,} entities were dropped: they had waited longer than `early_for`"
+            )
         return found
 
 
@@ -121,6 +125,9 @@ class Folding(Merging):
         session = self.spark.session()
         rows = sum(part.rows for part in self.parts)
         wanted = {"spark.sql.shuffle.partitions": str(min(MAX_PARTITIONS, max(2, rows // OPS_PER_PARTITION)))}
+        if rows <= FEW_DOCUMENTS:
+            # A plan that is adapted makes a job of each stage, which costs more than such a slice itself.
+            wanted["spark.sql.adaptive.enabled"] = "false"
         before = {name: session.conf.get(name, None) for name in wanted}
         for name, value in wanted.items():
             session.conf.set(name, value)
@@ -137,7 +144,9 @@ class Folding(Merging):
         from penstock.errors import StreamFailed
 
         try:
-            return self.spark.wait(lambda: self._run_fold(state, side), failed=f"the fold into {self.landing.table} failed")
+            return self.spark.wait(
+                lambda: self._run_fold(state, side), failed=f"the fold into {self.landing.table} failed"
+            )
         except StreamFailed as error:
             raise self._explain(error) from error
 
@@ -145,10 +154,8 @@ class Folding(Merging):
         session = self.spark.session()
         documents = self._read(documents_of(self.files, self.parts), len(self.parts), DOCUMENTS)
         raw = raw_rows(documents, self.layout).persist()
-        opened = [raw]
         try:
-            ops = typed_rows(read_irregular(raw, self.layout), self.layout).persist()
-            opened.append(ops)
+            ops = typed_rows(read_irregular(raw, self.layout), self.layout).localCheckpoint()
             summary = _summarize(ops)
             beside = self._read(read_side(self.files, side.kept), len(side.kept), side_data.SIDE)
             beside = current_rows(beside)
@@ -156,10 +163,9 @@ class Folding(Merging):
             branch = f"{self.landing.lake.spark_table(self.landing.table)}.branch_{self.branch}"
             base = session.table(branch).where(f"not coalesce({names.DELETED}, false)").select(*columns)
             fold = Fold(self.layout, ops.where("t <> 'x'"), base, beside)
-            fold = expand_barriers(fold, ops, summary, opened)
+            fold = expand_barriers(fold, ops, summary)
             fold = replace(fold, clears=summary.clears(self.layout, None))
-            changes = fold.changes().persist()
-            opened.append(changes)
+            changes = fold.changes().localCheckpoint()
             self.counts.ops = summary.ops
             self.counts.quarantined = summary.quarantined
             self.counts.early = fold.early_ops().count()
@@ -169,8 +175,7 @@ class Folding(Merging):
             answers = rows.mapInArrow(write_with(self._writer(state)), RECEIPTS).collect()
             return [pickle.loads(bytes(each["receipt"])) for each in answers]
         finally:
-            for frame in opened:
-                frame.unpersist()
+            raw.unpersist()
 
     def _read(self, reader: Any, count: int, schema: str) -> DataFrame:
         session = self.spark.session()
@@ -198,7 +203,7 @@ class Folding(Merging):
         ]
         no_side = [f"cast(null as {type_}) as {PREFIX}{name}" for name, type_ in _side_columns()]
         rows = changes.where("changed").selectExpr(*values, "if(exists, 'upsert', 'delete') as _change", *no_side)
-        given = [self._early_rows(changes, beside), self._bad_rows(ops)]
+        given = [self._early_rows(changes, beside, summary), self._bad_rows(ops)]
         given += [fold.remembered()] if self.layout.fan_outs else []
         found = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), given)
         found = self._whole_side(found, beside, fold.clears) if side.is_rewritten or fold.clears.fan_outs else found
@@ -206,31 +211,58 @@ class Folding(Merging):
         no_values = [f"cast(null as {types[mine]}) as {quote(name)}" for mine, name in entities]
         present = set(found.columns)
         own = [
-            f"{name if name in present else f'cast(null as {type_})'} as {PREFIX}{name}" for name, type_ in _side_columns()
+            f"{name if name in present else f'cast(null as {type_})'} as {PREFIX}{name}"
+            for name, type_ in _side_columns()
         ]
         side.is_rewritten = side.is_rewritten or bool(fold.clears.fan_outs)
         return rows.unionByName(found.selectExpr(*no_values, "cast(null as string) as _change", *own))
 
-    def _early_rows(self, changes: DataFrame, beside: DataFrame) -> DataFrame:
-        """Early ops that are new, or no longer wait."""
-        changed = changes.where("not (early <=> was_early) or not (since <=> was_since)")
-        rows = changed.selectExpr("'early' as kind", "'' as a", "ek as b", "'' as c", "early as v", "since", "early is null as gone")
-        return rows
+    def _early_rows(self, changes: DataFrame, beside: DataFrame, summary: Summary) -> DataFrame:
+        """Early ops that are new, or no longer wait, or have waited too long."""
+        kept = "early is not null"
+        rows = changes
+        if self.early_for is not None:
+            before = (summary.last_at or 0) - self.early_for
+            kept = f"early is not null and since >= {before}"
+            waiting = beside.where(f"kind = 'early' and since < {before}").join(
+                changes, beside["b"] == changes["ek"], "anti"
+            )
+            forgotten = waiting.selectExpr(
+                "b as ek", "null as early", "null as since", "v as was_early", "since as was_since"
+            )
+            rows = changes.select("ek", "early", "since", "was_early", "was_since").unionByName(forgotten)
+            dropped = changes.where(f"early is not null and since < {before}").count() + forgotten.count()
+            self.counts.dropped = dropped
+        rows = rows.selectExpr("*", f"if({kept}, early, null) as keeps")
+        changed = rows.where("not (keeps <=> was_early) or keeps is not null and not (since <=> was_since)")
+        return changed.selectExpr(
+            "'early' as kind", "'' as a", "ek as b", "'' as c", "keeps as v", "since", "keeps is null as gone"
+        )
 
     def _bad_rows(self, ops: DataFrame) -> DataFrame:
         return ops.where("t = 'x'").selectExpr(
-            "'bad' as kind", "tbl as a", "v as b", "f as c", "cast(null as string) as v", "at as since", "false as gone", "id"
+            "'bad' as kind",
+            "tbl as a",
+            "v as b",
+            "f as c",
+            "cast(null as string) as v",
+            "at as since",
+            "false as gone",
+            "id",
         )
 
     def _whole_side(self, found: DataFrame, beside: DataFrame, clears: Clears) -> DataFrame:
         """Everything that holds after the slice, to be written anew."""
         from pyspark.sql import functions as F
 
-        gone = ", ".join(f"'{name}'" for name in clears.fan_outs)
         before = beside.selectExpr("*", "false as gone", "-1L as number")
-        if gone:
+        if clears.fan_outs:
             before = before.where(~((F.col("kind") == "fan") & F.col("c").isin(list(clears.fan_outs))))
-        kept = found.where("kind <> 'bad'").select("kind", "a", "b", "c", "v", "since", "gone").selectExpr("*", "1L as number")
+        kept = (
+            found.where("kind <> 'bad'")
+            .select("kind", "a", "b", "c", "v", "since", "gone")
+            .selectExpr("*", "1L as number")
+        )
         merged = current_rows(before.unionByName(kept)).selectExpr("*", "false as gone")
         return merged.unionByName(found.where("kind = 'bad'"), allowMissingColumns=True)
 
@@ -311,6 +343,8 @@ class Summary:
     cleared: Sequence[tuple[int, str | None, str | None]]
     #: place and filter of each undeclared `query_op_set`
     filters: Sequence[tuple[int, Any]]
+    #: when the youngest document was written
+    last_at: int | None = None
 
     @property
     def ops(self) -> int:
@@ -327,7 +361,9 @@ class Summary:
 def _summarize(ops: DataFrame) -> Summary:
     from pyspark.sql import functions as F
 
-    counted = {row["t"]: row["n"] for row in ops.groupBy("t").agg(F.count("*").alias("n")).collect()}
+    kinds = ops.groupBy("t").agg(F.count("*").alias("n"), F.max("at").alias("at")).collect()
+    counted = {row["t"]: row["n"] for row in kinds}
+    last_at = max((row["at"] for row in kinds if row["at"] is not None), default=None)
     cleared: list[Any] = []
     filters: list[Any] = []
     if counted.keys() & {"c", "k"}:
@@ -335,10 +371,10 @@ def _summarize(ops: DataFrame) -> Summary:
     if "q" in counted:
         found = ops.where("t = 'q'").select("pos", "v").orderBy("pos").collect()
         filters = [(row["pos"], json.loads(row["v"])) for row in found]
-    return Summary(counted, cleared, filters)
+    return Summary(counted, cleared, filters, last_at)
 
 
-def expand_barriers(fold: Fold, ops: DataFrame, summary: Summary, opened: list[DataFrame]) -> Fold:
+def expand_barriers(fold: Fold, ops: DataFrame, summary: Summary) -> Fold:
     """Turn each undeclared `query_op_set` into ops of the entities that match at its place, one after the other."""
     for place, where in summary.filters:
         before = replace(
@@ -349,9 +385,7 @@ def expand_barriers(fold: Fold, ops: DataFrame, summary: Summary, opened: list[D
         )
         keys = matching(before.changes(), fold.layout, where)
         inner = ops.where(f"pos = {place} and t in ('Qs', 'Qa', 'Qr')").drop("ek")
-        applied = keys.crossJoin(inner).selectExpr(
-            "pos", "id", "at", "substr(t, 2) as t", "n", "tbl", "ek", "f", "v"
-        )
+        applied = keys.crossJoin(inner).selectExpr("pos", "id", "at", "substr(t, 2) as t", "n", "tbl", "ek", "f", "v")
         applied = applied.localCheckpoint()
         fold = replace(fold, ops=fold.ops.unionByName(applied))
     return fold

@@ -64,14 +64,17 @@ def read_irregular(raw: DataFrame, layout: Layout) -> DataFrame:
 def typed_rows(raw: DataFrame, layout: Layout) -> DataFrame:
     """The rows with keys, matches and values as texts of their types; what does not convert is of kind `x`."""
     keys = _key(layout)
-    value = _case("f", {column.name: text_of_json("kind", "raw", column.type) for column in (*layout.scalars, *layout.multi)})
+    value = _case(
+        "f", {column.name: text_of_json("kind", "raw", column.type) for column in (*layout.scalars, *layout.multi)}
+    )
     typed = raw.selectExpr("*", f"{keys} as ek", f"{value} as v")
     named = "concat(case when t = 'f' then 'the match of fan-out ' || tbl else 'the key' end, ' ', to_json(k.raw))"
     reason = (
         "case when t in ('b', 's', 'a', 'r', 'd', 'f') and ek is null then "
         f"{named} || ' does not fit the declared type' "
         f"when t in {_VALUED} and kind <> 'VOID' and v is null then "
-        f"concat('the value ', {_json_text('kind', 'raw')}, ' of field ', f, ' is not of its type ', {_types(layout)}) end"
+        f"concat('the value ', {_json_text('kind', 'raw')}, ' of field ', f, "
+        f"' is not of its type ', {_types(layout)}) end"
     )
     op = _op_text()
     judged = typed.selectExpr("*", f"{reason} as reason", f"{op} as op")
@@ -93,7 +96,7 @@ def typed_rows(raw: DataFrame, layout: Layout) -> DataFrame:
 
 
 def _rows_of_document(layout: Layout) -> str:
-    count = f"3 + cast(map_contains_key(m, 'key') as int) + cast(map_contains_key(m, 'creates') as int)"
+    count = "3 + cast(map_contains_key(m, 'key') as int) + cast(map_contains_key(m, 'creates') as int)"
     creates = "coalesce(try_variant_get(m['creates'], '$', 'boolean'), false)"
     header = (
         f"m is not null and o is not null and cardinality(m) = {count} "
@@ -101,11 +104,14 @@ def _rows_of_document(layout: Layout) -> str:
         f"and schema_of_variant(m['table']) = 'STRING' and variant_get(m['table'], '$', 'string') <> '' "
         f"and (not map_contains_key(m, 'creates') or schema_of_variant(m['creates']) = 'BOOLEAN')"
     )
-    entity = f"map_contains_key(m, 'key') and {_has_key(layout)} and (size(o) > 0 or {creates}) and ({_entity_ops(layout, creates)})"
+    entity = (
+        f"map_contains_key(m, 'key') and {_has_key(layout)} and (size(o) > 0 or {creates}) "
+        f"and ({_entity_ops(layout, creates)})"
+    )
     key = _key_parts(layout)
     own = (
         f"concat(if({creates}, {_array(_row('b', k=key))}, cast(array() as {_ROW})), "
-        f"transform(o, (x, i) -> {_own_row(layout, key)}))"
+        f"transform(o, (x, i) -> {_own_row(key)}))"
     )
     cases = [f"when {entity} then {own}"]
     for fan_out in layout.fan_outs:
@@ -137,7 +143,9 @@ def _value(variant: str) -> str:
 
 
 def _string(variant: str) -> str:
-    return f"coalesce(try_variant_get({variant}, '$', 'string'), if(is_variant_null({variant}), null, to_json({variant})))"
+    return (
+        f"coalesce(try_variant_get({variant}, '$', 'string'), if(is_variant_null({variant}), null, to_json({variant})))"
+    )
 
 
 def _entity_ops(layout: Layout, creates: str) -> str:
@@ -158,7 +166,7 @@ def _entity_ops(layout: Layout, creates: str) -> str:
     return f"coalesce(forall(o, x -> coalesce({ok}, false)), false)"
 
 
-def _own_row(layout: Layout, key: str) -> str:
+def _own_row(key: str) -> str:
     kind = (
         f"case {_text('x', 'op')} when 'set' then 's' when 'add' then 'a' when 'delete' then 'd' "
         "else if(map_contains_key(x, 'value'), 'r', 's') end"
@@ -233,7 +241,9 @@ def _is_one_of(member: str, columns: Sequence[object]) -> str:
 
 def _key(layout: Layout) -> str:
     def of(types: Sequence[Type]) -> str:
-        texts = [text_of_json(f"get(k, {place}).kind", f"get(k, {place}).raw", type_) for place, type_ in enumerate(types)]
+        texts = [
+            text_of_json(f"get(k, {place}).kind", f"get(k, {place}).raw", type_) for place, type_ in enumerate(types)
+        ]
         return join_texts(texts)
 
     own = of([column.type for column in layout.key])

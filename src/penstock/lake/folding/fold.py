@@ -149,10 +149,14 @@ class Fold:
             if name not in owner:
                 columns.append(f"s{i}")
                 continue
-            values = f"lv{owner[name]}"
-            value = column_of_text(f"{values}[{literal(name)}]", type_, self.types[name])
-            columns.append(f"if(map_contains_key({values}, {literal(name)}), {value}, s{i}) as s{i}")
-        kept = [name for name in own.columns if not name.startswith(("lm", "lv")) and name not in _numbered("s", self._scalars)]
+            decided = f"lv{owner[name]}"
+            value = column_of_text(f"{decided}[{literal(name)}]", type_, self.types[name])
+            columns.append(f"if(map_contains_key({decided}, {literal(name)}), {value}, s{i}) as s{i}")
+        kept = [
+            name
+            for name in own.columns
+            if not name.startswith(("lm", "lv")) and name not in _numbered("s", self._scalars)
+        ]
         return own.selectExpr(*kept, *columns)
 
     def _own(self) -> DataFrame:
@@ -166,7 +170,8 @@ class Fold:
         scalars = [f"{self._scalar(name, type_, i)} as s{i}" for i, name, type_ in self._scalars]
         multi = [f"{self._values(name, type_, i)} as m{i}" for i, name, type_ in self._multi]
         waiting = [f"{self._waiting(name)} as w{i}" for i, name, _ in self._scalars]
-        live = "concat(transform(map_values(writes), x -> struct(x.pos, x.at)), transform(members, x -> struct(x.pos, x.at)))"
+        written, member = (f"transform({each}, x -> struct(x.pos, x.at))" for each in ("map_values(writes)", "members"))
+        live = f"concat({written}, {member})"
         after = f"array_min(transform(filter({live}, x -> x.pos > g), x -> x.at))"
         found = found.withColumn("since", _exprs(f"if(g = {NEVER}, coalesce(was_since, since), {after})")[0])
         kept = ["ek", "exists", "existed", "since", "was_since", "was_early"]
@@ -201,7 +206,9 @@ class Fold:
         place = f"writes[{literal(name)}].pos"
         after = max(self.clears.fields.get(each, NEVER) for each in (name, *self._match_fields(name)))
         conditions = [f"{place} > greatest(g, {after})"]
-        conditions += [f"{place} >= coalesce(writes[{literal(each)}].pos, {NEVER})" for each in self._match_fields(name)]
+        conditions += [
+            f"{place} >= coalesce(writes[{literal(each)}].pos, {NEVER})" for each in self._match_fields(name)
+        ]
         return f"coalesce({' and '.join(conditions)}, false)"
 
     def _scalar(self, name: str, type_: Type, i: int) -> str:
@@ -284,14 +291,15 @@ class Fold:
         """What ops of its own have done to each entity."""
         own = self.ops.where("t in ('b', 's', 'a', 'r', 'd')").select("ek", "t", "f", "v", "pos", "n", "at")
         own = own.unionByName(self._early_ops(own))
-        last = own.groupBy("ek", *_exprs("if(t in ('a', 'r'), 'm', t) as u", "f", "if(t in ('a', 'r'), v, null) as x"))
-        last = last.agg(*_exprs("max(struct(pos, n, t, v, at)) as last", "min(at) as at"))
+        slots = own.groupBy("ek", *_exprs("if(t in ('a', 'r'), 'm', t) as u", "f", "if(t in ('a', 'r'), v, null) as x"))
+        last = slots.agg(*_exprs("max(struct(pos, n, t, v, at)) as last", "min(at) as at"))
+        op = "last.pos as pos, last.v as v, last.t as t, last.at as at"
         return last.groupBy("ek").agg(
             *_exprs(
                 "max(if(u = 'd', last.pos, null)) as gone",
                 "max(if(u = 'b', last.pos, null)) as born",
-                "map_from_entries(collect_list(if(u = 's', struct(f, struct(last.pos as pos, last.v as v, last.at as at)), null))) as writes",
-                "collect_list(if(u = 'm', struct(f, last.v as v, last.t as t, last.pos as pos, last.at as at), null)) as members",
+                f"map_from_entries(collect_list(if(u = 's', struct(f, struct({op})), null))) as writes",
+                f"collect_list(if(u = 'm', struct(f, {op}), null)) as members",
                 "min(if(u in ('s', 'm'), at, null)) as since",
                 "max(if(u = 'e', at, null)) as was_since",
                 "max(if(u = 'e', last.v, null)) as was_early",
@@ -330,7 +338,9 @@ class Fold:
     def _values_of(self, fan_out: FanOut) -> DataFrame:
         """The last values of a fan-out by match: those of the slice, and those from before it."""
         before = self.side.where(f"kind = 'fan' and a = {literal(fan_out_id(fan_out))}")
-        before = before.selectExpr("b as match", "c as f", f"struct(cast({BEFORE} as bigint) as pos, 0 as n, v) as last")
+        before = before.selectExpr(
+            "b as match", "c as f", f"struct(cast({BEFORE} as bigint) as pos, 0 as n, v) as last"
+        )
         before = before.where(self._is_remembered(fan_out, "last.pos"))
         both = before.unionByName(self._fan_outs(fan_out)).groupBy("match", "f").agg(*_exprs("max(last) as last"))
         fields = ", ".join(literal(name) for name in fan_out.fields)

@@ -68,7 +68,7 @@ def _rows_of_op(
     table: str, op: Mapping[str, Any], place: int, key: list[Value] | None, layout: Layout, out: set[int]
 ) -> Iterator[Found]:
     if key is not None:
-        yield _row(_kind(op), n=place, k=key, f=op.get("field"), **_value_of(op))
+        yield _row(_kind(op), n=place, k=key, f=op.get("field"), value=_value_of(op))
     elif op["op"] == "clear":
         yield _row("k" if "field" in op else "c", pos=place, n=place, tbl=table, f=op.get("field"))
     else:
@@ -77,11 +77,11 @@ def _rows_of_op(
         if fan_out is not None:
             for match in _matches(fan_out, op["where"]):
                 for n, each in enumerate(inner):
-                    yield _row("f", pos=place, n=n, tbl=table, k=match, f=each["field"], **_value_of(each))
+                    yield _row("f", pos=place, n=n, tbl=table, k=match, f=each["field"], value=_value_of(each))
             return
         yield _row("q", pos=place, n=-1, raw=json.dumps(op["where"]))
         for n, each in enumerate(inner):
-            yield _row(f"Q{_kind(each)}", pos=place, n=n, f=each["field"], **_value_of(each))
+            yield _row(f"Q{_kind(each)}", pos=place, n=n, f=each["field"], value=_value_of(each))
 
 
 def _kind(op: Mapping[str, Any]) -> str:
@@ -166,10 +166,19 @@ def _row(
     tbl: str | None = None,
     k: list[Value] | None = None,
     f: str | None = None,
-    kind: str | None = "VOID",
+    value: Value | None = None,
     raw: str | None = None,
 ) -> Found:
+    kind = "VOID"
+    if value is not None:
+        kind, raw = str(value["kind"]), value["raw"]
     return {
-        **{"pos": pos, "t": kind_of_row, "n": n, "tbl": _plain(tbl), "k": k, "f": _plain(f)},
-        **{"kind": kind, "raw": _plain(raw)},
+        "pos": pos,
+        "t": kind_of_row,
+        "n": n,
+        "tbl": _plain(tbl),
+        "k": k,
+        "f": _plain(f),
+        "kind": kind,
+        "raw": _plain(raw),
     }

@@ -1,8 +1,8 @@
 """What a state table keeps beside its entities, in files on a branch of the same table.
 
 Early ops, the last values of fan-outs, and ops in quarantine are no entities: readers of the table must not see them.
-They are in the same commit as the entities because a branch is moved by the commit that moves main, and a property names
-its snapshot. A later row about the same thing takes the place of an earlier one.
+They are in the same commit as the entities because a branch is moved by the commit that moves main, and a property
+names its snapshot. A later row about the same thing takes the place of an earlier one.
 
     kind    a                       b          c       v              since
     early   -                       entity     -       ops, as JSON   when the first of them came
@@ -53,9 +53,7 @@ def list_files(table: Table, snapshot: int | None) -> list[DataFile]:
     if found is None:
         raise KeyError(snapshot)
     return [
-        entry.data_file
-        for manifest in found.manifests(table.io)
-        for entry in manifest.fetch_manifest_entry(table.io)
+        entry.data_file for manifest in found.manifests(table.io) for entry in manifest.fetch_manifest_entry(table.io)
     ]
 
 
@@ -65,7 +63,9 @@ def kind_of(file: DataFile) -> str:
     return next(kind for kind in KINDS if f"-{kind}-" in name)
 
 
-def read_side(layout: FileLayout, paths: Sequence[str]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def read_side(
+    layout: FileLayout, paths: Sequence[str]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What a worker runs: its row's id says which file is its own."""
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

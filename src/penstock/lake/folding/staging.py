@@ -118,7 +118,9 @@ def read_receipts(receipts: Sequence[Receipt]) -> list[StagedPart]:
     return found
 
 
-def documents_of(layout: FileLayout, parts: Sequence[StagedPart]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def documents_of(
+    layout: FileLayout, parts: Sequence[StagedPart]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What a worker runs: its row's id says which part is its own."""
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

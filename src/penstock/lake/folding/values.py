@@ -1,7 +1,7 @@
 """The values of ops in Spark SQL: from JSON to the text of a declared type, and from there to a column and back.
 
-A value travels as text, the same text for equal values, so that last writes, sets and matches need no type of their own.
-What does not convert without loss has no text (NULL), and its op goes into quarantine.
+A value travels as text, the same text for equal values, so that last writes, sets and matches need no type of their
+own. What does not convert without loss has no text (NULL), and its op goes into quarantine.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def text_of_json(kind: str, raw: str, type_: Type) -> str:
     string = f"{kind} = 'STRING'"
     number = f"({kind} in ('BIGINT', 'DOUBLE') or {kind} like 'DECIMAL%')"
     if type_ in _INTEGERS:
-        return f"if({kind} = 'BIGINT', cast(try_cast({raw} as {_INTEGERS[type_]}) as string), null)"  # type: ignore[index]  # just checked
+        return f"if({kind} = 'BIGINT', cast(try_cast({raw} as {_INTEGERS[type_]}) as string), null)"
     if type_ in _FLOATS:
-        as_type = f"try_cast({raw} as {_FLOATS[type_]})"  # type: ignore[index]  # just checked
+        as_type = f"try_cast({raw} as {_FLOATS[type_]})"
         infinite = f"(abs({as_type}) = double('Infinity') and {raw} not like '%Infinity')"
         given = f"({number} or {string} and {raw} rlike '^({_NUMBER})$') and not {infinite}"
         # 0.0 and -0.0 are one value, and NaN has one text.
@@ -45,15 +45,14 @@ def text_of_json(kind: str, raw: str, type_: Type) -> str:
     if isinstance(type_, Decimal):
         exact = f"({string} or {kind} = 'BIGINT' or {kind} like 'DECIMAL%')"
         digits = f"{raw} rlike '^[+-]?[0-9]+([.][0-9]{{0,{type_.scale}}}0*)?$'"
-        return f"if({exact} and {digits}, cast(try_cast({raw} as decimal({type_.precision},{type_.scale})) as string), null)"
+        value = f"try_cast({raw} as decimal({type_.precision},{type_.scale}))"
+        return f"if({exact} and {digits}, cast({value} as string), null)"
     if type_ is Plain.BOOL:
         return f"if({kind} in ('BOOLEAN', 'STRING') and {raw} in ('true', 'false'), {raw}, null)"
     if type_ is Plain.DATE:
         return f"if({string} and {raw} rlike '^{_DAY}$', cast(try_cast({raw} as date) as string), null)"
     if type_ is Plain.TIMESTAMP:
-        return (
-            f"if({string} and {raw} rlike '^{_DAY}{_TIME}$', cast(try_cast({raw} as timestamp_ntz) as string), null)"
-        )
+        return f"if({string} and {raw} rlike '^{_DAY}{_TIME}$', cast(try_cast({raw} as timestamp_ntz) as string), null)"
     if type_ is Plain.TIMESTAMPTZ:
         # In microseconds: a text would be in the session's zone, where an hour may come twice.
         instant = f"unix_micros(try_cast({raw} as timestamp))"

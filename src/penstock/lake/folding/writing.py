@@ -1,4 +1,4 @@
-"""Writes the rows of a fold in Spark's workers: those of the table as numbered data files, and those of the side data."""
+"""Writes the rows of a fold in Spark's workers: the table's as numbered data files, and those of the side data."""
 
 from __future__ import annotations
 

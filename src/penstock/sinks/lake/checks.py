@@ -59,7 +59,13 @@ class Checks:
 
     def _problems(self, state: TableState | None) -> Iterator[StreamRefused]:
         columns, of_mode = self._columns(), list(self._mode())
-        of_columns = [*of_mode, *self._names(columns), *self._key(columns), *self._newer_than(columns), *self._deletes(columns)]
+        of_columns = [
+            *of_mode,
+            *self._names(columns),
+            *self._key(columns),
+            *self._newer_than(columns),
+            *self._deletes(columns),
+        ]
         of_table = list(self._table(state)) if state is not None else []
         yield from (*of_columns, *of_table)
         if self.kind is Kind.REFRESH:
@@ -79,7 +85,9 @@ class Checks:
             for what, step in find_problems(self.content, self.options, self.kind):
                 yield self._refused(what, step)
         elif self.options.early_for is not None:
-            yield self._refused("`early_for` has no meaning without `mode: state`", "set `mode: state`, or leave it out")
+            yield self._refused(
+                "`early_for` has no meaning without `mode: state`", "set `mode: state`, or leave it out"
+            )
 
     def _names(self, columns: Collection[str]) -> Iterator[StreamRefused]:
         for name in columns:
@@ -217,8 +225,8 @@ class Checks:
         link = state.link(self.pipeline, self.stream) if state else None
         before = Content.parse(link.position.content) if link else None
         has_marker = state and self.options.marker in (None, *(column["name"] for column in state.columns))
-        columns = self.content.columns, self.content.drift
-        if before is not None and (before.columns, before.drift) == columns and has_marker:
+        columns = self.content.columns, self.content.drift, self.content.entities
+        if before is not None and (before.columns, before.drift, before.entities) == columns and has_marker:
             return
         from penstock.sinks.lake.table_setup import check_schema
 

@@ -32,6 +32,7 @@ from penstock.ports import (
     Context,
     DiscoveredStream,
     Held,
+    Quarantined,
     Remark,
     SinkComparison,
     StreamInfo,
@@ -290,7 +291,7 @@ class LakeSink:
         return folding.counts.outcome(staged.rows)
 
     def _collect(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> StagedSlice:
-        from penstock.lake.landing import Landing, StagedSlice
+        from penstock.lake.landing import StagedSlice
         from penstock.lake.stamping import restamp
         from penstock.lake.writing import decode_files, read_last_number
 
@@ -359,6 +360,28 @@ class LakeSink:
         from penstock.sinks.lake.comparing import explain_foreign_rows
 
         return explain_foreign_rows(self._state(stream.name), self.pipeline, stream.name)
+
+    # ------------------------------------------------------------ ops in quarantine
+
+    def quarantined(self, streams: Sequence[str], *, limit: int) -> tuple[Mapping[str, int], Sequence[Quarantined]]:
+        from penstock.lake.folding.quarantine import count_ops, list_ops
+
+        named = [stream for stream in self.streams if self._mode(stream) == "state" and stream in (streams or [stream])]
+        counts = {stream: count for stream in named if (count := count_ops(self.lake, self.table(stream)))}
+        rows: list[Quarantined] = []
+        for stream in counts:
+            rows += list_ops(self.lake, self.table(stream), stream, limit=limit - len(rows))
+        return counts, rows
+
+    def replay(self, stream: str, ids: Sequence[int], *, overwrite: bool) -> Outcome:
+        from penstock.lake.folding.quarantine import refuse_change
+
+        raise refuse_change("replayed")
+
+    def drop(self, streams: Sequence[str], ids: Sequence[int]) -> int:
+        from penstock.lake.folding.quarantine import refuse_change
+
+        raise refuse_change("dropped")
 
     # ------------------------------------------------------------ afterwards
 

@@ -89,9 +89,7 @@ def _fan_out_problems(layout: Layout) -> Iterator[Problem]:
                 )
 
 
-def make_writer(
-    table: Table, slice_: Slice, attempt: str, *, stem: str, probe: Probe
-) -> StagingWriter:
+def make_writer(table: Table, slice_: Slice, attempt: str, *, stem: str, probe: Probe) -> StagingWriter:
     """Stages documents beside the data files of the table, under names that no data file of a table has."""
     from penstock.lake.folding.staging import StagingWriter
     from penstock.lake.parquet import FileLayout
