@@ -70,6 +70,8 @@ class StagedSlice:
     restamp: Callable[[Sequence[DataFile], int, int], Sequence[DataFile]]
     #: the table that they were written for; None: unknown
     uuid: str | None = None
+    #: whether its commit takes long, so that others must wait for it after it has lost races
+    slow: bool = False
 
     def begin_at(self, start: int) -> None:
         """Give the rows new numbers, above every number handed out since."""
@@ -120,7 +122,7 @@ class Landing:
     def _once(self, staged: StagedSlice, commit: Committer, *, hurry: bool) -> TableState | None:
         """Try once. Returns the state before the landing; None: another writer was first, and nothing happened."""
         try:
-            table, state = self._wait_until_ready(hurry and bool(staged.files))
+            table, state = self._wait_until_ready(hurry and (bool(staged.files) or staged.slow))
             self._must_fit(table, staged)
             if staged.files and staged.start <= state.head:
                 staged.begin_at(state.head + 1)

@@ -21,6 +21,7 @@ from penstock.lake.parquet import sync_metadata
 from penstock.lake.table_state import TableState
 from penstock.lake.tables import (
     LostRace,
+    MovedBranch,
     NewSnapshot,
     commit_snapshot,
     extract_state,
@@ -147,8 +148,20 @@ class Merging:
             return make_no_space(self.landing.lake.warehouse, pipeline=slice_.pipeline, stream=slice_.stream)
         return error.at(pipeline=slice_.pipeline, stream=slice_.stream)
 
-    def _swap(self, state: TableState, staged: StagedSlice, base: int) -> NewSnapshot:
-        """Move main to the branch, with head and chain, if main is still the base."""
+    def _swap(
+        self,
+        state: TableState,
+        staged: StagedSlice,
+        base: int,
+        *,
+        beside: MovedBranch | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> NewSnapshot:
+        """Move main to the branch, with head and chain, if main is still the base.
+
+        `beside`: another branch that moves with it. `more`: properties, also for the snapshot's summary.
+        """
+        more = more or {}
         table = self._load_branch()[0]
         now = extract_state(table)
         if now.uuid != state.uuid or now.head != state.head:
@@ -160,8 +173,9 @@ class Merging:
             base=base,
             kind="landing",
             head=max(state.head, staged.last),
-            properties=lambda new: self.landing.properties(state, staged, new),
-            summary=lambda new: self.landing.summary(state, staged, new),
+            properties=lambda new: {**self.landing.properties(state, staged, new), **more},
+            summary=lambda new: {**self.landing.summary(state, staged, new), **more},
+            beside=beside,
             unset=[names.TURN],
         )
 

@@ -28,6 +28,8 @@ MODE = "penstock.mode"
 #: another program created the table
 ADOPTED = "penstock.adopted"
 KEY = "penstock.key"
+#: the snapshot with the side data of a state table, which belongs to main; also in the summaries of its snapshots
+SIDE = "penstock.side"
 CHAIN = "penstock.chain"
 #: contents of slices by fingerprint: stored once, not in every snapshot
 CONTENT = "penstock.content"

@@ -51,6 +51,7 @@ def recover(lake: Lake, table: str, pipeline: str, stream: str) -> Sequence[str]
 
 def _commit_chain(table: Table, state: TableState, shown: Link | None, pipeline: str, stream: str) -> None:
     name = names.chain_property(pipeline, stream)
+    side = find_side(state)
 
     def document(new: NewSnapshot) -> dict[str, Any]:
         if shown is None:
@@ -61,10 +62,16 @@ def _commit_chain(table: Table, state: TableState, shown: Link | None, pipeline:
         table,
         kind="recover",
         head=state.head,
-        properties=lambda new: {name: canonical(document(new))} if shown else {},
+        properties=lambda new: {**({name: canonical(document(new))} if shown else {}), **side},
         summary=lambda new: {names.CHAIN: canonical({**document(new), "pipeline": pipeline, "stream": stream})},
-        unset=() if shown else (name,),
+        unset=[*(() if shown else (name,)), *(() if side else (names.SIDE,))],
     )
+
+
+def find_side(state: TableState) -> dict[str, str]:
+    """Find the side data that belongs to what main shows: as the newest snapshot that names it says."""
+    named = (snapshot.summary.get(names.SIDE) for snapshot in state.line())
+    return next(({names.SIDE: side} for side in named if side), {})
 
 
 def find_last_shown(state: TableState, pipeline: str, stream: str) -> Link | None:

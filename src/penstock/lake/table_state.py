@@ -168,6 +168,11 @@ class TableState:
         return self.properties.get(names.MODE, "append")
 
     @property
+    def keyed(self) -> bool:
+        """Whether it has one current row for each key, and tombstones."""
+        return self.mode in ("merge", "state")
+
+    @property
     def key(self) -> tuple[str, ...]:
         return tuple(json.loads(self.properties.get(names.KEY, "[]")))
 

@@ -252,6 +252,17 @@ def drop_refs(table: Table, refs: Iterable[str]) -> None:
         manage.commit()
 
 
+@dataclass(frozen=True, slots=True)
+class MovedBranch:
+    """A branch that is moved together with main."""
+
+    name: str
+    #: where it goes
+    snapshot: int
+    #: the branch that was prepared for it, which is dropped
+    prepared: str
+
+
 def move_main(
     table: Table,
     branch: str,
@@ -262,6 +273,7 @@ def move_main(
     properties: Additions,
     summary: Additions = lambda _: {},
     unset: Collection[str] = (),
+    beside: MovedBranch | None = None,
 ) -> NewSnapshot:
     """Move main to a new empty snapshot on top of a branch, and drop the branch, only if main is still `base`.
 
@@ -282,6 +294,10 @@ def move_main(
             RemoveSnapshotRefUpdate.model_validate({"ref-name": branch}),
             SetPropertiesUpdate(updates={names.HEAD: str(head), **properties(new)}),
         ]
+        if beside is not None:
+            to = {"ref-name": beside.name, "type": "branch", "snapshot-id": beside.snapshot}
+            updates.append(SetSnapshotRefUpdate.model_validate(to))
+            updates.append(RemoveSnapshotRefUpdate.model_validate({"ref-name": beside.prepared}))
         if gone := [name for name in unset if name in table.metadata.properties]:
             updates.append(RemovePropertiesUpdate(removals=gone))
         _commit_updates(table, updates, main=base, **{branch: prepared.snapshot_id})

@@ -58,7 +58,7 @@ def compact(job: UpkeepJob) -> list[StepResult]:
     if not state.orderly:
         # Rewritten with ours, foreign rows could no longer be told by the snapshot that brought them.
         return [StepResult(STEP, "nothing compacted: other programs wrote rows that have no numbers yet")]
-    policy = make_policy(job, table, keyed=state.mode == "merge")
+    policy = make_policy(job, table, keyed=state.keyed)
     before = take_inventory(table)
     windows = policy.windows(before)
     if not windows and not policy.deletes_wanted(before):

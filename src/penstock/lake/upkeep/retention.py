@@ -47,7 +47,7 @@ def retain(job: UpkeepJob) -> list[StepResult]:
     """Drop what the options say; nothing without them."""
     if job.options.retention is None:
         return []
-    if job.load()[1].mode == "merge":
+    if job.load()[1].keyed:
         return [StepResult(STEP, "does not apply: a keyed table holds the current rows, not their history")]
     return retry_lost_races(job, STEP, lambda table, state: _retain(job, table, state))
 

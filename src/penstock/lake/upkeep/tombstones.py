@@ -79,7 +79,7 @@ class Tombstones:
 def purge(job: UpkeepJob) -> list[StepResult]:
     """Remove tombstones that are old enough; nothing on a log, where they are history."""
     table, state = job.load()
-    if state.mode != "merge" or names.DELETED not in table.schema().column_names:
+    if not state.keyed or names.DELETED not in table.schema().column_names:
         return []
     age = shown_duration(job.options.tombstones.age)
     found = find_tombstones(job, table, state)

@@ -15,6 +15,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.table_state import TableState
 from penstock.ports import StreamInfo
 from penstock.sinks.lake.options import StreamOptions
+from penstock.sinks.lake.state_tables import find_problems, layout_of, list_columns
 
 #: column names that the lake and the pipe use themselves
 RESERVED = (*names.INTERNAL, "_change")
@@ -57,8 +58,14 @@ class Checks:
         refuse_all(self._problems(state))
 
     def _problems(self, state: TableState | None) -> Iterator[StreamRefused]:
-        columns = {column.name: column.type for column in self.content.columns}
-        of_columns = [*self._names(columns), *self._key(columns), *self._newer_than(columns), *self._deletes(columns)]
+        columns, of_mode = self._columns(), list(self._mode())
+        of_columns = [
+            *of_mode,
+            *self._names(columns),
+            *self._key(columns),
+            *self._newer_than(columns),
+            *self._deletes(columns),
+        ]
         of_table = list(self._table(state)) if state is not None else []
         yield from (*of_columns, *of_table)
         if self.kind is Kind.REFRESH:
@@ -66,6 +73,21 @@ class Checks:
         if not of_columns and not of_table:
             # Columns are compared once they are right by themselves, and it is the right table.
             yield from problems_of([lambda: self._check_schema(state)])
+
+    def _columns(self) -> dict[str, Type]:
+        """The columns that the table has for the stream."""
+        if self.options.mode == "state" and self.content.entities is not None:
+            return list_columns(layout_of(self.content))
+        return {column.name: column.type for column in self.content.columns}
+
+    def _mode(self) -> Iterator[StreamRefused]:
+        if self.options.mode == "state":
+            for what, step in find_problems(self.content, self.options, self.kind):
+                yield self._refused(what, step)
+        elif self.options.early_for is not None:
+            yield self._refused(
+                "`early_for` has no meaning without `mode: state`", "set `mode: state`, or leave it out"
+            )
 
     def _names(self, columns: Collection[str]) -> Iterator[StreamRefused]:
         for name in columns:
@@ -97,7 +119,7 @@ class Checks:
     def _newer_than(self, columns: Mapping[str, Type]) -> Iterator[StreamRefused]:
         """The column that decides which of two rows is newer must come with every row."""
         given, name = self.options.newer_than, self.newer_than
-        if given is not None and name is None:
+        if given is not None and name is None and self.options.mode != "state":
             yield self._refused(
                 "`newer_than` has no meaning without `mode: merge`", "set `mode: merge`, or leave it out"
             )
@@ -129,6 +151,8 @@ class Checks:
     def _deletes(self, columns: Collection[str]) -> Iterator[StreamRefused]:
         """What becomes of deletes must be said completely; the column that marks them is penstock's alone."""
         options, given = self.options, self.options.deleted_at
+        if options.mode == "state":
+            return
         if options.mode != "merge" and options.deletes != "hard":
             yield self._refused(
                 f"`deletes: {options.deletes}` has no meaning without `mode: merge`: in a log, a delete is a row with "
@@ -173,18 +197,21 @@ class Checks:
             )
             return
         yield from self._marker(state)
-        if state.mode == "merge" and state.properties.get(names.MERGE_MODE) != names.ON_READ:
+        if state.keyed and state.properties.get(names.MERGE_MODE) != names.ON_READ:
             yield self._refused(
                 f"the table {self._name} no longer has the property {names.MERGE_MODE} = {names.ON_READ}, without "
                 "which rows of other writers cannot be told from those of a slice",
                 f"in Spark: ALTER TABLE {self.lake.spark_table(self.table)} SET TBLPROPERTIES "
                 f"('{names.MERGE_MODE}' = '{names.ON_READ}')",
             )
-        if state.mode == "merge" and state.key != tuple(self.key):
+        if state.keyed and state.key != tuple(self.key):
             yield self._refused(
                 f"the table {self._name} is keyed by {', '.join(state.key)}, not by {', '.join(self.key)}",
-                f"set `key: [{', '.join(state.key)}]`; or {self._migrate}; or name another `into`",
+                f"{self._way_to_key(state)}{self._migrate}; or name another `into`",
             )
+
+    def _way_to_key(self, state: TableState) -> str:
+        return "" if self.options.mode == "state" else f"set `key: [{', '.join(state.key)}]`; or "
 
     def _refresh(self) -> Iterator[StreamRefused]:
         """A refresh replaces everything in the table."""
@@ -198,8 +225,8 @@ class Checks:
         link = state.link(self.pipeline, self.stream) if state else None
         before = Content.parse(link.position.content) if link else None
         has_marker = state and self.options.marker in (None, *(column["name"] for column in state.columns))
-        columns = self.content.columns, self.content.drift
-        if before is not None and (before.columns, before.drift) == columns and has_marker:
+        columns = self.content.columns, self.content.drift, self.content.entities
+        if before is not None and (before.columns, before.drift, before.entities) == columns and has_marker:
             return
         from penstock.sinks.lake.table_setup import check_schema
 
@@ -225,7 +252,12 @@ class Checks:
 
     def admission_problems(self, state: TableState) -> Iterator[StreamRefused]:
         """Everything that keeps the stream out of the table."""
-        if not state.ours and not self.options.into_existing:
+        if not state.ours and self.options.mode == "state":
+            yield self._refused(
+                f"the table {self._name} already exists, and penstock did not create it: a state table begins empty",
+                "name another table with `into`",
+            )
+        elif not state.ours and not self.options.into_existing:
             yield self._refused(
                 f"the table {self._name} already exists, and penstock did not create it",
                 "set `into_existing: true` on the stream to land in it (it gets the column _ingest_seq), or name "
@@ -249,6 +281,12 @@ class Checks:
             yield self._refused(
                 f"a full refresh would replace all of {self._name}, where pipeline {pipeline!r} lands too",
                 "name another `into`, or give the stream a cursor",
+            )
+        elif self.options.mode == "state" or state.mode == "state":
+            yield self._refused(
+                f"pipeline {pipeline!r} applies its stream {stream!r} to the table {self._name}, and the order of two "
+                "streams of ops is not defined",
+                "set `into` of the stream to another name",
             )
         elif not self.named:
             yield self._refused(

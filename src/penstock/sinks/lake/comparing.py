@@ -23,6 +23,8 @@ def compare(
     """The table's side of a comparison; NotComparable if the stream cannot be compared."""
     if state is None:
         raise not_comparable(stream.name, f"there is no table {table} yet", "penstock run FILE")
+    if options.mode == "state":
+        raise not_comparable(stream.name, "the rows of the source are documents of ops, and the table has entities")
     source_key = columns.identifying
     if options.mode == "merge" and set(key) != set(source_key):
         raise not_comparable(

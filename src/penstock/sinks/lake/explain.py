@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from penstock.core.drift import absent
+from penstock.core.sizes import shown_duration
 from penstock.core.slices import Kind
 from penstock.lake.table_state import TableState
 from penstock.ports import Remark
@@ -19,6 +20,18 @@ def explain(checks: Checks, state: TableState | None) -> Sequence[Remark]:
         found = [
             Remark("guarantee", f"{where}: each run replaces the one before, in one commit"),
             Remark("gap", "readers of the table get each refresh as new rows, and no deletes"),
+        ]
+    elif checks.options.mode == "state":
+        found = [
+            Remark("guarantee", f"{where}: one current row for each {key}; a slice of ops is one commit"),
+            Remark("guarantee", "ops that come before their entity are kept until it comes")
+            if checks.options.early_for is None
+            else Remark(
+                "gap", f"ops whose entity has not come after {shown_duration(checks.options.early_for)} are dropped"
+            ),
+            Remark(
+                "gap", "ops that are not understood, or do not convert, are in quarantine: `penstock quarantine list`"
+            ),
         ]
     elif checks.options.mode == "merge":
         newest = f", the one with the highest {checks.newer_than}" if checks.newer_than else ""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from penstock.lake.options import Columns, LakeOptions, PlainName
-from penstock.lake.upkeep.options import Size, UpkeepOptions
+from penstock.lake.upkeep.options import Duration, Size, UpkeepOptions
 
 MIB = 1 << 20
 
@@ -34,9 +34,10 @@ class StreamOptions(BaseModel):
         "other characters",
         examples=["orders"],
     )
-    mode: Literal["append", "merge"] = Field(
+    mode: Literal["append", "merge", "state"] = Field(
         default="append",
-        description="`append`: a log of row versions; `merge`: one current row per key, and tombstones for deletes",
+        description="`append`: a log of row versions; `merge`: one current row per key, and tombstones for deletes; "
+        "`state`: the same for each entity of a stream of ops, such as an outbox",
     )
     key: Columns | None = Field(
         default=None,
@@ -60,6 +61,12 @@ class StreamOptions(BaseModel):
         min_length=1,
         description="with `deletes: soft`, the column for the timestamp of the delete; default: none",
         examples=["deleted_at"],
+    )
+    early_for: Duration | None = Field(
+        default=None,
+        description="with `mode: state`: how long ops are kept whose entity has not come yet, such as `30d`; default: "
+        "for ever",
+        examples=["30d"],
     )
     partition_by: tuple[str, ...] = Field(
         default=(),

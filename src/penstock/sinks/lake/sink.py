@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.content import Content
 from penstock.core.drift import absent
 from penstock.core.marks import Position
+from penstock.core.outcome import Outcome
 from penstock.core.ranges import Key
 from penstock.core.sizes import count_noun
 from penstock.core.slices import Kind, Receipt, Slice
@@ -31,6 +32,7 @@ from penstock.ports import (
     Context,
     DiscoveredStream,
     Held,
+    Quarantined,
     Remark,
     SinkComparison,
     StreamInfo,
@@ -39,12 +41,13 @@ from penstock.ports import (
 from penstock.sinks.lake.checks import Checks, newer_than
 from penstock.sinks.lake.leftovers import leftovers
 from penstock.sinks.lake.options import Options, StreamOptions
+from penstock.sinks.lake.state_tables import collect, layout_of, make_folding, make_writer
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
-    from penstock.lake.landing import StagedSlice
+    from penstock.lake.landing import Landing, StagedSlice
     from penstock.lake.parquet import FileLayout
 
 
@@ -84,6 +87,9 @@ class LakeSink:
     def key(self, stream: str) -> tuple[str, ...]:
         info = self._infos.get(stream)
         return self.stream_options(stream).key or (info.primary_key if info else ())
+
+    def _mode(self, stream: str) -> str:
+        return self.stream_options(stream).mode
 
     def newer_than(self, stream: str) -> str | None:
         """The column by which a row of a merged table is newer than another of its key; None: the last one is."""
@@ -138,13 +144,18 @@ class LakeSink:
             table=self.table(stream.name),
             options=options,
             named=bool(self.options.namespace or options.into),
-            key=options.key or stream.primary_key,
+            key=self._key(options, stream, content),
             newer_than=newer_than(options, stream),
             content=content,
         )
 
+    def _key(self, options: StreamOptions, stream: StreamInfo, content: Content) -> Sequence[str]:
+        if options.mode == "state" and content.entities is not None:
+            return tuple(column.name for column in layout_of(content).key)
+        return options.key or stream.primary_key
+
     def keeps_one_row(self, stream: StreamInfo) -> bool:
-        return self.stream_options(stream.name).mode == "merge"
+        return self._mode(stream.name) != "append"
 
     def propose(self, streams: Sequence[DiscoveredStream]) -> Sequence[Mapping[str, Any]]:
         taken = {self.table(stream).lower() for stream in self.streams}
@@ -201,6 +212,10 @@ class LakeSink:
         from penstock.sinks.lake.table_setup import make_layout
 
         table = self._prepare_table(slice_)
+        if self._mode(slice_.stream) == "state":
+            self._attempts[slice_.stream] += 1
+            stem = names.file_stem(self.pipeline, slice_.stream, slice_.number, f"{attempt}staged")
+            return make_writer(table, slice_, attempt, stem=stem, probe=self.context.probe)
         keyed = self.stream_options(slice_.stream).mode == "merge"
         layout = make_layout(table, self.options, self.key(slice_.stream) if keyed else ())
         state = extract_state(table)
@@ -217,10 +232,11 @@ class LakeSink:
             probe=self.context.probe,
         )
 
-    def commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> None:
+    def commit(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> Outcome | None:
         from penstock.lake.landing import Landing
 
-        staged = self._collect(slice_, attempt, receipts)
+        is_fold = self._mode(slice_.stream) == "state" and bool(receipts)
+        staged = collect(receipts) if is_fold else self._collect(slice_, attempt, receipts)
         if not slice_.previous and not staged.files and attempt not in self._staged:
             # A stream that begins without rows: no writer, which creates the table, was asked for.
             self._prepare_table(slice_)
@@ -236,6 +252,8 @@ class LakeSink:
             self.context.is_cancelled,
         )
         committer = None
+        if is_fold:
+            return self._fold(slice_, landing, staged, receipts)
         if self.stream_options(slice_.stream).mode == "merge" and staged.files:
             from penstock.lake.merging import Merging
 
@@ -254,6 +272,23 @@ class LakeSink:
         doing = f"{'merging' if committer else 'landing'} {count_noun(staged.rows, 'row')}"
         with Watch(self.context, slice_.stream).report(doing):
             landing.land(staged, committer)
+        return None
+
+    def _fold(self, slice_: Slice, landing: Landing, staged: StagedSlice, receipts: Sequence[Receipt]) -> Outcome:
+        folding = make_folding(
+            landing,
+            slice_,
+            receipts,
+            self._prepare_table(slice_),
+            self.stream_options(slice_.stream),
+            self.context.spark,
+        )
+        with Watch(self.context, slice_.stream).report(f"folding {count_noun(staged.rows, 'document')}"):
+            landing.land(staged, folding.commit)
+        for line in folding.counts.lines():
+            self.context.say(slice_.stream, line)
+        self._left.setdefault(slice_.stream, []).extend(part.uri for part in folding.parts)
+        return folding.counts.outcome(staged.rows)
 
     def _collect(self, slice_: Slice, attempt: str, receipts: Sequence[Receipt]) -> StagedSlice:
         from penstock.lake.landing import StagedSlice
@@ -325,6 +360,28 @@ class LakeSink:
         from penstock.sinks.lake.comparing import explain_foreign_rows
 
         return explain_foreign_rows(self._state(stream.name), self.pipeline, stream.name)
+
+    # ------------------------------------------------------------ ops in quarantine
+
+    def quarantined(self, streams: Sequence[str], *, limit: int) -> tuple[Mapping[str, int], Sequence[Quarantined]]:
+        from penstock.lake.folding.quarantine import count_ops, list_ops
+
+        named = [stream for stream in self.streams if self._mode(stream) == "state" and stream in (streams or [stream])]
+        counts = {stream: count for stream in named if (count := count_ops(self.lake, self.table(stream)))}
+        rows: list[Quarantined] = []
+        for stream in counts:
+            rows += list_ops(self.lake, self.table(stream), stream, limit=limit - len(rows))
+        return counts, rows
+
+    def replay(self, stream: str, ids: Sequence[int], *, overwrite: bool) -> Outcome:
+        from penstock.lake.folding.quarantine import refuse_change
+
+        raise refuse_change("replayed")
+
+    def drop(self, streams: Sequence[str], ids: Sequence[int]) -> int:
+        from penstock.lake.folding.quarantine import refuse_change
+
+        raise refuse_change("dropped")
 
     # ------------------------------------------------------------ afterwards
 

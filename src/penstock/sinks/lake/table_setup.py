@@ -19,6 +19,7 @@ from penstock.lake.schema import evolve, find_changes, make_iceberg_schema
 from penstock.lake.tables import create_table, extract_state, load_table
 from penstock.sinks.lake.checks import Checks
 from penstock.sinks.lake.options import Options, StreamOptions
+from penstock.sinks.lake.state_tables import layout_of, list_columns
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -31,6 +32,8 @@ def make_schema(content: Content, options: StreamOptions, key: Sequence[str]) ->
     Columns that the stream no longer has are left out: the table's own are NULL then, and one that was dropped there
     too does not come back.
     """
+    if options.mode == "state":
+        return make_iceberg_schema([*list_columns(layout_of(content)).items()], key=key)
     gone = absent(content)
     columns = [(column.name, column.type) for column in content.columns if column.name not in gone]
     if options.marker:
@@ -59,7 +62,7 @@ def prepare_table(checks: Checks, *, first: bool, say: Callable[[str], None]) ->
         checks.check_admission(extract_state(loaded))
     if loaded is None:
         properties = {names.HEAD: "0", names.MODE: options.mode}
-        properties |= {names.KEY: canonical(list(checks.key))} if options.mode == "merge" else {}
+        properties |= {names.KEY: canonical(list(checks.key))} if options.mode != "append" else {}
         spec, order = make_partition_spec(options.partition_by, schema), make_sort_order(options.sort_by, schema)
         create_table(lake, table, schema, spec=spec, order=order, properties=properties)
     elif not extract_state(loaded).ours:

@@ -16,7 +16,7 @@ def describe_table(name: str, state: TableState) -> DiscoveredStream:
     """Describe a table and how it would be read: onward from a number, in penstock's order."""
     fields = [field for field in state.columns if field["name"] not in names.INTERNAL]
     unread = [field for field in fields if not _readable(field["type"])]
-    keyed = state.mode == "merge"
+    keyed = state.keyed
     options: dict[str, Any] = {}
     reasons: list[str] = []
     if state.ours:
@@ -61,7 +61,7 @@ def explain(content: TableContent, state: TableState) -> Sequence[Remark]:
         found.append(Remark("gap", "rows from before the first run are not delivered (`from: now`)"))
     elif content.start.isdigit():
         found.append(Remark("gap", f"rows up to number {content.start} are not delivered (`from: {content.start}`)"))
-    if state.mode == "merge":
+    if state.keyed:
         found.append(Remark("guarantee", "deletes are delivered"))
         found.append(
             Remark("gap", "versions that came and went between two runs are not delivered: state, not history")
@@ -69,7 +69,7 @@ def explain(content: TableContent, state: TableState) -> Sequence[Remark]:
     found.append(Remark("gap", "updates and deletes by other programs are reported, but not delivered"))
     if content.where:
         found.append(Remark("gap", f"rows for which this is not true are left out: {content.where}"))
-        if state.mode != "merge":
+        if not state.keyed:
             found.append(Remark("gap", "a filter on a log is final: what it left out does not come when it is changed"))
     if state.ours and not state.orderly:
         found.append(Remark("advice", "others have written to the table: the next run gives their rows numbers first"))

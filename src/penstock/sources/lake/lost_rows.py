@@ -13,12 +13,12 @@ def has_lost(state: TableState, seq: int, began: int) -> bool:
 
     Below a keyed table's floor only deletes are missing, and those from before a reader began are not for it.
     """
-    return seq < state.floor and not (state.mode == "merge" and began >= state.floor)
+    return seq < state.floor and not (state.keyed and began >= state.floor)
 
 
 def describe_floor(state: TableState, table: str) -> str:
     """Describe what was removed below a table's floor."""
-    if state.mode == "merge":
+    if state.keyed:
         return (
             f"deletes in {table} up to number {state.floor} were purged, and the rows that they are about would "
             "stay in the target"
@@ -28,7 +28,7 @@ def describe_floor(state: TableState, table: str) -> str:
 
 def make_stop(state: TableState, table: str, seq: int, step: str, *, pipeline: str, stream: str) -> StreamStopped:
     """Make the stop of a reader below the floor; `step`: how to go on without what was removed."""
-    if state.mode == "merge":
+    if state.keyed:
         what = (
             f"deletes in {table} with numbers from {seq + 1} to {state.floor} were purged, and this reader goes on "
             "below them: rows that were deleted would stay in the target"

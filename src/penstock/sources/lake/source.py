@@ -125,7 +125,7 @@ class LakeSource:
         """What comes after a mark must still be there as it was. Not checked when the mark is moved."""
         seq, seen = read_number(mark), read_snapshot(mark)
         rewind = f"`penstock rewind FILE --to {{}} --stream {stream}`"
-        if state.mode == "merge" and (lost := state.lost(self.pipeline, stream)):
+        if state.keyed and (lost := state.lost(self.pipeline, stream)):
             raise lost_rows.make_deletes_lost(lost, self._name(stream), pipeline=self.pipeline, stream=stream)
         if lost_rows.has_lost(state, seq, read_began(mark)):
             step = f"to go on without them: {rewind.format(state.floor)}"
