@@ -81,6 +81,8 @@ RECEIVER_LIFE = (1.0, 6.0)
 RECEIVER_DOWN = (0.0, 1.0)
 #: seconds in which the receiver must answer after its start
 START_SECONDS = 60.0
+#: of slices while runs are killed, and at the end, when a long backlog may be left
+SLICE_BYTES, LAST_SLICE_BYTES = (4096, 65536), (1 << 20,)
 #: runs that may fail at the end, once the faults have stopped
 FINAL_RUNS = 5
 #: seconds for each of them: on a busy machine a long backlog is left
@@ -253,7 +255,8 @@ def soak(seed: int, plan: Plan, folder: Path, url: str) -> Result:
         result.kills["receive"] = receiver.kills
         result.faults = dict(faults)
         proxy.choose = lambda _: PASS
-        _write_shop(sender.folder, random.Random(seed), wait=60)
+        _write_shop(sender.folder, random.Random(seed), wait=60, sizes=LAST_SLICE_BYTES)
+        _write_inbox(lander.folder, random.Random(seed), sizes=LAST_SLICE_BYTES)
         result.wrong += _run_to_the_end(sender, "shop.yaml") + _run_to_the_end(lander, "inbox.yaml")
         result.repeated = sum(len(tries) > 1 for tries in proxy.by_key().values())
         result.wrong += _compare_tries(proxy)
@@ -268,7 +271,7 @@ def soak(seed: int, plan: Plan, folder: Path, url: str) -> Result:
     return result
 
 
-def _write_shop(folder: Path, chance: random.Random, wait: float = 1.0) -> None:
+def _write_shop(folder: Path, chance: random.Random, wait: float = 1.0, sizes: Sequence[int] = SLICE_BYTES) -> None:
     # A column less, and other sizes: what is sealed must be sent as it was.
     shape = chance.choice(("", "", ", shape: {drop: [extra]}"))
     text = SHOP.format(
@@ -276,13 +279,13 @@ def _write_shop(folder: Path, chance: random.Random, wait: float = 1.0) -> None:
         stream=STREAM,
         shape=shape,
         chunk_rows=chance.choice((50, 170, 1000)),
-        slice_bytes=chance.choice((4096, 65536)),
+        slice_bytes=chance.choice(sizes),
     )
     (folder / "shop.yaml").write_text(text)
 
 
-def _write_inbox(folder: Path, chance: random.Random) -> None:
-    text = INBOX.format(stream=STREAM, slice_bytes=chance.choice((4096, 65536)))
+def _write_inbox(folder: Path, chance: random.Random, sizes: Sequence[int] = SLICE_BYTES) -> None:
+    text = INBOX.format(stream=STREAM, slice_bytes=chance.choice(sizes))
     (folder / "inbox.yaml").write_text(text)
 
 
