@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -185,3 +186,20 @@ def test_a_role_that_may_not_create_a_schema(database: str) -> None:
         assert no.value.safe == "Nothing was changed."
     finally:
         owner.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_a_deadlock_with_a_writer_is_no_end(shop: Shop) -> None:
+    """The writer has one table, apply waits for it with the other one in its hands: the server ends apply, once."""
+    drop(shop)
+    waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation'"
+    with shop.connect() as writer, ThreadPoolExecutor(1) as pool:
+        writer.execute("SET deadlock_timeout = '60s'")
+        writer.execute("INSERT INTO posts VALUES (1, 'one')")
+        applying = pool.submit(shop.apply)
+        while shop.rows(waits) == [(0,)]:
+            assert not applying.done(), applying.result()
+        # From here on each waits for the other one; only apply looks for a deadlock.
+        writer.execute("INSERT INTO images VALUES (1)")
+        writer.commit()
+        assert "create" in {each.what for each in applying.result(60)}
+    assert shop.compare().changes == ()

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import psycopg
 from psycopg import sql
 
+from penstock.core.retry import Backoff, Retry
 from penstock.errors import StreamRefused, problems_of, refuse_all
+from penstock.links.pause import pause
 from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import load_statement
 from penstock.links.postgres.write_connection import Connection, WriteConnection
@@ -28,6 +31,8 @@ from penstock.sources.outbox.triggers import (
 
 #: for pg_advisory_xact_lock: one process at a time changes triggers
 APPLY_LOCK_ID = 7_365_226_101_345
+#: of an apply that was ended by the server because of a deadlock with writers
+DEADLOCKS = Retry(10, Backoff(0.1, 2.0))
 
 
 @dataclass(frozen=True)
@@ -67,22 +72,33 @@ def plan_triggers(session: Session, options: Options, pipeline: str, resolved: R
 def apply_triggers(
     connection: WriteConnection, options: Options, pipeline: str, resolved: Resolved
 ) -> tuple[Change, ...]:
-    """Make the database's triggers those of the file, all or none; returns what was done."""
-    schema = options.outbox_schema
-    with (
-        explained(connection.target.where, "the triggers cannot be applied"),
-        connection.transaction() as transaction,
-    ):
-        _lock(transaction)
-        existing = _read(transaction, schema)
-        comparison = compare(pipeline, resolved.tables, existing, schema)
-        for table in resolved.tables if comparison.changes else ():
-            for relation in (table.name, *table.children):
-                lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(relation.sql)
-                transaction.execute(lock)
-        _execute(transaction, comparison.changes)
-        watched = [each for each in resolved.tables if is_watched(pipeline, each, existing, comparison)]
-        _own(transaction, schema, pipeline, resolved.tables, watched, comparison)
+    """Make the database's triggers those of the file, all or none; returns what was done.
+
+    Writers lock several tables in an order of their own: an apply that they are in a deadlock with begins again.
+    """
+    with explained(connection.target.where, "the triggers cannot be applied"):
+        for attempt in DEADLOCKS.attempts():
+            try:
+                with connection.transaction() as transaction:
+                    return _apply(transaction, options.outbox_schema, pipeline, resolved)
+            except psycopg.errors.DeadlockDetected:
+                if DEADLOCKS.is_last(attempt):
+                    raise
+                pause(DEADLOCKS.backoff, attempt)
+    raise AssertionError("the last try returns or raises")
+
+
+def _apply(transaction: Connection, schema: str, pipeline: str, resolved: Resolved) -> tuple[Change, ...]:
+    _lock(transaction)
+    existing = _read(transaction, schema)
+    comparison = compare(pipeline, resolved.tables, existing, schema)
+    for table in resolved.tables if comparison.changes else ():
+        for relation in (table.name, *table.children):
+            lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(relation.sql)
+            transaction.execute(lock)
+    _execute(transaction, comparison.changes)
+    watched = [each for each in resolved.tables if is_watched(pipeline, each, existing, comparison)]
+    _own(transaction, schema, pipeline, resolved.tables, watched, comparison)
     return comparison.changes
 
 
