@@ -100,7 +100,7 @@ MISTAKES: dict[str, Patch] = {
     "a delete does not absorb": in_sql(
         "ends", "max(h.pos) FILTER (WHERE h.deletes)", "CASE WHEN NOT bool_or(h.creates) THEN max(h.pos) END"
     ),
-    "a fan-out is forgotten for entities that come later": in_sql("give_values", "w.touched = {seg} OR", ""),
+    "a fan-out is forgotten for entities that come later": in_sql("give_values", "k.touched = {seg} OR", ""),
     "a fan-out reaches only entities of the slice": without(fold.Fold, "_bring"),
     "early ops are dropped": without(StateWrite, "_write_early"),
     "an entity that moves keeps the values of its old match": lambda patching: patching.setattr(

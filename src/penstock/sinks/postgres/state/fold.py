@@ -51,6 +51,8 @@ class Fold:
     cleared: bool = False
     #: documents of one entity are folded one by one, or there are barriers
     in_steps: bool = field(default=False, init=False)
+    #: about as many rows as `penstock_work` had when the server last looked at it
+    known_rows: int = field(default=0, init=False)
 
     def run(self) -> None:
         """Fold everything into `penstock_work`, `early_ops` excepted."""
@@ -138,7 +140,7 @@ class Fold:
                     found, own, _early_value(each), otherwise
                 )
             )
-        self._run(
+        self.known_rows = self._run(
             "load",
             names=_commas(each.work for each in entity.columns),
             found=found,
@@ -149,7 +151,7 @@ class Fold:
             early=self.tables.name("early_ops"),
             own=self.tables.own("e"),
             key=entity.key_texts("y"),
-        )
+        ).rowcount
         if self.in_steps:
             keys = _commas(each.work for each in entity.key)
             self.connection.execute(sql.SQL("CREATE INDEX ON pg_temp.penstock_work ({})").format(keys))
@@ -164,7 +166,7 @@ class Fold:
             sql.SQL("coalesce({}, '{{}}')").format(each.own_of("t")) if each.is_multi else each.own_of("t")
             for each in entity.columns
         ]
-        self._run(
+        brought = self._run(
             "bring",
             names=_commas(each.work for each in entity.columns),
             seg=sql.Literal(seg),
@@ -173,7 +175,11 @@ class Fold:
             joined=joined or sql.SQL(""),
             which=which,
             same=entity.same_key("w", "t"),
-        )
+        ).rowcount
+        if brought > self.known_rows:
+            # The server would take the table for as small as it was.
+            self._execute("ANALYZE penstock_work")
+            self.known_rows += brought
 
     # ------------------------------------------------------------ ops on single entities
 
@@ -309,7 +315,7 @@ class Fold:
                 own=self.tables.own("l"),
                 table=sql.Literal(fan_out.table),
                 number=sql.Literal(number),
-                match=self.entity.match_of(fan_out, "w"),
+                match=self.entity.match_of(fan_out, "k"),
                 seg=sql.Literal(seg),
                 now=_commas(each.of("w") for each in fields),
                 new=_commas(new),

@@ -6,4 +6,6 @@ FROM (
     FROM ({base}) b
     OFFSET 0
 ) k
-LEFT JOIN {values} l ON k.decides AND {own} AND l.fan_out = {table} AND l.match = k.match
+LEFT JOIN LATERAL (
+    SELECT l.fields FROM {values} l WHERE k.decides AND {own} AND l.fan_out = {table} AND l.match = k.match LIMIT 1
+) l ON true
