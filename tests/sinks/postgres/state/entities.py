@@ -47,6 +47,14 @@ CHAIN = Layout(
     fan_outs=(FanOut("users", ("author",), ("name",)), FanOut("posts", ("post",), ("title", "author"))),
 )
 
+#: a key of two columns, and a fan-out that matches on two fields
+PAIR = Layout(
+    key=(Column("shop", Plain.STRING, "text"), Column("no", Plain.INT64, "bigint")),
+    scalars=(*PLAIN.scalars, Column("size2", Plain.INT32, "integer")),
+    multi=(*PLAIN.multi, Column("ranks", Plain.INT64, "bigint")),
+    fan_outs=(FanOut("posts", ("post", "size"), ("title",)),),
+)
+
 
 def at(second: int) -> datetime:
     return START + timedelta(seconds=second)
@@ -130,18 +138,19 @@ class Entities:
         )
         entities = {}
         for row in self.rows(f"SELECT {columns} FROM {STREAM}"):
-            key, values = row[: len(self.layout.key)], row[len(self.layout.key) :]
-            text = json.dumps(key[0] if len(key) == 1 else list(key), separators=(",", ":"))
+            values = row[len(self.layout.key) :]
+            text = key_text(row[: len(self.layout.key)])
             scalars = {name: value for name, value in zip(names, values, strict=False) if value is not None}
             lists = zip(multi, values[len(names) :], strict=True)
             sets = {name: frozenset(map(json.dumps, each)) for name, each in lists if each}
             assert all(len(set(each)) == len(each) for each in values[len(names) :])
             entities[text] = Record(scalars, sets)
-        early, since = {}, {}
-        for (key,), when, fields in self.rows("SELECT key, since, fields FROM penstock_sink.early_ops"):
+        early, since = dict[str, Record](), dict[str, int]()
+        for parts, when, fields in self.rows("SELECT key, since, fields FROM penstock_sink.early_ops"):
+            key = key_text([int(part) if part.isdigit() else part for part in parts])
             early[key] = Record(
                 {name: self._typed(name, value) for name, value in fields["scalars"].items()},
-                {name: frozenset(map(json.dumps, values)) for name, values in fields["multi"].items()},
+                {name: frozenset(self._text(name, v) for v in values) for name, values in fields["multi"].items()},
             )
             since[key] = round((when - START).total_seconds())
         kept = "SELECT fan_out, match, fields FROM penstock_sink.fan_out_values"
@@ -152,8 +161,10 @@ class Entities:
         return State(entities, early, since, fan_outs)
 
     def _typed(self, name: str, value: str | None) -> Any:
-        types = {column.name: column.type for column in self.layout.scalars}
-        return int(value) if value is not None and types[name] == Plain.INT64 else value
+        return int(value) if value is not None and is_number(self.layout, name) else value
+
+    def _text(self, name: str, value: str) -> str:
+        return json.dumps(self._typed(name, value))
 
     def differences(self) -> list[str]:
         """How the database differs from the reference; empty: it does not."""
@@ -199,6 +210,16 @@ def _decode(document: Any) -> Any:
         return document
 
 
+def key_text(parts: Sequence[Any]) -> str:
+    """A key as documents have it."""
+    return json.dumps(parts[0] if len(parts) == 1 else list(parts), separators=(",", ":"))
+
+
+def is_number(layout: Layout, name: str) -> bool:
+    types = {column.name: column.type for column in (*layout.scalars, *layout.multi)}
+    return types[name] in (Plain.INT32, Plain.INT64)
+
+
 # ---------------------------------------------------------------- documents
 
 
@@ -236,8 +257,7 @@ class Draw:
     barriers: float = 0.08
 
     def value(self, name: str) -> Any:
-        types = {column.name: column.type for column in (*self.layout.scalars, *self.layout.multi)}
-        choices: Sequence[Any] = [0, 1, 2] if types[name] == Plain.INT64 else ["a", "b", "ä"]
+        choices: Sequence[Any] = [0, 1, 2] if is_number(self.layout, name) else ["a", "b", "ä"]
         return self.random.choice(choices)
 
     def op(self) -> Any:
@@ -246,7 +266,8 @@ class Draw:
         if draw < 0.03:
             return self.random.choice([put("odd", 1), {"op": "odd"}, add(1, scalar), put("tags", 1), 7, {"op": "add"}])
         if draw < 0.35:
-            return self.random.choice([add, take])(self.value("tags"))
+            multi = self.random.choice(self.layout.multi).name
+            return self.random.choice([add, take])(self.value(multi), multi)
         if draw < 0.45:
             return {"op": "remove", "field": scalar}
         return put(scalar, self.random.choice([None, self.value(scalar), self.value(scalar), self.value(scalar)]))
@@ -277,7 +298,8 @@ class Draw:
         return fan_out(each.table, parts[0] if len(parts) == 1 else {"and": parts}, *ops)
 
     def document(self) -> Any:
-        draw, key = self.random.random(), self.random.randrange(self.keys)
+        draw, number = self.random.random(), self.random.randrange(self.keys)
+        key: Any = number if len(self.layout.key) == 1 else [self.random.choice("ab"), number // 2]
         if draw < 0.02:
             return self.random.choice(
                 [None, {}, "{", document(DELETE, key=key) | {"v": 7}, document(key=[1, 2], creates=True) | {"key": {}}]

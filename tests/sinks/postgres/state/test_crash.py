@@ -47,3 +47,19 @@ def test_a_crash_at_each_point(database: str) -> None:
             break
         seen += died
     assert seen == [f"postgres.{point}" for point in ("prepared", "moved", "folded", "merged", "landed")]
+
+
+def test_parts_that_were_moved_twice_and_rows_of_no_receipt(database: str) -> None:
+    """What another try of a part has staged is not applied, and parts are in order whatever their tries are called."""
+    entities = Entities(database)
+    for number in range(3):
+        slice_ = entities.slice()
+        rows = list(enumerate(Draw(Random(number), PLAIN).documents(30), start=100 * number))
+        with closing(entities.open()) as sink:
+            sink.begin_run([INFO])
+            stage_parts(sink, slice_, *tables(rows[:20], 2))
+            receipts = stage_parts(sink, slice_, *tables(rows, 3))
+            sink.commit(slice_, "a1", receipts[::-1])
+        entities.last = slice_.position
+        entities.follow(rows)
+        assert entities.differences() == []

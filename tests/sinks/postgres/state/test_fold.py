@@ -5,13 +5,13 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.sinks.postgres.state.entities import CHAIN, PLAIN, Draw, Entities
+from tests.sinks.postgres.state.entities import CHAIN, PAIR, PLAIN, Draw, Entities
 
 from penstock.core.ops import Layout
 
 
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("layout", [PLAIN, CHAIN], ids=["plain", "chain"])
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("layout", [PLAIN, CHAIN, PAIR], ids=["plain", "chain", "pair"])
 def test_random_documents(database: str, layout: Layout, seed: int) -> None:
     random = Random(seed)
     draw = Draw(random, layout, barriers=random.choice([0, 0.03, 0.15]))

@@ -100,14 +100,14 @@ MISTAKES: dict[str, Patch] = {
     "a delete does not absorb": in_sql(
         "ends", "max(h.pos) FILTER (WHERE h.deletes)", "CASE WHEN NOT bool_or(h.creates) THEN max(h.pos) END"
     ),
-    "a fan-out is forgotten for entities that come later": in_sql("give_values", "w.touched = {seg} OR", ""),
+    "a fan-out is forgotten for entities that come later": in_sql("give_values", "k.touched = {seg} OR", ""),
     "a fan-out reaches only entities of the slice": without(fold.Fold, "_bring"),
     "early ops are dropped": without(StateWrite, "_write_early"),
     "an entity that moves keeps the values of its old match": lambda patching: patching.setattr(
         fold.Fold, "_set_scalar", lambda self, each, _, real=fold.Fold._set_scalar: real(self, each, None)
     ),
     "fan-outs do not decide again after a barrier": lambda patching: patching.setattr(
-        fold.Fold, "_settle", lambda self: None
+        fold.Fold, "_settled", lambda self, base, fields: base
     ),
     "a truncated fan-out table keeps its values": without(StateTables, "forget_fields"),
     "parts are taken in any order": _in_any_order,

@@ -260,29 +260,22 @@ class Documents:
     def _mark_values(self, relation: sql.Composable, fields: Sequence[Field]) -> None:
         """Try each value by itself, and note those that do not fit."""
         cases = [
-            sql.SQL("WHEN {} THEN IF (SELECT {} FROM (SELECT given AS {}) x) THEN RETURN ''; END IF;").format(
-                sql.Literal(field.number), field.misfit, sql.Identifier(VALUE)
+            sql.SQL("WHEN {} THEN PERFORM FROM unnest(given) x ({}) WHERE {};").format(
+                sql.Literal(field.number), sql.Identifier(VALUE), field.misfit
             )
             for field in fields
         ]
-        body = sql.SQL(
-            "BEGIN CASE field {} ELSE RETURN NULL; END CASE; RETURN NULL; "
-            "EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded "
-            "THEN RETURN SQLSTATE; END"
-        ).format(sql.SQL(" ").join(cases))
-        text = body.as_string(self.connection)
+        body = load_statement(__package__, "misfit").format(cases=sql.SQL(" ").join(cases))
         self.connection.execute(
             sql.SQL(
-                "CREATE FUNCTION pg_temp.penstock_misfit(field integer, given text) RETURNS text LANGUAGE plpgsql AS {}"
-            ).format(sql.Literal(text))
+                "CREATE FUNCTION pg_temp.penstock_misfit(field integer, given text[]) RETURNS text "
+                "LANGUAGE plpgsql AS {}"
+            ).format(sql.Literal(body.as_string(self.connection)))
         )
         found = self.connection.execute(
-            sql.SQL(
-                "WITH tried AS MATERIALIZED (SELECT x.*, pg_temp.penstock_misfit(x.field, x.value) AS code FROM {} x "
-                "WHERE x.value IS NOT NULL), added AS (INSERT INTO penstock_refused "
-                "SELECT DISTINCT ON (pos, n, inner_n) pos, n, inner_n, code, field::text FROM tried "
-                "WHERE code IS NOT NULL RETURNING code, reason) SELECT DISTINCT code, reason FROM added"
-            ).format(relation)
+            load_statement(__package__, "refuse_values").format(
+                relation=relation, numbers=sql.Literal([field.number for field in fields])
+            )
         ).fetchall()
         by_number = {str(field.number): field for field in fields}
         for code, number in found:
@@ -291,7 +284,7 @@ class Documents:
                 "UPDATE penstock_refused SET reason = %s WHERE (code, reason) = (%s, %s)",
                 [f"field '{field.name}' ({field.column.type}): {explain_value_error(code)}", code, number],
             )
-        self.connection.execute("DROP FUNCTION pg_temp.penstock_misfit(integer, text)")
+        self.connection.execute("DROP FUNCTION pg_temp.penstock_misfit(integer, text[])")
 
     def _forget_pieces(self) -> None:
         """An op whose filter has such a value is refused whole."""

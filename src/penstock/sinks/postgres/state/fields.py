@@ -171,6 +171,12 @@ class Entity:
         matched = {name for fan_out in self.fan_outs for name in fan_out.match}
         return tuple(n for n, fan_out in enumerate(self.fan_outs) if not matched.isdisjoint(fan_out.fields))
 
+    @cached_property
+    def related(self) -> list[Field]:
+        """The fields that fan-outs match on or set."""
+        names = [name for fan_out in self.fan_outs for name in (*fan_out.match, *fan_out.fields)]
+        return self.named(dict.fromkeys(names))
+
     def affected_by(self, name: str) -> list[Field]:
         """A field, and the fields that fan-outs decide again when it is written."""
         names = [name]

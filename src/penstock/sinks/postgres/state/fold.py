@@ -3,14 +3,14 @@
 - A declared fan-out decides its fields, whatever came first. So at the end of a segment each entity takes the last
   values for its match, where there are any; otherwise a field is null if its match was written after it.
 - A barrier (`clear`, a `query_op_set` of an undeclared table, a fan-out that sets what another matches on) cuts the
-  slice into segments. It is applied as the reference does it: `_settle` repeats its function of that name.
-- Where a fan-out sets what another matches on, documents of one entity are folded one by one, also with `_settle`.
+  slice into segments. It is applied as the reference does it: `_settled` repeats its function `_settle`.
+- Where a fan-out sets what another matches on, documents of one entity are folded one by one, also with `_settled`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +51,8 @@ class Fold:
     cleared: bool = False
     #: documents of one entity are folded one by one, or there are barriers
     in_steps: bool = field(default=False, init=False)
+    #: about as many rows as `penstock_work` had when the server last looked at it
+    known_rows: int = field(default=0, init=False)
 
     def run(self) -> None:
         """Fold everything into `penstock_work`, `early_ops` excepted."""
@@ -138,7 +140,7 @@ class Fold:
                     found, own, _early_value(each), otherwise
                 )
             )
-        self._run(
+        self.known_rows = self._run(
             "load",
             names=_commas(each.work for each in entity.columns),
             found=found,
@@ -149,7 +151,7 @@ class Fold:
             early=self.tables.name("early_ops"),
             own=self.tables.own("e"),
             key=entity.key_texts("y"),
-        )
+        ).rowcount
         if self.in_steps:
             keys = _commas(each.work for each in entity.key)
             self.connection.execute(sql.SQL("CREATE INDEX ON pg_temp.penstock_work ({})").format(keys))
@@ -164,7 +166,7 @@ class Fold:
             sql.SQL("coalesce({}, '{{}}')").format(each.own_of("t")) if each.is_multi else each.own_of("t")
             for each in entity.columns
         ]
-        self._run(
+        brought = self._run(
             "bring",
             names=_commas(each.work for each in entity.columns),
             seg=sql.Literal(seg),
@@ -173,7 +175,11 @@ class Fold:
             joined=joined or sql.SQL(""),
             which=which,
             same=entity.same_key("w", "t"),
-        )
+        ).rowcount
+        if brought > self.known_rows:
+            # The server would take the table for as small as it was.
+            self._execute("ANALYZE penstock_work")
+            self.known_rows += brought
 
     # ------------------------------------------------------------ ops on single entities
 
@@ -194,7 +200,7 @@ class Fold:
         self._date_early(which, spelled, first_multi)
         self._apply_last(seg)
         if entity.leading:
-            self._settle()
+            self._settle_round()
         self._forget_empty()
 
     def _date_early(self, which: sql.Composable, spelled: sql.Composable, first_multi: int) -> None:
@@ -244,6 +250,7 @@ class Fold:
         self._run(
             "apply",
             seg=sql.Literal(seg),
+            wrote=sql.SQL("coalesce(p.wrote, '{}')" if self.entity.leading else "NULL"),
             sets=_commas(sets) if sets else sql.SQL("eid = w.eid"),
             columns=_commas(columns) if columns else sql.SQL("true"),
         )
@@ -308,49 +315,75 @@ class Fold:
                 own=self.tables.own("l"),
                 table=sql.Literal(fan_out.table),
                 number=sql.Literal(number),
-                match=self.entity.match_of(fan_out, "w"),
+                match=self.entity.match_of(fan_out, "k"),
                 seg=sql.Literal(seg),
                 now=_commas(each.of("w") for each in fields),
                 new=_commas(new),
             )
 
-    def _settle(self) -> None:
-        """Let the fan-outs decide their fields again, in rows with `wrote`, as the reference does it."""
+    def _settle_round(self) -> None:
+        """Let the fan-outs decide after one document of each entity."""
+        fields = self.entity.related
+        base = sql.SQL(
+            "SELECT w.eid, w.alive, w.born, w.wrote, {} FROM penstock_work w WHERE w.wrote IS NOT NULL"
+        ).format(_commas(each.of("w") for each in fields))
+        sets = [sql.SQL("{} = {}").format(each.work, each.of("z")) for each in fields]
+        self.connection.execute(
+            sql.SQL("UPDATE penstock_work w SET {}, wrote = NULL, born = false FROM ({}) z WHERE z.eid = w.eid").format(
+                _commas(sets), self._settled(base, fields)
+            )
+        )
+
+    def _change(self, new: Mapping[Field, sql.Composable], wrote: sql.Composable, which: sql.Composable) -> None:
+        """Change fields of entities, and let the fan-outs decide after that. `wrote`: the numbers of the fields.
+
+        `which` begins after FROM penstock_work w.
+        """
+        fields = list(dict.fromkeys((*self.entity.related, *new)))
+        values = [sql.SQL("{} AS {}").format(new[each], each.work) if each in new else each.of("w") for each in fields]
+        base = sql.SQL("SELECT w.eid, w.alive, false AS born, {} AS wrote, {} FROM penstock_work w {}").format(
+            wrote, _commas(values), which
+        )
+        sets = [sql.SQL("{} = {}").format(each.work, each.of("z")) for each in fields]
+        self.connection.execute(
+            sql.SQL(
+                "UPDATE penstock_work w SET {} FROM ({}) z WHERE z.eid = w.eid AND ROW({})::record *<> ROW({})::record"
+            ).format(
+                _commas(sets),
+                self._settled(base, fields),
+                _commas(each.of("w") for each in fields),
+                _commas(each.of("z") for each in fields),
+            )
+        )
+
+    def _settled(self, base: sql.Composed, fields: Sequence[Field]) -> sql.Composed:
+        """Rows after the fan-outs have decided their fields again, one fan-out after the other."""
         for fan_out in self.entity.fan_outs:
-            fields, match = self.entity.named(fan_out.fields), self.entity.named(fan_out.match)
-            sets, wrote = [], sql.Composed([sql.SQL("w.wrote")])
-            for each in fields:
-                number, name = sql.Literal(each.number), sql.Literal(each.name)
-                sets.append(
-                    sql.SQL(
-                        "{own} = CASE WHEN z.fields ? {name} THEN {value} "
-                        "WHEN z.moved AND NOT w.wrote @> ARRAY[{number}] THEN NULL ELSE w.{own} END"
-                    ).format(
-                        own=each.work,
-                        name=name,
-                        number=number,
-                        value=each.read(sql.SQL("z.fields ->> {}").format(name)),
-                    )
+            own, match = self.entity.named(fan_out.fields), self.entity.named(fan_out.match)
+            wrote, values = sql.Composed([sql.SQL("k.wrote")]), []
+            for each in own:
+                wrote += sql.SQL(" || CASE WHEN k.moved OR l.fields ? {} THEN ARRAY[{}] END").format(
+                    sql.Literal(each.name), sql.Literal(each.number)
                 )
-                wrote += sql.SQL(" || CASE WHEN z.moved OR z.fields ? {} THEN ARRAY[{}] END").format(name, number)
-            sets.append(sql.SQL("wrote = {}").format(wrote))
+            for each in fields:
+                values.append(_settled_value(each) if each in own else each.of("k"))
             numbers = [each.number for each in match]
-            self._run(
-                "settle",
-                sets=_commas(sets),
+            base = load_statement(__package__, "settle").format(
+                base=base,
+                wrote=wrote,
+                fields=_commas(values),
                 match_numbers=sql.Literal(numbers),
-                all_numbers=sql.Literal([*numbers, *(each.number for each in fields)]),
-                match=self.entity.match_of(fan_out, "w"),
+                all_numbers=sql.Literal([*numbers, *(each.number for each in own)]),
+                match=self.entity.match_of(fan_out, "b"),
                 values=self.tables.name("fan_out_values"),
                 own=self.tables.own("l"),
                 table=sql.Literal(fan_out.table),
             )
-        self._execute("UPDATE penstock_work SET wrote = NULL, born = false WHERE wrote IS NOT NULL")
+        return base
 
     # ------------------------------------------------------------ barriers
 
     def _apply_barrier(self, seg: int, barrier: Barrier) -> None:
-        self._execute("UPDATE penstock_work SET wrote = NULL, born = false WHERE wrote IS NOT NULL")
         if barrier.what == "clear" and barrier.field is None:
             self._clear_all()
         elif barrier.what == "clear":
@@ -382,12 +415,8 @@ class Fold:
             self.tables.forget_fields(self.connection, fan_out, [each.name])
         self._bring(seg, sql.SQL("({})").format(sql.SQL(" OR ").join(f.is_set for f in entity.affected_by(each.name))))
         self._bring_early()
-        self.connection.execute(
-            sql.SQL("UPDATE penstock_work w SET {} = {}, wrote = ARRAY[{}]").format(
-                each.work, sql.SQL("'{}'" if each.is_multi else "NULL"), sql.Literal(each.number)
-            )
-        )
-        self._settle()
+        empty = sql.SQL("'{{}}'::{}[]").format(sql.SQL(each.column.type)) if each.is_multi else each.read(sql.NULL)
+        self._change({each: empty}, sql.SQL("ARRAY[{}]").format(sql.Literal(each.number)), sql.SQL(""))
 
     def _source_of(self, barrier: Barrier) -> str:
         row = self.connection.execute(
@@ -437,14 +466,9 @@ class Fold:
             )
 
         self._bring(seg, where("t"))
-        sets: list[sql.Composable] = [_set_pieces(each, ops) for each in dict.fromkeys(each for _, each, _ in ops)]
-        numbers = sorted({each.number for _, each, _ in ops})
-        self.connection.execute(
-            sql.SQL("UPDATE penstock_work w SET {}, wrote = {}::integer[] WHERE w.alive AND {}").format(
-                _commas(sets), sql.Literal(numbers), where("w")
-            )
-        )
-        self._settle()
+        new = {each: _after_pieces(each, ops) for each in dict.fromkeys(each for _, each, _ in ops)}
+        wrote = sql.SQL("{}::integer[]").format(sql.Literal(sorted(each.number for each in new)))
+        self._change(new, wrote, sql.SQL("WHERE w.alive AND {}").format(where("w")))
 
     def _fan_out(self, seg: int, barrier: Barrier) -> None:
         """A fan-out that sets what another one matches on."""
@@ -457,14 +481,12 @@ class Fold:
             wrote += sql.SQL(" || CASE WHEN x.fields ? {} THEN ARRAY[{}] END").format(
                 sql.Literal(each.name), sql.Literal(each.number)
             )
-        sets = [sql.SQL("{} = {}").format(each.work, _new_value(each, sql.SQL("x.fields"))) for each in fields]
-        self.connection.execute(
-            sql.SQL(
-                "UPDATE penstock_work w SET {}, wrote = {} FROM penstock_spread x WHERE w.alive AND x.match = {}"
-            ).format(_commas(sets), wrote, self.entity.match_of(fan_out, "w"))
+        new = {each: _new_value(each, sql.SQL("x.fields")) for each in fields}
+        which = sql.SQL("JOIN penstock_spread x ON x.match = {} WHERE w.alive").format(
+            self.entity.match_of(fan_out, "w")
         )
+        self._change(new, wrote, which)
         self._execute("TRUNCATE penstock_spread")
-        self._settle()
 
     # ------------------------------------------------------------ statements
 
@@ -514,24 +536,40 @@ def _set_multi(each: Field) -> sql.Composed:
 
 
 def _merge_values(each: Field, before: sql.Composable, added: sql.Composable, removed: sql.Composable) -> sql.Composed:
-    order = sql.SQL("y.v" if each.is_ordered else 'y.v::text COLLATE "C"')
+    order = sql.SQL("z.v" if each.is_ordered else 'z.v::text COLLATE "C"')
+    # EXCEPT hashes its rows: an entity may have many thousand values.
     return sql.SQL(
-        "ARRAY(SELECT y.v FROM (SELECT v FROM unnest({before}) v WHERE v::text <> ALL ({added} || {removed}) "
-        "UNION ALL SELECT {read} FROM unnest({added}) u (v)) y ORDER BY {order})"
-    ).format(before=before, added=added, removed=removed, read=each.read(sql.SQL("u.v")), order=order)
+        "ARRAY(SELECT z.v FROM (SELECT {read} AS v FROM (SELECT v::text AS v FROM unnest({before}) v "
+        "EXCEPT SELECT v FROM unnest({added} || {removed}) v UNION ALL SELECT v FROM unnest({added}) v) y) z "
+        "WHERE z.v IS NOT NULL ORDER BY {order})"
+    ).format(before=before, added=added, removed=removed, read=each.read(sql.SQL("y.v")), order=order)
 
 
-def _set_pieces(each: Field, ops: Sequence[tuple[str, Field, str | None]]) -> sql.Composed:
+def _after_pieces(each: Field, ops: Sequence[tuple[str, Field, str | None]]) -> sql.Composed:
     """A field after the ops of a filter, one after the other."""
     own = [(what, value) for what, field_, value in ops if field_ == each]
     if not each.is_multi:
-        return sql.SQL("{} = {}").format(each.work, each.read(sql.SQL("{}::text").format(sql.Literal(own[-1][1]))))
+        return each.read(sql.SQL("{}::text").format(sql.Literal(own[-1][1])))
     last = {value: what for what, value in own}
     added, removed = (
         sql.SQL("{}::text[]").format(sql.Literal([value for value, what in last.items() if what == kind]))
         for kind in ("add", "remove")
     )
-    return sql.SQL("{} = {}").format(each.work, _merge_values(each, each.of("w"), added, removed))
+    return _merge_values(each, each.of("w"), added, removed)
+
+
+def _settled_value(each: Field) -> sql.Composed:
+    """A field of a fan-out after it has decided: of a row `k`, with last values `l` where the fan-out has any."""
+    name = sql.Literal(each.name)
+    return sql.SQL(
+        "CASE WHEN l.fields ? {name} THEN {value} WHEN k.moved AND NOT k.wrote @> ARRAY[{number}] THEN NULL "
+        "ELSE k.{own} END AS {own}"
+    ).format(
+        name=name,
+        value=each.read(sql.SQL("l.fields ->> {}").format(name)),
+        number=sql.Literal(each.number),
+        own=each.work,
+    )
 
 
 def _name(kind: str, each: Field) -> sql.Identifier:

@@ -36,6 +36,7 @@ class StateWrite:
 
     def run(self) -> Outcome:
         """Write the rows that differ; returns what became of the entities that the slice concerned."""
+        self.connection.execute("ANALYZE penstock_work")
         triggers = nullcontext() if self.runs_triggers else disable_triggers(self.connection, self.entity.target)
         with triggers:
             try:
@@ -120,8 +121,8 @@ class StateWrite:
         check_not_suppressed(self.connection, self.entity.target, expected - done, expected)
         raise psycopg.errors.SerializationFailure("rows were changed by another session during the slice")
 
-    def _change(self, statement: str, *parts: sql.Composable) -> int:
-        return self.connection.execute(sql.SQL(statement).format(*parts)).rowcount
+    def _change(self, statement: str, *parts: sql.Composable, **named: sql.Composable) -> int:
+        return self.connection.execute(sql.SQL(statement).format(*parts, **named)).rowcount
 
     def _count(self, which: str, chosen: sql.Composable) -> int:
         query = sql.SQL("SELECT count(*) FROM penstock_work w WHERE {} AND {}").format(sql.SQL(which), chosen)
@@ -170,11 +171,13 @@ class StateWrite:
     def _write_early(self) -> None:
         entity, early = self.entity, self.tables.name("early_ops")
         key = entity.key_texts("w")
+        # By their places: see give_values.sql.
         self._change(
-            "DELETE FROM {} e USING penstock_work w WHERE w.was_early AND {} AND e.key = {}",
-            early,
-            self.tables.own("e"),
-            key,
+            "DELETE FROM {early} e WHERE e.ctid = ANY (ARRAY(SELECT l.place FROM penstock_work w CROSS JOIN LATERAL "
+            "(SELECT e.ctid AS place FROM {early} e WHERE {own} AND e.key = {key} LIMIT 1) l WHERE w.was_early))",
+            early=early,
+            own=self.tables.own("e"),
+            key=key,
         )
         names = sql.Literal([each.name for each in entity.scalars])
         texts = _commas(each.spelled("w") for each in entity.scalars)

@@ -2,4 +2,4 @@
 INSERT INTO penstock_work (eid, existed, alive, was_early, since, {names})
 SELECT coalesce((SELECT max(eid) FROM penstock_work), 0) + row_number() OVER (), false, false, true, e.since, {values}
 FROM {early} e
-WHERE {own} AND NOT EXISTS (SELECT FROM penstock_work w WHERE {key} = e.key)
+WHERE {own} AND e.key NOT IN (SELECT {key} FROM penstock_work w WHERE w.was_early)

@@ -1,14 +1,11 @@
 -- A fan-out decides its fields again where its match or one of its fields was written, or where an entity has come.
-UPDATE penstock_work w
-SET {sets}
+SELECT k.eid, k.alive, k.born, {wrote} AS wrote, {fields}
 FROM (
-    SELECT k.eid, k.moved, l.fields
-    FROM (
-        SELECT w.*, w.wrote && {match_numbers}::integer[] AS moved,
-               w.alive AND (w.born OR w.wrote && {all_numbers}::integer[]) AS decides, {match} AS match
-        FROM penstock_work w WHERE w.wrote IS NOT NULL
-    ) k
-    LEFT JOIN {values} l ON k.decides AND {own} AND l.fan_out = {table} AND l.match = k.match
-    WHERE k.moved OR k.decides
-) z
-WHERE z.eid = w.eid
+    SELECT b.*, b.wrote && {match_numbers}::integer[] AS moved,
+           b.alive AND (b.born OR b.wrote && {all_numbers}::integer[]) AS decides, {match} AS match
+    FROM ({base}) b
+    OFFSET 0
+) k
+LEFT JOIN LATERAL (
+    SELECT l.fields FROM {values} l WHERE k.decides AND {own} AND l.fan_out = {table} AND l.match = k.match LIMIT 1
+) l ON true
