@@ -29,7 +29,7 @@ from penstock.sources.outbox.load.states import LoadState
 from penstock.sources.outbox.marks import OutboxMark, describe_load
 from penstock.sources.outbox.options import Options, StreamOptions
 from penstock.sources.outbox.reader import OutboxReader
-from penstock.sources.outbox.registry import Registry
+from penstock.sources.outbox.registry import Registry, watched_since
 from penstock.sources.outbox.server import OutboxState, Server
 from penstock.sources.outbox.triggers import Change
 from penstock.sources.outbox.windows import Window, make_parts, window_of
@@ -125,7 +125,7 @@ class OutboxSource:
         if not self._streams[stream].first_load:
             return ()
         if stream not in self._loads:
-            resolved, since = self._resolve(), self._registry.watched_since(self._server.session)
+            resolved, since = self._resolve(), watched_since(self._server, self._context.pipeline)
             known = {table.name: table for table in resolved.tables}
             self._loads[stream] = loads_of(resolved.entities[stream], known, since)
         return self._loads[stream]
