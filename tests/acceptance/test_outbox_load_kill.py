@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.matrix import ONCE
-from tests.acceptance.test_outbox_kill import IMAGES, Gallery, gallery_in
+from tests.acceptance.test_outbox_kill import Gallery, gallery_in
 from tests.harness.faults import RUN_POINTS, Command
-from tests.sources.outbox.shops import TRUTH
+from tests.sources.outbox.shops import IMAGES, TRUTH
 from tests.sources.tables import execute, rows
 
 

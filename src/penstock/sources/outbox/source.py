@@ -217,9 +217,10 @@ class OutboxSource:
         found = plan_load(self._server.session.rows, at.loads, at.load_slices, loads, budget, _row_bytes(budget))
         if found is None:
             return None
-        if not budget.look:
-            self._server.wait_until_durable(_state(ceiling).lsn)
         server = self._server.session.refresh_server()
+        if not budget.look:
+            # Planning has seen more than the ceiling: a table that is empty is not read.
+            self._server.wait_until_durable(server.lsn)
         upto = replace(now, loads=found.states, load_slices=at.load_slices + 1)
         return Planned(replace(upto, timeline=server.timeline, lsn=server.lsn).mark(), plan=found.plan, rows=found.rows)
 
