@@ -16,8 +16,10 @@ from tests.sources.outbox.test_awkward import VALUES
 from tests.sources.outbox.test_concurrent import write
 from tests.sources.outbox.test_loads import FILL, finish, states
 
+from penstock.core.ranges import Range
 from penstock.core.slices import following
 from penstock.errors import PenstockError, StreamRefused
+from penstock.links.postgres.key_walk import range_condition
 from penstock.ports import Budget
 from penstock.sources.outbox.load import planning
 from penstock.sources.outbox.marks import OutboxMark
@@ -218,6 +220,21 @@ def test_a_subquery_and_an_expression_with_names_of_its_own(database: str) -> No
     shop.read("s")
     found = {key: dict(record.scalars) for key, record in shop.folded("s").entities.items()}
     assert found == {"1": {"post_id": 5, "author": "ada", "late": "2026-01-01T09:00:00"}, "2": {"post_id": 6}}
+
+
+def test_a_range_of_a_composite_key_is_looked_up(database: str) -> None:
+    """The planner would scan the whole table for each range, if it took the two ends of one for independent."""
+    shop = Shop(database, first_load=True)
+    shop.execute(
+        "CREATE TABLE tags (a int, b int, filler text DEFAULT repeat('x', 200), PRIMARY KEY (a, b))",
+        "INSERT INTO tags SELECT n / 3, n % 3 FROM generate_series(1, 20000) n",
+        "ANALYZE tags",
+    )
+    names = [sql.Identifier(name) for name in ("a", "b")]
+    where = range_condition(names, ["integer", "integer"], Range(("3000", "1"), ("3300", "2"))).as_string(None)
+    assert len(shop.rows(f"SELECT FROM tags WHERE {where}")) == 901
+    [(plan,)] = shop.rows(f"EXPLAIN (FORMAT json) SELECT * FROM tags WHERE {where}")
+    assert plan[0]["Plan"]["Plan Rows"] < 1000
 
 
 def test_tables_without_rows(database: str) -> None:

@@ -139,8 +139,8 @@ def test_what_a_load_says_is_what_the_triggers_say(shop: Shop) -> None:
 def test_an_application_that_goes_on_writing(shop: Shop, seed: int) -> None:
     application = Application(shop, seed)
     draw = random.Random(seed)
-    budget = Budget(1 << 20, rows=draw.choice((3, 7, 20, 200)), workers=2)
-    for _ in range(6):
+    budget = Budget(1 << 20, rows=draw.choice((7, 20, 200)), workers=2)
+    for _ in range(4):
         shop.read(
             budget=budget,
             most=draw.choice((1, 3, 20)),
