@@ -80,10 +80,11 @@ def gallery_in(folder: Path, url: str, command: Command, stream: dict[str, Any])
 
 @pytest.fixture
 def gallery(tmp_path: Path, database: str) -> Gallery:
-    gallery = gallery_in(tmp_path, database, Command(tmp_path), {**IMAGES, "first_load": False})
+    """Two posts before the triggers, which are loaded; images after them."""
+    gallery = gallery_in(tmp_path, database, Command(tmp_path), IMAGES)
+    execute(database, "INSERT INTO posts VALUES (1, 'one'), (2, 'two')")
     applied = gallery.command.run("triggers", "apply", "images.yaml")
     assert applied.code == 0, applied.err
-    execute(database, "INSERT INTO posts VALUES (1, 'one'), (2, 'two')")
     return gallery
 
 

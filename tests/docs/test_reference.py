@@ -237,6 +237,6 @@ def test_every_verb_that_a_page_names_is_one(page: Path) -> None:
     """`state rewind` is none, however natural it sounds."""
     known = {words.removeprefix("penstock ") for words in VERBS}
     named = set(
-        re.findall(r"`(?:penstock )?((?:state|quarantine|token|triggers|wal(?: readers)?) [a-z]+)\b", prose(page))
+        re.findall(r"`(?:penstock )?((?:state|quarantine|token|triggers|loads|wal(?: readers)?) [a-z]+)\b", prose(page))
     )
     assert named - known == set()

@@ -16,6 +16,7 @@ from penstock.cli import (
     completion,
     discover,
     init,
+    loads,
     log,
     plan,
     quarantine,
@@ -81,6 +82,7 @@ app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(token.app, name="token")
 app.add_typer(wal.app, name="wal")
 app.add_typer(triggers.app, name="triggers")
+app.add_typer(loads.app, name="loads")
 app.command("schema", short_help="Print the JSON Schema of a pipeline file, or an annotated example.")(schema.schema)
 app.command("completion", short_help="Print a shell completion script.")(completion.completion)
 app.command("version")(version.version)

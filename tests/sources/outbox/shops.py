@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -221,9 +222,11 @@ def deliver(
     """(id, document) of each row of a slice, in the order of its parts."""
     read: list[tuple[int, Any]] = []
     with source.reading(slice_) as reading:
-        for part in reading.parts:
+        # As it reaches a worker.
+        reader, parts = pickle.loads(pickle.dumps((reading.reader, reading.parts)))
+        for part in parts:
             meanwhile()
-            with reading.reader.open(part) as batches:
+            with reader.open(part) as batches:
                 for batch in batches:
                     texts = batch.column("document").to_pylist()
                     read += zip(batch.column("id").to_pylist(), map(json.loads, texts), strict=True)

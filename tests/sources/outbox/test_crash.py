@@ -57,6 +57,20 @@ def test_a_load_delivers_nothing_that_a_crash_undoes(server: PostgresServer) -> 
     assert shop.rows("SELECT count(*) FROM images") == [(10,)]
 
 
+def test_a_table_that_a_crash_fills_again_is_not_taken_for_empty(server: PostgresServer) -> None:
+    """The slice is planned while a deletion is visible that a crash would undo."""
+    shop = Shop(server.database(), first_load=True)
+    shop.execute(SCHEMA, IMAGES.format(1, 5), "CREATE TABLE other (n int)")
+    shop.apply()
+    with shop.connect(autocommit=True) as application:
+        application.execute("INSERT INTO other VALUES (1)")
+        shop.read(most=1, releases=False, meanwhile=Once(lambda: application.execute(b"DELETE FROM images")))
+        server.crash()
+    server.start()
+    shop.read()
+    assert shop.current() == shop.rows(TRUTH)
+
+
 class Once:
     """Calls something at one of its own calls."""
 

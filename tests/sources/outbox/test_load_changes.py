@@ -269,6 +269,32 @@ def test_two_pipelines_load_from_one_outbox(shop: Shop) -> None:
         assert each.current() == each.rows(TRUTH)
 
 
+@pytest.mark.parametrize(
+    "gap",
+    [
+        "ALTER TABLE posts DISABLE TRIGGER USER; DELETE FROM posts WHERE id = 1",
+        "ALTER TABLE images DROP CONSTRAINT images_post_id_fkey; DROP TABLE posts; "
+        "CREATE TABLE posts (id bigint PRIMARY KEY, title text, nsfw boolean NOT NULL DEFAULT false);"
+        "INSERT INTO posts VALUES (2, 'of the new table')",
+    ],
+    ids=["disabled", "made again"],
+)
+def test_a_gap_that_another_pipeline_closed(shop: Shop, gap: str) -> None:
+    """The other one applies its triggers; this one finds nothing to apply, and loads the table all the same."""
+    other = Shop(shop.url, pipeline="other", first_load=True, keep_hours=0)
+    other.apply()
+    for each in (shop, other):
+        each.read()
+    before = len(shop.documents["images"])
+    shop.execute("ALTER TABLE images DROP CONSTRAINT images_post_id_fkey" if "DISABLE" in gap else "SELECT", gap)
+    other.apply()
+    assert shop.compare().changes == ()
+    for each in (shop, other):
+        finish(each)
+        assert each.current() == each.rows(TRUTH)
+    assert set(tables_read(shop, before)) == {"public.posts"}
+
+
 # ------------------------------------------------------------ by which columns
 
 STATS = """

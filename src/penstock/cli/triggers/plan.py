@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.cli.shared.outbox_place import change_document, outbox_place
 from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set
-from penstock.cli.triggers.outbox_place import change_document, outbox_place
 
 
 def plan(

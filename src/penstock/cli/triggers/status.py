@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from penstock.cli.shared.outbox_place import change_document, outbox_place
 from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set
-from penstock.cli.triggers.outbox_place import change_document, outbox_place
 
 if TYPE_CHECKING:
     from penstock.sources.outbox.facts import OutboxFacts

@@ -99,6 +99,7 @@ def _apply(transaction: Connection, schema: str, pipeline: str, resolved: Resolv
     _execute(transaction, comparison.changes)
     watched = [each for each in resolved.tables if is_watched(pipeline, each, existing, comparison)]
     _own(transaction, schema, pipeline, resolved.tables, watched, comparison)
+    _tell_others(transaction, schema, pipeline, resolved.tables, existing, comparison)
     return comparison.changes
 
 
@@ -175,3 +176,20 @@ def _own(
             values = sql.SQL(", ").join(map(sql.Literal, row))
             kept = sql.Literal(table in watched)
             transaction.execute(upsert.format(owners=owners, values=values, watched=kept))
+
+
+def _tell_others(
+    transaction: Connection,
+    schema: str,
+    pipeline: str,
+    tables: Sequence[FedTable],
+    existing: Existing,
+    comparison: Comparison,
+) -> None:
+    """Let other pipelines know of a gap in what the triggers of a table have written, which this one has closed."""
+    update = sql.SQL("UPDATE {} SET applied_at = clock_timestamp() WHERE pipeline = {} AND relation = {}")
+    for table in tables:
+        for owner in sorted({owner for owner, name, *_ in existing.owners if name == str(table.name)} - {pipeline}):
+            if not is_watched(owner, table, existing, comparison):
+                chosen = map(sql.Literal, (owner, str(table.name)))
+                transaction.execute(update.format(sql.Identifier(schema, "triggers"), *chosen))

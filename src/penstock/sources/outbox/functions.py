@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from penstock.core.ops import VERSION
-from penstock.links.postgres.literals import TableName, load_statement, to_text
+from penstock.links.postgres.literals import load_statement, to_text
 from penstock.sources.outbox.feeds import (
     DirectFeed,
     FanOutFeed,
@@ -25,10 +25,9 @@ from penstock.sources.outbox.feeds import (
     fill_row,
 )
 from penstock.sources.outbox.forms import FIXED_SETTINGS, Form
+from penstock.sources.outbox.json_sql import Node, as_jsonb
 
 PACKAGE = "penstock.sources.outbox"
-#: function calls have at most 100 arguments
-_MOST_ARGUMENTS = 90
 #: every function and trigger of ours begins so: after the triggers of foreign keys, which begin with RI_
 PREFIX = "penstock_"
 _DIGITS = 16
@@ -94,22 +93,14 @@ class _Writer:
     table: str
     outbox_schema: str
 
-    def put(self, stream: str, ops: Sql, *, key: Sql | None = None, creates: bool = False) -> Sql:
-        return self.put_document(stream, self.document(ops, key=key, creates=creates))
-
-    def put_document(self, stream: str, document: Sql) -> Sql:
+    def put(self, stream: str, document: Node) -> Sql:
         return sql.SQL("INSERT INTO {} (stream, document) VALUES ({}, {});").format(
-            sql.Identifier(self.outbox_schema, "outbox"), sql.Literal(stream), document
+            sql.Identifier(self.outbox_schema, "outbox"), sql.Literal(stream), as_jsonb(document)
         )
 
-    def document(self, ops: Sql, *, key: Sql | None = None, creates: bool = False) -> Sql:
-        members = [sql.SQL("'v', {}").format(sql.Literal(VERSION)), _member("table", sql.Literal(self.table))]
-        if key is not None:
-            members.append(_member("key", key))
-        if creates:
-            members.append(sql.SQL("'creates', true"))
-        members.append(sql.SQL("'ops', {}").format(ops))
-        return sql.SQL("jsonb_build_object({})").format(_commas(members))
+    def put_ops(self, stream: str, ops: Node, key: Node = None) -> Sql:
+        keyed: dict[str, Node] = {} if key is None else {"key": key}
+        return self.put(stream, {**_header(self.table), **keyed, "ops": ops})
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +111,8 @@ class _Section:
     stream: str
 
     def _inserted(self, feed: Feed) -> Sql:
-        said = _say_inserted(self.writer, feed, _NEW)
-        return _if(said.condition, self.writer.put_document(self.stream, said.document))
+        said = say_inserted(self.writer.table, feed, _NEW)
+        return _if(said.condition, self.writer.put(self.stream, said.document))
 
     # ------------------------------------------------------------ direct
 
@@ -137,8 +128,8 @@ class _Section:
     def _direct_gone(self, feed: DirectFeed, row: str) -> Sql:
         if feed.on_delete == "ignore" or (feed.on_delete == "clear" and not feed.fields):
             return sql.SQL("NULL;")
-        ops = _array([_DELETE] if feed.on_delete == "delete" else [_null(each.name) for each in feed.fields])
-        return _if(_known(feed.key, row), self.writer.put(self.stream, ops, key=_key(feed.key, row)))
+        ops: Node = [_DELETE] if feed.on_delete == "delete" else [_null(each.name) for each in feed.fields]
+        return _if(_known(feed.key, row), self.writer.put_ops(self.stream, ops, _key(feed.key, row)))
 
     def direct_truncated(self, feed: DirectFeed) -> tuple[tuple[str, ...] | None, Sql]:
         """The fields that a TRUNCATE clears, None for every entity; and what it says of one row."""
@@ -146,7 +137,7 @@ class _Section:
         return names, self._direct_gone(feed, _EACH)
 
     def _put_ops(self, key: Sequence[KeyPart]) -> Sql:
-        put = self.writer.put(self.stream, sql.SQL("ops"), key=_key(key, _NEW))
+        put = self.writer.put_ops(self.stream, sql.SQL("ops"), _key(key, _NEW))
         return _if(_and([sql.SQL("ops <> '[]'"), _known(key, _NEW)]), put)
 
     # ------------------------------------------------------------ multi-value
@@ -168,7 +159,7 @@ class _Section:
         return _if(_counts(feed, row), self._value(feed, "remove", row))
 
     def _value(self, feed: MultiValueFeed, op: str, row: str) -> Sql:
-        return self.writer.put_document(self.stream, _value_document(self.writer, feed, op, row))
+        return self.writer.put(self.stream, _value_document(self.writer.table, feed, op, row))
 
     # ------------------------------------------------------------ fan-out
 
@@ -187,11 +178,11 @@ class _Section:
         return _by_event(self._inserted(feed), update, self.fan_out_cleared(feed, _OLD))
 
     def fan_out_cleared(self, feed: FanOutFeed, row: str) -> Sql:
-        put = self._set_matching(feed, row, _array(_null(name) for name in feed.names))
+        put = self._set_matching(feed, row, [_null(name) for name in feed.names])
         return _if(_known([part for _, part in feed.match], row), put)
 
-    def _set_matching(self, feed: FanOutFeed, row: str, ops: Sql) -> Sql:
-        return self.writer.put_document(self.stream, _matching_document(self.writer, feed, row, ops))
+    def _set_matching(self, feed: FanOutFeed, row: str, ops: Node) -> Sql:
+        return self.writer.put(self.stream, _matching_document(self.writer.table, feed, row, ops))
 
     # ------------------------------------------------------------ TRUNCATE
 
@@ -200,12 +191,9 @@ class _Section:
         if not alone:
             return row
         if fields is None:
-            return self.writer.put(self.stream, sql.SQL("""jsonb_build_array('{{"op": "clear"}}'::jsonb)""").format())
-        clears = [
-            sql.SQL("jsonb_build_object('op', 'clear', {})").format(_member("field", sql.Literal(name)))
-            for name in fields
-        ]
-        return self.writer.put(self.stream, _array(clears)) if clears else sql.SQL("NULL;")
+            return self.writer.put_ops(self.stream, [sql.SQL("""'{{"op": "clear"}}'::jsonb""").format()])
+        clears: list[Node] = [{"op": "clear", "field": name} for name in fields]
+        return self.writer.put_ops(self.stream, clears) if clears else sql.SQL("NULL;")
 
 
 # ------------------------------------------------------------ what a row says
@@ -215,58 +203,51 @@ class _Section:
 class RowDocument:
     """What the trigger says when a row is inserted, as SQL about a row variable."""
 
-    document: Sql
+    document: Node
     #: whether the row says anything; never NULL
     condition: Sql
 
 
-def say_inserted(table: TableName, feed: Feed, row: str) -> RowDocument:
+def say_inserted(table: str, feed: Feed, row: str) -> RowDocument:
     """What a row says to a stream when it is inserted: what a first load reads of rows that were there before."""
-    return _say_inserted(_Writer(str(table), ""), feed, row)
-
-
-def _say_inserted(writer: _Writer, feed: Feed, row: str) -> RowDocument:
     if isinstance(feed, MultiValueFeed):
-        return RowDocument(_value_document(writer, feed, "add", row), _counts(feed, row))
-    ops = _array(_set(each, row) for each in feed.fields)
+        return RowDocument(_value_document(table, feed, "add", row), _counts(feed, row))
+    ops: Node = [_set(each, row) for each in feed.fields]
     if isinstance(feed, DirectFeed):
-        document = writer.document(ops, key=_key(feed.key, row), creates=feed.creates)
+        creates: dict[str, Node] = {"creates": True} if feed.creates else {}
+        document = {**_header(table), "key": _key(feed.key, row), **creates, "ops": ops}
         return RowDocument(document, _known(feed.key, row))
     if feed.subquery is not None:
-        ops = sql.SQL("{} || {}").format(ops, _subquery(feed, row))
+        ops = sql.SQL("{} || {}").format(as_jsonb(ops), _subquery(feed, row))
     known = _known([part for _, part in feed.match], row)
-    return RowDocument(_matching_document(writer, feed, row, ops), known)
+    return RowDocument(_matching_document(table, feed, row, ops), known)
 
 
-def _value_document(writer: _Writer, feed: MultiValueFeed, op: str, row: str) -> Sql:
+def _header(table: str) -> dict[str, Node]:
+    return {"v": VERSION, "table": table}
+
+
+def _value_document(table: str, feed: MultiValueFeed, op: str, row: str) -> Node:
     value = feed.value.form.identifier_json(feed.value.of(row))
-    return writer.document(_array([_op(op, feed.field, value)]), key=_key(feed.key, row))
+    return {**_header(table), "key": _key(feed.key, row), "ops": [_op(op, feed.field, value)]}
 
 
-def _matching_document(writer: _Writer, feed: FanOutFeed, row: str, ops: Sql) -> Sql:
-    filters = [
-        sql.SQL("jsonb_build_object({}, 'eq', {})").format(
-            _member("field", sql.Literal(name)), part.form.identifier_json(part.of(row))
-        )
-        for name, part in feed.match
-    ]
-    where = filters[0]
-    if len(filters) > 1:
-        where = sql.SQL("jsonb_build_object('and', jsonb_build_array({}))").format(_commas(filters))
-    op = sql.SQL("jsonb_build_object('op', 'query_op_set', {}, {})").format(
-        _member("where", where), _member("ops", ops)
-    )
-    return writer.document(sql.SQL("jsonb_build_array({})").format(op))
+def _matching_document(table: str, feed: FanOutFeed, row: str, ops: Node) -> Node:
+    filters: list[Node] = [{"field": name, "eq": part.form.identifier_json(part.of(row))} for name, part in feed.match]
+    where = {"and": filters} if len(filters) > 1 else filters[0]
+    return {**_header(table), "ops": [{"op": "query_op_set", "where": where, "ops": ops}]}
 
 
 def _subquery(feed: FanOutFeed, row: str) -> Sql:
     """The ops of a subquery's fields; null where it has no row."""
     assert feed.subquery is not None
-    ops = _array(
+    ops = [
         _op("set", each.name, each.form.json(sql.SQL("q.{}").format(sql.Identifier(each.name)))) for each in feed.values
-    )
+    ]
     return load_statement(PACKAGE, "subquery").format(
-        ops=ops, subquery=fill_row(feed.subquery, row), nulls=_array(_null(each.name) for each in feed.values)
+        ops=as_jsonb(ops),
+        subquery=fill_row(feed.subquery, row),
+        nulls=as_jsonb([_null(each.name) for each in feed.values]),
     )
 
 
@@ -275,19 +256,16 @@ def _subquery(feed: FanOutFeed, row: str) -> Sql:
 _DELETE = sql.SQL("""'{"op": "delete"}'::jsonb""")
 
 
-def _op(op: str, name: str, value: Sql, old: Sql | None = None) -> Sql:
-    members = [_member("op", sql.Literal(op)), _member("field", sql.Literal(name)), _member("value", value)]
-    if old is not None:
-        members.append(_member("old", old))
-    return sql.SQL("jsonb_build_object({})").format(_commas(members))
+def _op(op: str, name: str, value: Node, **more: Node) -> Node:
+    return {"op": op, "field": name, "value": value, **more}
 
 
-def _set(field: FedField, row: str) -> Sql:
+def _set(field: FedField, row: str) -> Node:
     return _op("set", field.name, field.form.json(field.of(row)))
 
 
-def _null(name: str) -> Sql:
-    return _op("set", name, sql.SQL("NULL"))
+def _null(name: str) -> Node:
+    return _op("set", name, None)
 
 
 def _changes(fields: Sequence[FedField]) -> list[Sql]:
@@ -295,8 +273,8 @@ def _changes(fields: Sequence[FedField]) -> list[Sql]:
     found = []
     for each in fields:
         old, new = each.of(_OLD), each.of(_NEW)
-        op = _op("set", each.name, each.form.json(new), each.form.json(old))
-        found.append(_if(each.form.differ(old, new), _append(op)))
+        op = _op("set", each.name, each.form.json(new), old=each.form.json(old))
+        found.append(_if(each.form.differ(old, new), _append(as_jsonb(op))))
     return found
 
 
@@ -317,27 +295,15 @@ def _known(parts: Sequence[KeyPart], row: str) -> Sql:
     return _and([sql.SQL("{} IS DISTINCT FROM NULL").format(part.of(row)) for part in parts])
 
 
-def _key(parts: Sequence[KeyPart], row: str) -> Sql:
+def _key(parts: Sequence[KeyPart], row: str) -> Node:
     values = [_key_json(part, row) for part in parts]
-    return values[0] if len(values) == 1 else sql.SQL("jsonb_build_array({})").format(_commas(values))
+    return values[0] if len(values) == 1 else values
 
 
 def _key_json(part: KeyPart, row: str) -> Sql:
     value = part.form.identifier_json(part.of(row))
     # A key is an integer or a string.
     return sql.SQL("to_jsonb({}::text)").format(part.of(row)) if part.form.base == "boolean" else value
-
-
-def _array(ops: Iterable[Sql]) -> Sql:
-    """A jsonb array of any length."""
-    every = list(ops)
-    pieces = [every[at : at + _MOST_ARGUMENTS] for at in range(0, len(every), _MOST_ARGUMENTS)] or [[]]
-    arrays = [sql.SQL("jsonb_build_array({})").format(_commas(piece)) for piece in pieces]
-    return arrays[0] if len(arrays) == 1 else sql.SQL("({})").format(sql.SQL(" || ").join(arrays))
-
-
-def _member(name: str, value: Sql) -> Sql:
-    return sql.SQL("{}, {}").format(sql.Literal(name), value)
 
 
 def _by_event(insert: Sql, update: Sql, delete: Sql) -> Sql:
@@ -360,7 +326,3 @@ def _any(conditions: Iterable[Sql]) -> Sql:
 
 def _lines(statements: Iterable[Sql]) -> Sql:
     return sql.SQL("\n").join(statements)
-
-
-def _commas(members: Iterable[Sql]) -> Sql:
-    return sql.SQL(", ").join(members)

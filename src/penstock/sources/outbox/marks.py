@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.core.marks import Mark
 from penstock.errors import StreamRefused
-from penstock.sources.outbox.load.states import COMPLETE, PENDING, LoadState
+from penstock.sources.outbox.load.states import LOADING, PENDING, LoadState
 
 #: (transaction, id): once this transaction and all before it have ended, no document up to the id is missing; the
 #: transaction is 0 where none is open
@@ -136,7 +136,10 @@ def describe(mark: Mark | None) -> str:
         said = f"document {at.id} of those that snapshot {at.window} sees"
     else:
         said = f"all documents that snapshot {at.read} sees"
-    return "; ".join([said, *(describe_load(each) for each in at.loads if each.state != COMPLETE)])
+    loading = [describe_load(each) for each in at.loads if each.state == LOADING]
+    pending = sum(each.state == PENDING for each in at.loads)
+    still = [f"{pending} more {'is' if pending == 1 else 'are'} still to be loaded"] if pending else []
+    return "; ".join([said, *loading, *still])
 
 
 def describe_load(state: LoadState) -> str:

@@ -12,11 +12,11 @@ from psycopg import sql
 
 from penstock.core.marks import Position
 from penstock.errors import UNTOUCHED, StreamRefused
-from penstock.links.postgres.connection import Session
 from penstock.links.postgres.literals import load_statement
 from penstock.links.postgres.write_connection import Connection, WriteConnection
 from penstock.sources.outbox.failures import explained
 from penstock.sources.outbox.marks import OutboxMark
+from penstock.sources.outbox.server import Server
 
 PACKAGE = "penstock.sources.outbox"
 #: documents that one transaction deletes
@@ -50,12 +50,6 @@ class Registry:
         if created and mark is None and floor:
             return [f"documents up to {floor} were read by others and deleted: the stream begins with what is kept"]
         return []
-
-    def watched_since(self, session: Session) -> dict[str, str]:
-        """By table: since when the pipeline's triggers have written its changes without a gap."""
-        query = sql.SQL("SELECT relation, relation_oid::text || ' ' || applied_at::text FROM {} WHERE pipeline = {}")
-        rows = session.rows(query.format(self._name("triggers"), sql.Literal(self._pipeline)))
-        return {str(relation): str(since) for relation, since in rows}
 
     def advance(self, stream: str, position: Position) -> None:
         """Raise the registration to a position, unless a later one is registered; then delete what all have read."""
@@ -115,6 +109,14 @@ class Registry:
 
     def _name(self, table: str) -> sql.Identifier:
         return sql.Identifier(self._schema, table)
+
+
+def watched_since(server: Server, pipeline: str) -> dict[str, str]:
+    """By table: since when the pipeline's triggers have written its changes without a gap."""
+    query = sql.SQL("SELECT relation, relation_oid::text || ' ' || applied_at::text FROM {} WHERE pipeline = {}")
+    name = sql.Identifier(server.options.outbox_schema, "triggers")
+    rows = server.session.rows(query.format(name, sql.Literal(pipeline)))
+    return {str(relation): str(since) for relation, since in rows}
 
 
 def below_floor(stream: str, mark: OutboxMark, floor: int) -> StreamRefused:

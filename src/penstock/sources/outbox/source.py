@@ -29,7 +29,7 @@ from penstock.sources.outbox.load.states import LoadState
 from penstock.sources.outbox.marks import OutboxMark, describe_load
 from penstock.sources.outbox.options import Options, StreamOptions
 from penstock.sources.outbox.reader import OutboxReader
-from penstock.sources.outbox.registry import Registry
+from penstock.sources.outbox.registry import Registry, watched_since
 from penstock.sources.outbox.server import OutboxState, Server
 from penstock.sources.outbox.triggers import Change
 from penstock.sources.outbox.windows import Window, make_parts, window_of
@@ -125,7 +125,7 @@ class OutboxSource:
         if not self._streams[stream].first_load:
             return ()
         if stream not in self._loads:
-            resolved, since = self._resolve(), self._registry.watched_since(self._server.session)
+            resolved, since = self._resolve(), watched_since(self._server, self._context.pipeline)
             known = {table.name: table for table in resolved.tables}
             self._loads[stream] = loads_of(resolved.entities[stream], known, since)
         return self._loads[stream]
@@ -217,9 +217,10 @@ class OutboxSource:
         found = plan_load(self._server.session.rows, at.loads, at.load_slices, loads, budget, _row_bytes(budget))
         if found is None:
             return None
-        if not budget.look:
-            self._server.wait_until_durable(_state(ceiling).lsn)
         server = self._server.session.refresh_server()
+        if not budget.look:
+            # Planning has seen more than the ceiling: a table that is empty is not read.
+            self._server.wait_until_durable(server.lsn)
         upto = replace(now, loads=found.states, load_slices=at.load_slices + 1)
         return Planned(replace(upto, timeline=server.timeline, lsn=server.lsn).mark(), plan=found.plan, rows=found.rows)
 

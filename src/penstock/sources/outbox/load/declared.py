@@ -79,7 +79,7 @@ def loads_of(entity: Entity, tables: Mapping[TableName, FedTable], since: Mappin
                 table,
                 tables[table],
                 feed,
-                _hash({**identity, "table": str(table), "since": since.get(str(table), "")}),
+                _hash({**identity, "table": str(table), "oid": tables[table].oid, "since": since.get(str(table), "")}),
                 _hash(fields),
             )
         )

@@ -17,6 +17,7 @@ from penstock.links.postgres.literals import quote, to_text
 from penstock.links.postgres.tables import describe
 from penstock.ports import Budget, Remark
 from penstock.sources.outbox.functions import say_inserted
+from penstock.sources.outbox.json_sql import as_text
 from penstock.sources.outbox.load.declared import Clear, Load, compare
 from penstock.sources.outbox.load.states import COMPLETE, LOADING, LoadState
 
@@ -147,9 +148,12 @@ def choose_columns(run: Run, load: Load) -> tuple[str, ...]:
 
 def estimate_rows(run: Run, load: Load) -> int:
     """Rows of a table by the statistics; where there are none, few are counted."""
-    table = describe(run, load.table)
-    if table is not None and table.rows:
-        return table.rows
+    fed = load.fed
+    names = [to_text(each.sql) for each in (fed.name, *fed.partitions, *fed.children)]
+    known = sql.SQL("SELECT sum(greatest(reltuples, 0))::bigint FROM pg_class WHERE oid = ANY ({}::regclass[])")
+    [(rows,)] = run(known.format(sql.Literal(names)))
+    if rows:
+        return int(rows)
     query = sql.SQL("SELECT count(*) FROM (SELECT FROM {} LIMIT {}) AS counted")
     [(rows,)] = run(query.format(load.table.sql, sql.Literal(COUNTED_ROWS)))
     return int(rows)
@@ -202,11 +206,11 @@ def check_readable(loads: Sequence[Load], user: str, stream: str) -> None:
 
 def _table(load: Load, columns: tuple[str, ...]) -> Document:
     """What a worker needs to read a table, also when the pipeline file has changed."""
-    said = say_inserted(load.table, load.feed, ROW)
+    said = say_inserted(str(load.table), load.feed, ROW)
     return {
         "table": str(load.table),
         "oid": load.fed.oid,
-        "document": to_text(said.document),
+        "document": to_text(as_text(said.document)),
         "condition": to_text(said.condition),
         "columns": list(columns),
         "types": types_of(load, columns),

@@ -129,7 +129,7 @@ def select_statement(table: Mapping[str, Any], terms: Mapping[str, Any]) -> sql.
     """The statement of a part; literals only, because bound parameters switch COPY off."""
     columns = [sql.SQL(ROW + ".") + sql.Identifier(name) for name in table["columns"]]
     range_ = Range(_key(terms["after"]), _key(terms["upto"]))
-    return sql.SQL("SELECT statement_timestamp() AS at, ({})::text AS document FROM {} AS {} WHERE {} AND ({})").format(
+    return sql.SQL("SELECT statement_timestamp() AS at, {} AS document FROM {} AS {} WHERE {} AND ({})").format(
         sql.SQL(table["document"]),
         TableName.read(table["table"], "").sql,
         sql.SQL(ROW),

@@ -12,6 +12,7 @@ from penstock.cli.shared.error_report import report_errors
 if TYPE_CHECKING:
     from penstock.config import File
     from penstock.sources.outbox.applying import Resolved
+    from penstock.sources.outbox.load.declared import Load
     from penstock.sources.outbox.options import Options, StreamOptions
     from penstock.sources.outbox.server import Server
     from penstock.sources.outbox.triggers import Change
@@ -34,6 +35,21 @@ class Place:
         resolved = resolve(self.server.session, self.options, self.streams)
         resolved.require_all()
         return resolved
+
+    def loads(self) -> dict[str, tuple[Load, ...]]:
+        """The first loads of each stream, as the file declares them; StreamRefused without an outbox."""
+        from penstock.sources.outbox.load.declared import loads_of
+        from penstock.sources.outbox.registry import watched_since
+
+        resolved = self.resolve()
+        self.server.read_state()
+        since = watched_since(self.server, self.pipeline)
+        known = {table.name: table for table in resolved.tables}
+        return {
+            name: loads_of(resolved.entities[name], known, since)
+            for name, each in self.streams.items()
+            if each.first_load
+        }
 
 
 @contextmanager
