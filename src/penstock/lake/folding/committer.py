@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.ops import Layout
 from penstock.core.outcome import Outcome
-from penstock.errors import StreamStopped
+from penstock.errors import StreamRefused, StreamStopped
 from penstock.lake import names
 from penstock.lake.folding import side_data
 from penstock.lake.folding.documents import raw_rows, read_irregular, typed_rows
@@ -282,6 +282,13 @@ class Folding(Merging):
                 pipeline=slice_.pipeline,
                 stream=slice_.stream,
             ) from error
+        except side_data.OtherForm as error:
+            raise StreamRefused(
+                f"the side data of the table {self.landing.table} (branch {BRANCH}) was written by another version of "
+                f"penstock: {error}",
+                next_step="use that version; or name another table with `into`, and the stream begins again there",
+                safe="Nothing was changed.",
+            ) from error
         return _SideFiles(int(named) if named else None, files)
 
     def _stage_side(self, side: _SideFiles, written: Sequence[WrittenPart]) -> int | None:
@@ -301,7 +308,7 @@ class Folding(Merging):
         with translate_commit_errors():
             transaction = table.transaction()
             producer = transaction.update_snapshot(branch=branch).fast_append()
-            producer.snapshot_properties = {names.KIND: "side"}
+            producer.snapshot_properties = {names.KIND: "side", names.SIDE_FORM: side_data.FORM}
             for file in added:
                 producer.append_data_file(file)
             producer.commit()
