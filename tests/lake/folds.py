@@ -65,7 +65,7 @@ class FoldedTable:
             self._change(each)
         cleared = made.clears.fan_outs
         self.fan_outs = {key: value for key, value in self.fan_outs.items() if key[2] not in cleared}
-        for each in made.remembered().collect():
+        for each in made.remembered().collect() if self.layout.fan_outs else ():
             self.fan_outs[each["a"], each["b"], each["c"]] = each["v"]
         for each in ops.where("t = 'x'").orderBy("pos", "n").collect():
             self.quarantined.append((each["id"], each["v"], each["f"]))

@@ -30,6 +30,8 @@ RAW = (
 )
 #: a document as its members. In `inline`, which the optimizer keeps from being evaluated again for each use
 _PARSED = "try_variant_get(try_parse_json(document), '$', 'map<string, variant>')"
+#: half of a surrogate pair would become a question mark
+_WHOLE_LETTERS = f"instr(document, {literal(chr(92) + 'ud')}) = 0 and instr(document, {literal(chr(92) + 'uD')}) = 0"
 #: rows as the fold reads them: `ek` is the text of the entity's key or of the match, `v` that of the value
 OPS = "pos bigint, id bigint, at bigint, t string, n int, tbl string, ek string, f string, v string"
 
@@ -156,7 +158,7 @@ def _is_regular(layout: Layout) -> str:
     # A delete must be the only op of a document. It could hide only behind an escape that nobody writes.
     letters = " or ".join(f"instr(document, {literal(text)}) > 0" for text in ("delete", "\\u006", "\\u007"))
     return (
-        f"m is not null and o is not null and cardinality(m) = {count} "
+        f"{_WHOLE_LETTERS} and m is not null and o is not null and cardinality(m) = {count} "
         "and schema_of_variant(m['v']) = 'BIGINT' and variant_get(m['v'], '$', 'bigint') = 1 "
         "and schema_of_variant(m['table']) = 'STRING' and variant_get(m['table'], '$', 'string') <> '' "
         "and (not map_contains_key(m, 'creates') or schema_of_variant(m['creates']) = 'BOOLEAN') "
@@ -225,8 +227,8 @@ def _is_fan_out(fan_out: FanOut) -> str:
         f"and size({inner}) > 0 and forall({inner}, y -> coalesce({inner_ok}, false))"
     )
     return (
-        "not map_contains_key(m, 'key') and not map_contains_key(m, 'creates') and cardinality(m) = 3 "
-        "and size(o) between 1 and 1000 "
+        f"{_WHOLE_LETTERS} and not map_contains_key(m, 'key') and not map_contains_key(m, 'creates') "
+        "and cardinality(m) = 3 and size(o) between 1 and 1000 "
         f"and schema_of_variant(m['v']) = 'BIGINT' and variant_get(m['v'], '$', 'bigint') = 1 "
         f"and {_text('m', 'table')} = {literal(fan_out.table)} and forall(o, x -> coalesce({ok}, false))"
     )
