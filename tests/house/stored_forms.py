@@ -22,9 +22,12 @@ from penstock.core import content as contents
 from penstock.core.content import Column, Content, Drift
 from penstock.core.documents import canonical, parse
 from penstock.core.marks import Mark, Position
+from penstock.core.ops import FanOut
 from penstock.core.slices import Kind, Part, Receipt, Seal, Slice, slice_document
 from penstock.core.types import Decimal, Fixed, List, Map, Plain, Struct
 from penstock.lake import names
+from penstock.lake.folding import side_data
+from penstock.lake.folding.fold import fan_out_id
 from penstock.lake.table_state import Link
 from penstock.links.http.protocol import SentChunk
 from penstock.links.spools import FolderSpools
@@ -105,6 +108,7 @@ def stored_forms() -> dict[str, object]:
             "key": names.KEY,
             "columns": list(names.INTERNAL),
         },
+        "lake: side data of a state table": _side_data(),
         "postgres: ledger": _sql("create_tables"),
         "postgres: state": _sql("create", "penstock.sinks.postgres.state"),
         "http: what is remembered": memory.SCHEMA.splitlines(),
@@ -116,6 +120,15 @@ def stored_forms() -> dict[str, object]:
         "receiver: tokens": _tokens(),
         "receiver: folder of a stream": folders.folder_of("", "Shop/Ä.b-c_1"),
         "receiver: headers of a chunk": SENT.headers(),
+    }
+
+
+def _side_data() -> dict[str, object]:
+    return {
+        "names": [names.SIDE, names.SIDE_FORM, side_data.BRANCH, *side_data.KINDS],
+        "form": side_data.FORM,
+        "columns": side_data.SCHEMA.to_string().splitlines(),
+        "fan-out": fan_out_id(FanOut("public.posts", ("post_id", "kind"), ("title",))),
     }
 
 

@@ -15,7 +15,7 @@ from penstock.core.ops import FanOut, Layout, State, fold
 from penstock.core.ops import Row as Document
 from penstock.core.types import Plain
 from penstock.lake.folding.committer import _summarize, expand_barriers
-from penstock.lake.folding.documents import raw_rows, read_irregular, typed_rows
+from penstock.lake.folding.documents import read_ops
 from penstock.lake.folding.fold import Fold, fan_out_id
 from penstock.lake.folding.staging import DOCUMENTS, PLACES
 
@@ -55,8 +55,7 @@ class FoldedTable:
     def apply(self, rows: Sequence[tuple[int, int, str]]) -> None:
         """Fold a slice of (id, at, document as text)."""
         found = [(place * PLACES, id_, at, text) for place, (id_, at, text) in enumerate(rows)]
-        raw = raw_rows(self.spark.createDataFrame(found, DOCUMENTS), self.layout).persist()
-        ops = typed_rows(read_irregular(raw, self.layout), self.layout).persist()
+        ops = read_ops(self.spark.createDataFrame(found, DOCUMENTS), self.layout).localCheckpoint()
         summary = _summarize(ops)
         made = self.fold_class(self.layout, ops.where("t <> 'x'"), self._base(), self._side())
         made = expand_barriers(made, ops, summary)
@@ -66,12 +65,10 @@ class FoldedTable:
             self._change(each)
         cleared = made.clears.fan_outs
         self.fan_outs = {key: value for key, value in self.fan_outs.items() if key[2] not in cleared}
-        for each in made.remembered().collect():
+        for each in made.remembered().collect() if self.layout.fan_outs else ():
             self.fan_outs[each["a"], each["b"], each["c"]] = each["v"]
         for each in ops.where("t = 'x'").orderBy("pos", "n").collect():
             self.quarantined.append((each["id"], each["v"], each["f"]))
-        raw.unpersist()
-        ops.unpersist()
 
     def _change(self, row: Any) -> None:
         key = row["ek"]

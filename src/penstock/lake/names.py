@@ -30,6 +30,8 @@ ADOPTED = "penstock.adopted"
 KEY = "penstock.key"
 #: the snapshot with the side data of a state table, which belongs to main; also in the summaries of its snapshots
 SIDE = "penstock.side"
+#: in the summary of such a snapshot: the form of its files
+SIDE_FORM = "penstock.side-form"
 CHAIN = "penstock.chain"
 #: contents of slices by fingerprint: stored once, not in every snapshot
 CONTENT = "penstock.content"

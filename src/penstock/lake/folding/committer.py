@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.ops import Layout
 from penstock.core.outcome import Outcome
-from penstock.errors import StreamStopped
+from penstock.errors import StreamRefused, StreamStopped
 from penstock.lake import names
 from penstock.lake.folding import side_data
-from penstock.lake.folding.documents import raw_rows, read_irregular, typed_rows
+from penstock.lake.folding.documents import read_ops
 from penstock.lake.folding.fold import Clears, Fold, matching
 from penstock.lake.folding.side_data import BRANCH, current_rows, kind_of, list_files, read_side
 from penstock.lake.folding.staging import DOCUMENTS, StagedPart, documents_of
@@ -153,29 +153,25 @@ class Folding(Merging):
     def _run_fold(self, state: TableState, side: _SideFiles) -> list[WrittenPart]:
         session = self.spark.session()
         documents = self._read(documents_of(self.files, self.parts), len(self.parts), DOCUMENTS)
-        raw = raw_rows(documents, self.layout).persist()
-        try:
-            ops = typed_rows(read_irregular(raw, self.layout), self.layout).localCheckpoint()
-            summary = _summarize(ops)
-            beside = self._read(read_side(self.files, side.kept), len(side.kept), side_data.SIDE)
-            beside = current_rows(beside)
-            columns = [quote(c.name) for c in (*self.layout.key, *self.layout.scalars, *self.layout.multi)]
-            branch = f"{self.landing.lake.spark_table(self.landing.table)}.branch_{self.branch}"
-            base = session.table(branch).where(f"not coalesce({names.DELETED}, false)").select(*columns)
-            fold = Fold(self.layout, ops.where("t <> 'x'"), base, beside)
-            fold = expand_barriers(fold, ops, summary)
-            fold = replace(fold, clears=summary.clears(self.layout, None))
-            changes = fold.changes().localCheckpoint()
-            self.counts.ops = summary.ops
-            self.counts.quarantined = summary.quarantined
-            self.counts.early = fold.early_ops().count()
-            if summary.quarantined:
-                self.counts.bad_documents = ops.where("t = 'x'").select("pos").distinct().count()
-            rows = self._rows_to_write(fold, changes, ops, beside, side, summary)
-            answers = rows.mapInArrow(write_with(self._writer(state)), RECEIPTS).collect()
-            return [pickle.loads(bytes(each["receipt"])) for each in answers]
-        finally:
-            raw.unpersist()
+        ops = read_ops(documents, self.layout).localCheckpoint()
+        summary = _summarize(ops)
+        beside = self._read(read_side(self.files, side.kept), len(side.kept), side_data.SIDE)
+        beside = current_rows(beside)
+        columns = [quote(c.name) for c in (*self.layout.key, *self.layout.scalars, *self.layout.multi)]
+        branch = f"{self.landing.lake.spark_table(self.landing.table)}.branch_{self.branch}"
+        base = session.table(branch).where(f"not coalesce({names.DELETED}, false)").select(*columns)
+        fold = Fold(self.layout, ops.where("t <> 'x'"), base, beside)
+        fold = expand_barriers(fold, ops, summary)
+        fold = replace(fold, clears=summary.clears(self.layout, None))
+        changes = fold.changes().localCheckpoint()
+        self.counts.ops = summary.ops
+        self.counts.quarantined = summary.quarantined
+        self.counts.early = fold.early_ops().count()
+        if summary.quarantined:
+            self.counts.bad_documents = ops.where("t = 'x'").select("pos").distinct().count()
+        rows = self._rows_to_write(fold, changes, ops, beside, side, summary)
+        answers = rows.mapInArrow(write_with(self._writer(state)), RECEIPTS).collect()
+        return [pickle.loads(bytes(each["receipt"])) for each in answers]
 
     def _read(self, reader: Any, count: int, schema: str) -> DataFrame:
         session = self.spark.session()
@@ -282,6 +278,13 @@ class Folding(Merging):
                 pipeline=slice_.pipeline,
                 stream=slice_.stream,
             ) from error
+        except side_data.OtherForm as error:
+            raise StreamRefused(
+                f"the side data of the table {self.landing.table} (branch {BRANCH}) was written by another version of "
+                f"penstock: {error}",
+                next_step="use that version; or name another table with `into`, and the stream begins again there",
+                safe="Nothing was changed.",
+            ) from error
         return _SideFiles(int(named) if named else None, files)
 
     def _stage_side(self, side: _SideFiles, written: Sequence[WrittenPart]) -> int | None:
@@ -301,7 +304,7 @@ class Folding(Merging):
         with translate_commit_errors():
             transaction = table.transaction()
             producer = transaction.update_snapshot(branch=branch).fast_append()
-            producer.snapshot_properties = {names.KIND: "side"}
+            producer.snapshot_properties = {names.KIND: "side", names.SIDE_FORM: side_data.FORM}
             for file in added:
                 producer.append_data_file(file)
             producer.commit()

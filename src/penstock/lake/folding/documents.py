@@ -15,6 +15,7 @@ import pickle
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from penstock.core.content import Column
 from penstock.core.ops import FanOut, Layout
 from penstock.core.types import Type
 from penstock.lake.folding.values import join_texts, literal, text_of_json
@@ -27,10 +28,10 @@ RAW = (
     "pos bigint, id bigint, at bigint, t string, n int, tbl string, "
     "k array<struct<kind: string, raw: string>>, f string, kind string, raw string"
 )
-_ROW = (
-    "array<struct<t: string, n: int, tbl: string, k: array<struct<kind: string, raw: string>>, f: string, "
-    "kind: string, raw: string>>"
-)
+#: a document as its members. In `inline`, which the optimizer keeps from being evaluated again for each use
+_PARSED = "try_variant_get(try_parse_json(document), '$', 'map<string, variant>')"
+#: half of a surrogate pair would become a question mark
+_WHOLE_LETTERS = f"instr(document, {literal(chr(92) + 'ud')}) = 0 and instr(document, {literal(chr(92) + 'uD')}) = 0"
 #: rows as the fold reads them: `ek` is the text of the entity's key or of the match, `v` that of the value
 OPS = "pos bigint, id bigint, at bigint, t string, n int, tbl string, ek string, f string, v string"
 
@@ -40,16 +41,80 @@ _VALUE_OF_X, _VALUE_OF_Y = "x['value']", "y['value']"
 _VALUED = "('s', 'a', 'r', 'f', 'Qs', 'Qa', 'Qr')"
 
 
+def read_ops(documents: DataFrame, layout: Layout) -> DataFrame:
+    """The rows of documents: `OPS`.
+
+    Rows that are used several times are checkpointed, not cached: Spark does not find them again in a union.
+    """
+    raw = raw_rows(documents, layout).localCheckpoint()
+    if raw.where("t = '?'").limit(1).count():
+        raw = read_irregular(raw, layout)
+    return typed_rows(raw, layout)
+
+
 def raw_rows(documents: DataFrame, layout: Layout) -> DataFrame:
-    """Rows of the documents; one that SQL does not understand is a single row of kind `?`."""
-    parsed = documents.selectExpr("*", "try_variant_get(try_parse_json(document), '$', 'map<string, variant>') as m")
-    parsed = parsed.selectExpr("*", "try_variant_get(m['ops'], '$', 'array<map<string, variant>>') as o")
-    rows = parsed.selectExpr("pos", "id", "at", f"{_rows_of_document(layout)} as rows")
-    return rows.selectExpr("pos", "id", "at", "inline(rows)")
+    """Rows of the documents; what SQL does not understand yet is a row of kind `?`: a document, or one op of it.
+
+    Documents of one entity are understood here; those of declared fan-outs by `read_irregular`, with the rest.
+    """
+    parsed = documents.selectExpr("*", f"inline(array(named_struct('m', {_PARSED})))")
+    parsed = parsed.selectExpr(
+        "*",
+        "try_variant_get(m['ops'], '$', 'array<map<string, variant>>') as o",
+        "coalesce(try_variant_get(m['creates'], '$', 'boolean'), false) as creates",
+    )
+    parsed = parsed.selectExpr("*", f"coalesce({_is_regular(layout)}, false) as regular")
+    no_op = "cast(map() as map<string, variant>)"
+    rows = parsed.selectExpr(
+        *("pos", "id", "at", "document", "regular", "creates"),
+        f"if(regular, {_key_parts(layout)}, null) as k",
+        f"posexplode(if(regular, if(creates, concat(array({no_op}), o), o), array({no_op}))) as (place, x)",
+    )
+    value = "map_contains_key(x, 'value')"
+    members = (
+        f"named_struct('word', try_variant_get(x['op'], '$', 'string'), 'f', {_text('x', 'field')}, 'has', {value}, "
+        "'has_old', map_contains_key(x, 'old'), "
+        "'size', cardinality(x) - cast(map_contains_key(x, 'old') as int), "
+        f"'kind', if({value}, schema_of_variant({_VALUE_OF_X}), 'VOID'), "
+        f"'raw', if({value}, {_string(_VALUE_OF_X)}, null))"
+    )
+    ops = rows.selectExpr(
+        *("pos", "id", "at", "document", "regular", "k", "place - cast(creates as int) as n"),
+        f"inline(array({members}))",
+    )
+    kinds = ops.selectExpr("*", f"inline(array(named_struct('t', {_own_kind(layout)})))")
+    return kinds.selectExpr(
+        *(
+            "pos",
+            "id",
+            "at",
+            "t",
+            "if(t = '?', -1, n) as n",
+            "cast(null as string) as tbl",
+            "if(t = '?', null, k) as k",
+        ),
+        "if(t = '?', if(regular, cast(n as string), null), f) as f",
+        *("if(t = '?', 'VOID', kind) as kind", "if(t = '?', document, raw) as raw"),
+    )
 
 
 def read_irregular(raw: DataFrame, layout: Layout) -> DataFrame:
-    """The rows, with those of kind `?` as the reference understands them."""
+    """The rows, with those of kind `?` as fan-outs, or as the reference understands them."""
+    open_ = raw.where("t = '?'").selectExpr("pos", "id", "at", "f", "raw as document")
+    fan_outs = [each for each in layout.fan_outs if len(each.match) == 1]
+    if fan_outs:
+        parsed = open_.selectExpr("*", f"inline(array(named_struct('m', if(f is null, {_PARSED}, null))))")
+        parsed = parsed.selectExpr(
+            *("pos", "id", "at", "f", "document", "m"),
+            "inline(array(named_struct('o', try_variant_get(m['ops'], '$', 'array<map<string, variant>>'))))",
+        )
+        cases = " ".join(f"when {_is_fan_out(each)} then {_fan_rows(each)}" for each in fan_outs)
+        other = f"array({_row('?', f='f', raw='document')})"
+        open_rows = parsed.selectExpr("pos", "id", "at", f"inline(case {cases} else {other} end)").localCheckpoint()
+        regular = raw.where("t <> '?'").unionByName(open_rows.where("t <> '?'"))
+        open_ = open_rows.where("t = '?'").selectExpr("pos", "id", "at", "f", "raw as document")
+    else:
+        regular = raw.where("t <> '?'")
     payload = pickle.dumps(layout)
 
     def judge(batches):  # type: ignore[no-untyped-def]  # a worker imports the module that has the types
@@ -57,8 +122,7 @@ def read_irregular(raw: DataFrame, layout: Layout) -> DataFrame:
 
         return rows_of_batches(payload, batches)
 
-    irregular = raw.where("t = '?'").select("pos", "id", "at", "raw").mapInArrow(judge, RAW)
-    return raw.where("t <> '?'").unionByName(irregular)
+    return regular.unionByName(open_.mapInArrow(judge, RAW))
 
 
 def typed_rows(raw: DataFrame, layout: Layout) -> DataFrame:
@@ -67,58 +131,40 @@ def typed_rows(raw: DataFrame, layout: Layout) -> DataFrame:
     value = _case(
         "f", {column.name: text_of_json("kind", "raw", column.type) for column in (*layout.scalars, *layout.multi)}
     )
-    typed = raw.selectExpr("*", f"{keys} as ek", f"{value} as v")
+    typed = raw.selectExpr("*", f"inline(array(named_struct('ek', {keys}, 'value', {value})))")
     named = "concat(case when t = 'f' then 'the match of fan-out ' || tbl else 'the key' end, ' ', to_json(k.raw))"
     reason = (
         "case when t in ('b', 's', 'a', 'r', 'd', 'f') and ek is null then "
         f"{named} || ' does not fit the declared type' "
-        f"when t in {_VALUED} and kind <> 'VOID' and v is null then "
+        f"when t in {_VALUED} and kind <> 'VOID' and value is null then "
         f"concat('the value ', {_json_text('kind', 'raw')}, ' of field ', f, "
         f"' is not of its type ', {_types(layout)}) end"
     )
-    op = _op_text()
-    judged = typed.selectExpr("*", f"{reason} as reason", f"{op} as op")
+    judged = typed.selectExpr("*", f"inline(array(named_struct('reason', {reason})))")
     bad = "reason is not null"
     return judged.selectExpr(
-        "pos",
-        "id",
-        "at",
-        f"if({bad}, 'x', t) as t",
-        "n",
-        f"if({bad}, to_json(k.raw), tbl) as tbl",
-        "ek",
+        *("pos", "id", "at", f"if({bad}, 'x', t) as t", "n", f"if({bad}, to_json(k.raw), tbl) as tbl", "ek"),
         f"if({bad}, reason, f) as f",
-        f"if({bad}, op, if(t in {_VALUED}, v, raw)) as v",
+        f"if({bad}, {_op_text()}, if(t in {_VALUED}, value, raw)) as v",
     )
 
 
 # ------------------------------------------------------------ one document
 
 
-def _rows_of_document(layout: Layout) -> str:
+def _is_regular(layout: Layout) -> str:
+    """Whether SQL understands a document of one entity, apart from its single ops."""
     count = "3 + cast(map_contains_key(m, 'key') as int) + cast(map_contains_key(m, 'creates') as int)"
-    creates = "coalesce(try_variant_get(m['creates'], '$', 'boolean'), false)"
-    header = (
-        f"m is not null and o is not null and cardinality(m) = {count} "
-        f"and schema_of_variant(m['v']) = 'BIGINT' and variant_get(m['v'], '$', 'bigint') = 1 "
-        f"and schema_of_variant(m['table']) = 'STRING' and variant_get(m['table'], '$', 'string') <> '' "
-        f"and (not map_contains_key(m, 'creates') or schema_of_variant(m['creates']) = 'BOOLEAN')"
+    # A delete must be the only op of a document. It could hide only behind an escape that nobody writes.
+    letters = " or ".join(f"instr(document, {literal(text)}) > 0" for text in ("delete", "\\u006", "\\u007"))
+    return (
+        f"{_WHOLE_LETTERS} and m is not null and o is not null and cardinality(m) = {count} "
+        "and schema_of_variant(m['v']) = 'BIGINT' and variant_get(m['v'], '$', 'bigint') = 1 "
+        "and schema_of_variant(m['table']) = 'STRING' and variant_get(m['table'], '$', 'string') <> '' "
+        "and (not map_contains_key(m, 'creates') or schema_of_variant(m['creates']) = 'BOOLEAN') "
+        f"and map_contains_key(m, 'key') and {_has_key(layout)} and (size(o) > 0 or creates) "
+        f"and (size(o) = 1 and not creates or not ({letters}))"
     )
-    entity = (
-        f"map_contains_key(m, 'key') and {_has_key(layout)} and (size(o) > 0 or {creates}) "
-        f"and ({_entity_ops(layout, creates)})"
-    )
-    key = _key_parts(layout)
-    own = (
-        f"concat(if({creates}, {_array(_row('b', k=key))}, cast(array() as {_ROW})), "
-        f"transform(o, (x, i) -> {_own_row(key)}))"
-    )
-    cases = [f"when {entity} then {own}"]
-    for fan_out in layout.fan_outs:
-        if len(fan_out.match) == 1:
-            cases.append(f"when {_is_fan_out(fan_out)} then {_fan_rows(fan_out)}")
-    other = _array(_row("?", raw="document"))
-    return f"if(coalesce({header}, false), case {' '.join(cases)} else {other} end, {other})"
 
 
 def _has_key(layout: Layout) -> str:
@@ -148,33 +194,17 @@ def _string(variant: str) -> str:
     )
 
 
-def _entity_ops(layout: Layout, creates: str) -> str:
-    """Whether SQL understands every op: it has the right members, and names a field of the right kind."""
-    scalars, multi = _is_one_of("field", layout.scalars), _is_one_of("field", layout.multi)
-    old = "cast(map_contains_key(x, 'old') as int)"
-    value = "map_contains_key(x, 'value')"
-    scalar_value = "schema_of_variant(x['value']) in ('STRING', 'BIGINT', 'BOOLEAN')"
-    ok = (
-        f"case {_text('x', 'op')} "
-        f"when 'set' then {scalars} and {value} and cardinality(x) = 3 + {old} "
-        f"when 'remove' then ({scalars} and not {value} and cardinality(x) = 2 + {old}) "
-        f"or ({multi} and {value} and {scalar_value} and cardinality(x) = 3 + {old}) "
-        f"when 'add' then {multi} and {value} and {scalar_value} and cardinality(x) = 3 "
-        f"when 'delete' then size(o) = 1 and cardinality(x) = 1 and not {creates} "
-        f"else false end"
-    )
-    return f"coalesce(forall(o, x -> coalesce({ok}, false)), false)"
-
-
-def _own_row(key: str) -> str:
-    kind = (
-        f"case {_text('x', 'op')} when 'set' then 's' when 'add' then 'a' when 'delete' then 'd' "
-        "else if(map_contains_key(x, 'value'), 'r', 's') end"
-    )
-    has = "map_contains_key(x, 'value')"
+def _own_kind(layout: Layout) -> str:
+    """The kind of an op's row; it needs the right members, and a field of the right kind."""
+    scalars, multi = _is_one_of(layout.scalars), _is_one_of(layout.multi)
+    simple = "kind in ('STRING', 'BIGINT', 'BOOLEAN')"
     return (
-        f"named_struct('t', {kind}, 'n', i, 'tbl', cast(null as string), 'k', {key}, 'f', {_text('x', 'field')}, "
-        f"'kind', if({has}, schema_of_variant(x['value']), 'VOID'), 'raw', if({has}, {_string(_VALUE_OF_X)}, null))"
+        "case when not regular then '?' when n < 0 then 'b' "
+        f"when word = 'set' and {scalars} and has and size = 3 then 's' "
+        f"when word = 'remove' and {scalars} and not has and size = 2 then 's' "
+        f"when word = 'remove' and {multi} and has and {simple} and size = 3 then 'r' "
+        f"when word = 'add' and {multi} and has and {simple} and size = 3 and not has_old then 'a' "
+        "when word = 'delete' and size = 1 and not has_old then 'd' else '?' end"
     )
 
 
@@ -197,7 +227,9 @@ def _is_fan_out(fan_out: FanOut) -> str:
         f"and size({inner}) > 0 and forall({inner}, y -> coalesce({inner_ok}, false))"
     )
     return (
-        f"not map_contains_key(m, 'key') and size(o) between 1 and 1000 and not map_contains_key(m, 'creates') "
+        f"{_WHOLE_LETTERS} and not map_contains_key(m, 'key') and not map_contains_key(m, 'creates') "
+        "and cardinality(m) = 3 and size(o) between 1 and 1000 "
+        f"and schema_of_variant(m['v']) = 'BIGINT' and variant_get(m['v'], '$', 'bigint') = 1 "
         f"and {_text('m', 'table')} = {literal(fan_out.table)} and forall(o, x -> coalesce({ok}, false))"
     )
 
@@ -214,15 +246,17 @@ def _fan_rows(fan_out: FanOut) -> str:
     return f"flatten(transform(o, (x, i) -> transform({inner}, (y, j) -> {row})))"
 
 
-def _row(kind: str, *, k: str = "cast(null as array<struct<kind: string, raw: string>>)", raw: str = "null") -> str:
+def _row(
+    kind: str,
+    *,
+    k: str = "cast(null as array<struct<kind: string, raw: string>>)",
+    f: str = "null",
+    raw: str = "null",
+) -> str:
     return (
         f"named_struct('t', {literal(kind)}, 'n', -1, 'tbl', cast(null as string), 'k', {k}, "
-        f"'f', cast(null as string), 'kind', 'VOID', 'raw', cast({raw} as string))"
+        f"'f', cast({f} as string), 'kind', 'VOID', 'raw', cast({raw} as string))"
     )
-
-
-def _array(row: str) -> str:
-    return f"array({row})"
 
 
 def _text(map_: str, member: str) -> str:
@@ -231,9 +265,9 @@ def _text(map_: str, member: str) -> str:
     return f"if(schema_of_variant({found}) = 'STRING', variant_get({found}, '$', 'string'), null)"
 
 
-def _is_one_of(member: str, columns: Sequence[object]) -> str:
-    names = ", ".join(literal(column.name) for column in columns)  # type: ignore[attr-defined]  # columns
-    return f"{_text('x', member)} in ({names})" if names else "false"
+def _is_one_of(columns: Sequence[Column]) -> str:
+    names = ", ".join(literal(column.name) for column in columns)
+    return f"f in ({names})" if names else "false"
 
 
 # ------------------------------------------------------------ types

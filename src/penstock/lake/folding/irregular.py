@@ -35,13 +35,16 @@ def rows_of_batches(payload: bytes, batches: Iterable[pa.RecordBatch]) -> Iterat
         rows = [
             {"id": each["id"], "at": each["at"], **row, "pos": each["pos"] + row["pos"]}
             for each in batch.to_pylist()
-            for row in rows_of(each["raw"], layout)
+            for row in rows_of(each["document"], layout, only=None if each["f"] is None else int(each["f"]))
         ]
         yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
 
 
-def rows_of(text: str | None, layout: Layout) -> Iterator[Found]:
-    """The rows of one document; `pos` counts from the document's own place."""
+def rows_of(text: str | None, layout: Layout, only: int | None = None) -> Iterator[Found]:
+    """The rows of one document; `pos` counts from the document's own place.
+
+    `only`: of this op alone; SQL has understood the document itself, and its other ops.
+    """
     try:
         document = json.loads(text or "")
     except (ValueError, RecursionError) as error:
@@ -53,14 +56,17 @@ def rows_of(text: str | None, layout: Layout) -> Iterator[Found]:
         return
     # The reference says which ops it does not take, and why.
     refused = fold(State(), layout.shape, [Row(0, document)]).quarantined
+    chosen = document["ops"] if only is None else [document["ops"][only]]
     for each in refused:
-        yield _bad(each.op, each.reason)
+        # Ops inside a `query_op_set` are refused too; a document with one is read whole.
+        if only is None or any(each.op is op for op in chosen):
+            yield _bad(each.op, each.reason)
     out = {id(each.op) for each in refused}
     key = [_value(part) for part in _parts(document["key"])] if "key" in document else None
-    if key is not None and document.get("creates", False):
+    if key is not None and document.get("creates", False) and only is None:
         yield _row("b", k=key)
     for place, op in enumerate(document["ops"]):
-        if id(op) not in out:
+        if id(op) not in out and only in (None, place):
             yield from _rows_of_op(document["table"], op, place, key, layout, out)
 
 

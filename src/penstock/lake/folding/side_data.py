@@ -21,6 +21,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
+from penstock.lake import names
 from penstock.lake.parquet import FileLayout, local_path
 from penstock.links.durable import make_folder, sync
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame
 
+#: the version of the files: their columns, and what is in them
+FORM = "1"
 #: the branch that holds the files of the last commit
 BRANCH = "penstock_side"
 KINDS = ("early", "fan", "bad")
@@ -45,13 +48,20 @@ SCHEMA = pa.schema(
 )
 
 
+class OtherForm(Exception):
+    """Side data that another version of penstock has written."""
+
+
 def list_files(table: Table, snapshot: int | None) -> list[DataFile]:
-    """The files of a snapshot of the side data; KeyError if the snapshot is gone."""
+    """The files of a snapshot of the side data; KeyError if the snapshot is gone, OtherForm if it is not ours."""
     if snapshot is None:
         return []
     found = table.metadata.snapshot_by_id(snapshot)
     if found is None:
         raise KeyError(snapshot)
+    form = found.summary.additional_properties.get(names.SIDE_FORM) if found.summary else None
+    if form != FORM:
+        raise OtherForm(f"its form is {form}, this penstock reads {FORM}")
     return [
         entry.data_file for manifest in found.manifests(table.io) for entry in manifest.fetch_manifest_entry(table.io)
     ]
