@@ -46,7 +46,7 @@ def test_they_arrive_at_the_other_penstock_as_they_were_written(database: str, t
     sender, lander = Command(here), Command(there)
     gallery = Gallery(there, database, lander)
     with serving(Command(tmp_path), "--directory", "there/wal") as url:
-        streams = json.dumps({"images": IMAGES})
+        streams = json.dumps({"images": {**IMAGES, "first_load": False}})
         (here / "images.yaml").write_text(SEND.format(url=database, receiver=url, streams=streams))
         _run(sender, "triggers", "apply", "images.yaml")
         execute(database, "INSERT INTO posts VALUES (1, 'one'), (2, 'two')")
