@@ -44,7 +44,9 @@ class Shop:
         return {each["table"]: each["state"] for each in listed["loads"]}
 
     def delivered(self) -> list[Any]:
-        texts = [path.read_text() for path in sorted((self.folder / "out" / "images").glob("*.ndjson"))]
+        # A name has the slice, the attempt and the part.
+        paths = (self.folder / "out" / "images").glob("*.ndjson")
+        texts = [path.read_text() for path in sorted(paths, key=lambda path: path.stem.split("-")[::2])]
         return [json.loads(json.loads(line)["document"]) for text in texts for line in text.splitlines()]
 
 

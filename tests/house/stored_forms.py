@@ -30,6 +30,7 @@ from penstock.lake.folding import side_data
 from penstock.lake.folding.fold import fan_out_id
 from penstock.lake.table_state import Link
 from penstock.links.http.protocol import SentChunk
+from penstock.links.postgres.literals import TableName
 from penstock.links.spools import FolderSpools
 from penstock.ports import NoProbe
 from penstock.service import schemas
@@ -38,6 +39,11 @@ from penstock.sinks.files.manifest import Manifest, SliceFile
 from penstock.sinks.http import memory
 from penstock.sinks.http.chunks import ChunkShape, ChunkWriter
 from penstock.sinks.http.template import compile_row
+from penstock.sources.outbox.feeds import DirectFeed, Entity, FanOutFeed, FedField, FedTable, KeyPart, MultiValueFeed
+from penstock.sources.outbox.forms import form_of
+from penstock.sources.outbox.load.declared import loads_of
+from penstock.sources.outbox.load.states import LoadState
+from penstock.sources.outbox.marks import OutboxMark
 from penstock.store import schema
 from penstock.wal import folders
 from penstock.wal import frames as log_frames
@@ -78,6 +84,10 @@ SLICE = Slice(
     plan='{"rows":3}',
     spool="s" * 64,
 )
+OUTBOX = OutboxMark("token", "7:9:8", None, 0, 5, (8, 6), None, 1, "0/16B3748")
+LOADING = LoadState(
+    "public.images", "a" * 16, "b" * 16, ("url",), "loading", ("id",), ("é",), 3, 9, 1_700_000_000_000_000
+)
 _IDS = pa.schema([("id", pa.int64())])
 SENT = SentChunk("shop ü", "a" * 64, 2, "b" * 64, 1, 3, 7, "d" * 64, "bounds")
 RECEIPT = Receipt(0, "a1", 3, 3, 96, "f" * 64, '{"name":"x"}', nulled=1, absent=("gone",))
@@ -116,6 +126,8 @@ def stored_forms() -> dict[str, object]:
         "log: segment": _segment(),
         "log: end": _end(),
         "log: readers": _readers(),
+        "outbox: mark with loads": replace(OUTBOX, loads=(LOADING,), load_slices=2).mark().text,
+        "outbox: declarations of loads": _declarations(),
         "receiver: schemas": schemas.text_of([schemas.schema_of("rows", {"id": "int64"}, ("id",), "refuse")]),
         "receiver: tokens": _tokens(),
         "receiver: folder of a stream": folders.folder_of("", "Shop/Ä.b-c_1"),
@@ -130,6 +142,27 @@ def _side_data() -> dict[str, object]:
         "columns": side_data.SCHEMA.to_string().splitlines(),
         "fan-out": fan_out_id(FanOut("public.posts", ("post_id", "kind"), ("title",))),
     }
+
+
+def _declarations() -> object:
+    """Hashes: with others, every table of every outbox would be loaded again."""
+    table = TableName("public", "images")
+
+    def key(name: str) -> KeyPart:
+        return KeyPart(name, form_of("bigint"), "bigint")
+
+    fields = (
+        FedField("url", form_of("text"), "text", "{url}"),
+        FedField("n", form_of("numeric"), "numeric", "{a} + 1"),
+    )
+    feeds = (
+        DirectFeed((key("id"),), fields, creates=True, on_delete="delete"),
+        MultiValueFeed((key("id"),), "tags", key("tag"), "{kind} = 'user'"),
+        FanOutFeed((("post", key("post")),), fields[:1], fields[1:], "SELECT 1 AS n", (key("post"),)),
+    )
+    entity = Entity("images", (key("id"),), tuple((table, feed) for feed in feeds))
+    loads = loads_of(entity, {table: FedTable(table, "16384")}, {str(table): "16384 2026-11-19 12:00:00+00"})
+    return {each.name: [each.identity, each.fields, *each.names] for each in loads}
 
 
 def _column(column: SqlColumn[Any]) -> str:
