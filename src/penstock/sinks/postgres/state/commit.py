@@ -98,7 +98,8 @@ class StateCommit(SliceCommit):
         elif before.document() != self.layout.document():
             self.tables.adapt(connection, before, entity)
         self._check_counts(connection)
-        fold = Fold(connection, entity, self.tables, self._documents(connection, entity))
+        documents = self._documents(connection, entity)
+        fold = Fold(connection=connection, entity=entity, tables=self.tables, documents=documents)
         fold.run()
         self.context.probe.at("postgres.folded", number=self.slice.number)
         write = StateWrite(connection, entity, self.tables, fold.cleared, self.config.options.triggers)
