@@ -81,9 +81,12 @@ class Entities:
         return Content(FEED_COLUMNS, key=("id",), identity={"stream": STREAM}, entities=self.layout.document())
 
     def open(self) -> PostgresSink:
-        context = Context(self.pipeline, ".", self.probe, say=lambda _, text: self.said.append(text))
+        context = Context(self.pipeline, ".", self.probe, say=self._hear, warn=self._hear)
         streams = {STREAM: StreamOptions.model_validate({"mode": "state", **self.options})}
         return build(Options.model_validate({"url": self.url, "lock_timeout": 5}), streams, context)
+
+    def _hear(self, stream: str, text: str) -> None:
+        self.said.append(text)
 
     def check(self) -> None:
         with closing(self.open()) as sink:

@@ -12,7 +12,7 @@ from tests.sinks.postgres.state.entities import CHAIN, CLEAR, DELETE, PLAIN, Ent
 
 from penstock.core.ops import Layout
 from penstock.links.postgres.literals import load_statement
-from penstock.sinks.postgres.state import fold
+from penstock.sinks.postgres.state import copies, fold
 from penstock.sinks.postgres.state.commit import StateCommit
 from penstock.sinks.postgres.state.documents import Documents
 from penstock.sinks.postgres.state.tables import StateTables
@@ -68,7 +68,7 @@ def in_sql(name: str, old: str, new: str) -> Patch:
             assert old in text
             return sql.SQL(text.replace(old, new))
 
-        patching.setattr(fold, "load_statement", load)
+        patching.setattr(copies, "load_statement", load)
 
     return patch
 

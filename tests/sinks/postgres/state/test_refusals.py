@@ -350,3 +350,20 @@ def test_a_stream_that_begins_elsewhere(database: str) -> None:
     entities.last = slice_.position
     entities.deliver(*MADE)
     assert entities.differences() == []
+
+
+def test_a_role_that_does_not_own_the_tables_beside(database: str) -> None:
+    """Another role has created them, and granted what a check asks for."""
+    owner = Entities(database)
+    owner.deliver(*MADE)
+    owner.run("DO $$ BEGIN CREATE ROLE eve LOGIN PASSWORD 'eve'; EXCEPTION WHEN duplicate_object THEN END $$")
+    owner.run("GRANT ALL ON SCHEMA penstock_sink TO eve")
+    owner.run("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA penstock_sink TO eve")
+    owner.run(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {STREAM} TO eve")
+    parts = urlsplit(database)
+    owner.url = f"postgresql://eve:eve@{parts.hostname}:{parts.port}{parts.path}"
+    assert owner.deliver(document(put("size", 5), key=1), document(add("y"), key=9)) == Outcome(updated=1, equal=1)
+    owner.layout = replace(PLAIN, scalars=(*PLAIN.scalars, Column("more", Plain.INT64, "bigint")))
+    (found,) = refusals(owner)
+    assert "public.images has no column more: only its owner may add it" in found
+    assert "ALTER TABLE public.images ADD COLUMN more bigint;" in found

@@ -40,6 +40,7 @@ class StateCommit(SliceCommit):
 
     #: lines for the user, once the slice is committed
     notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def tables(self) -> StateTables:
@@ -53,13 +54,17 @@ class StateCommit(SliceCommit):
         outcome = super().run()
         for note in self.notes:
             self.context.say(self.slice.stream, note)
+        for warning in self.warnings:
+            self.context.warn(self.slice.stream, warning)
         return outcome
 
     # ------------------------------------------------------------ the table
 
     def _prepare(self, connection: Connection) -> None:
         super()._prepare(connection)
-        self.tables.create(connection)
+        if not self.tables.exist(connection):
+            self.ledger.lock_creation(connection)
+            self.tables.create(connection)
         refuse_other_writers(self.table, self.ledger.list_others(connection, self.slice.stream, self.table))
 
     def _list_changes(self, connection: Connection, before: Content | None) -> Sequence[sql.Composed]:
@@ -81,6 +86,7 @@ class StateCommit(SliceCommit):
 
     def _write_rows(self, connection: Connection, rows: int, bad: Sequence[BadRow]) -> Outcome:
         self.notes.clear()
+        self.warnings.clear()
         target = describe(connection, self.table)
         if target is None:
             raise self._no_table()
@@ -98,7 +104,8 @@ class StateCommit(SliceCommit):
         elif before.document() != self.layout.document():
             self.tables.adapt(connection, before, entity)
         self._check_counts(connection)
-        fold = Fold(connection, entity, self.tables, self._documents(connection, entity))
+        documents = self._documents(connection, entity)
+        fold = Fold(connection=connection, entity=entity, tables=self.tables, documents=documents)
         fold.run()
         self.context.probe.at("postgres.folded", number=self.slice.number)
         write = StateWrite(connection, entity, self.tables, fold.cleared, self.config.options.triggers)
@@ -124,7 +131,7 @@ class StateCommit(SliceCommit):
             self.notes.append(f"{count_noun(early, 'op')} came before the entity")
         age = self.config.options.early_for
         if age is not None and (dropped := write.forget_early(age)):
-            self.notes.append(
+            self.warnings.append(
                 f"ops of {count_noun(dropped, 'entity') if dropped == 1 else f'{dropped:,} entities'} were dropped: "
                 f"the entity has not come for {shown_duration(age)}"
             )

@@ -105,7 +105,7 @@ class Documents:
             self.connection.execute(load_statement(__package__, "parse").format())
             create("pg_temp.penstock_json(x.document)")
             self.connection.execute("DROP FUNCTION pg_temp.penstock_json(text)")
-        self.connection.execute("ANALYZE pg_temp.penstock_documents")
+        self.connection.execute("ANALYZE pg_temp.penstock_documents (pos, good)")
 
     def _key_test(self) -> sql.Composable:
         if len(self.entity.key) == 1:

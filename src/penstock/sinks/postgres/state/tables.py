@@ -27,9 +27,11 @@ class StateTables:
     stream: str
 
     def create(self, connection: Connection) -> None:
+        """Create the tables of all streams."""
         connection.execute(load_statement(__package__, "create").format(schema=sql.Identifier(self.schema)))
 
     def exist(self, connection: Connection) -> bool:
+        """Whether all of them are there."""
         query = sql.SQL("SELECT to_regclass(format('%I.fan_out_values', {}::text)) IS NOT NULL")
         row = connection.execute(query.format(sql.Literal(self.schema))).fetchone()
         return bool(row and row[0])

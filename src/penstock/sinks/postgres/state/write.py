@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,8 +13,8 @@ from penstock.core.outcome import Outcome
 from penstock.links.postgres.literals import load_statement
 from penstock.links.postgres.write_connection import Connection
 from penstock.sinks.postgres.failures import explain_bad_row, explain_row_error, is_row_error
+from penstock.sinks.postgres.state.expressions import commas, is_known
 from penstock.sinks.postgres.state.fields import Entity
-from penstock.sinks.postgres.state.fold import is_known
 from penstock.sinks.postgres.state.tables import StateTables
 from penstock.sinks.postgres.triggers import check_not_suppressed, disable_triggers
 
@@ -76,8 +75,8 @@ class StateWrite:
         self._check_all(deleted, "w.existed AND NOT w.alive", chosen, at_least=True)
         updated = 0
         if fields:
-            sets = _commas(sql.SQL("{} = {}").format(each.own, each.of("w")) for each in fields)
-            now, new = _commas(each.own_of("t") for each in fields), _commas(each.of("w") for each in fields)
+            sets = commas(sql.SQL("{} = {}").format(each.own, each.of("w")) for each in fields)
+            now, new = commas(each.own_of("t") for each in fields), commas(each.of("w") for each in fields)
             updated = self._change(
                 "UPDATE {} t SET {} FROM penstock_work w WHERE {} AND w.existed AND w.alive AND {} "
                 "AND ROW({})::record *<> ROW({})::record",
@@ -93,9 +92,9 @@ class StateWrite:
         created = self._change(
             "INSERT INTO {} ({}) {}SELECT {} FROM penstock_work w WHERE {} AND w.alive AND NOT w.existed",
             target,
-            _commas(each.own for each in entity.columns),
+            commas(each.own for each in entity.columns),
             sql.SQL("OVERRIDING SYSTEM VALUE " if is_always else ""),
-            _commas(each.of("w") for each in entity.columns),
+            commas(each.of("w") for each in entity.columns),
             chosen,
         )
         self._check_all(created, "w.alive AND NOT w.existed", chosen)
@@ -145,7 +144,7 @@ class StateWrite:
         if not is_found:
             return ""  # only several together are rejected
         names = [each.name for each in self.entity.key]
-        shown = _commas(
+        shown = commas(
             sql.SQL("left({}, {})").format(each.spelled("w"), sql.Literal(_SHOWN_CHARACTERS))
             for each in self.entity.key
         )
@@ -180,7 +179,7 @@ class StateWrite:
             key=key,
         )
         names = sql.Literal([each.name for each in entity.scalars])
-        texts = _commas(each.spelled("w") for each in entity.scalars)
+        texts = commas(each.spelled("w") for each in entity.scalars)
         multi: sql.Composable = sql.SQL("'{{}}'::jsonb").format()
         for each in entity.multi:
             multi += sql.SQL(
@@ -199,7 +198,3 @@ class StateWrite:
                 known=is_known(entity),
             )
         )
-
-
-def _commas(parts: Iterable[sql.Composable]) -> sql.Composed:
-    return sql.SQL(", ").join(parts)
