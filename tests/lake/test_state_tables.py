@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from tests.harness.doubles import LoopMover
 from tests.lake.folds import LAYOUT
 from tests.lake.state_tables import STREAM, StateWorld
 from tests.lake.test_folding import DELETE, Case, document, query, set_
@@ -23,8 +24,11 @@ from penstock.core.types import Plain
 from penstock.errors import InputError, StreamRefused, StreamStopped
 from penstock.lake.folding import side_data
 from penstock.lake.tables import commit_snapshot, extract_state, load_table
+from penstock.lake.upkeep.job import UpkeepJob
+from penstock.lake.upkeep.options import UpkeepOptions
+from penstock.lake.upkeep.run import run_upkeep
 from penstock.links.spark.session_provider import SparkSessionProvider
-from penstock.ports import NoSpark, StreamInfo
+from penstock.ports import NoProbe, NoSpark, StreamInfo
 from penstock.testing.contracts.delivery import Crash, Crashing
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -179,6 +183,44 @@ def test_fields_may_be_added_and_widened(worlds: Worlds) -> None:
     world.layout = layout(Plain.STRING)
     with pytest.raises(StreamRefused, match="column 'size' is long in the table and string in the stream"):
         world.sink().check(StreamInfo(STREAM, Kind.ROWS, ("id",)), world.content())
+
+
+def test_upkeep_leaves_what_is_beside_the_entities(worlds: Worlds) -> None:
+    """Far in the future, so that everything old goes: branches of attempts, snapshots, orphans and tombstones."""
+    world = worlds()
+    for number in range(2):
+        world.land(
+            image(f"a{number}", set_("post", "p1")),
+            posts("p1", f"title {number}"),
+            document(set_("size", number), key="early"),
+            document(DELETE, key=f"a{number - 1}"),
+            "no JSON",
+        )
+    with pytest.raises(Crash):
+        world.try_slice(world.rows([image("never")]), probe=Crashing(at_call=3))
+    later = datetime.now(UTC) + timedelta(days=100)
+    options = UpkeepOptions.model_validate({"min_input_files": 2, "snapshots": {"keep_at_least": 1}})
+    job = UpkeepJob(world.lake, STREAM, options, world.spark, LoopMover, NoProbe(), later, force=True)
+    done = list(run_upkeep(job))
+    assert [each for each in done if each.error] == []
+    table = load_table(world.lake, STREAM)
+    assert table is not None
+    assert len(table.metadata.snapshots) < 7
+    world.check()
+    assert world.sink().quarantined([], limit=0)[0] == {STREAM: 2}
+    world.land(image("b", set_("post", "p1")), image("early"))
+    world.check()
+
+
+def test_readers_get_changed_rows_and_tombstones(worlds: Worlds) -> None:
+    world = worlds()
+    world.land(image("a", set_("size", 1)), image("b"), image("c"), document(set_("size", 1), key="early"))
+    lake = LakeWorld(world.folder, world.namespace, world.spark)
+    reader = lake.reader(stream=STREAM)
+    assert sorted(row["id"] for rows in reader.run() for row in rows.to_pylist()) == ["a", "b", "c"]
+    world.land(document(set_("size", 1), key="a"), document(set_("size", 2), key="b"), document(DELETE, key="c"))
+    changes = [(row["id"], row["_change"]) for rows in reader.run() for row in rows.to_pylist()]
+    assert sorted(changes) == [("b", "upsert"), ("c", "delete")]
 
 
 # ---------------------------------------------------------------- without Spark

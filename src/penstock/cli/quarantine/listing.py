@@ -35,6 +35,9 @@ def list_(
     slice. The column `row` of the table penstock_sink.quarantine holds each row as it was delivered.
 
     With `refused: quarantine` or `oversized: quarantine` on an http sink, rows are stored beside the pipeline's spools.
+
+    With `mode: state` on a stream of a lake sink, ops that were not understood are stored in the table. They stay
+    there, and can be neither replayed nor dropped.
     """
     with report_errors(file, as_json=as_json):
         from contextlib import closing
