@@ -54,6 +54,12 @@ def make_tables(url: str) -> None:
         connection.execute((HERE / "_ops.sql").read_bytes())
 
 
+def make_schemas(url: str, names: Sequence[str]) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for name in names:
+            connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
+
+
 def fill_backlog(url: str, documents: int, apart: int) -> tuple[Any, ...]:
     """Write so many documents, every `apart`-th of them a fan-out; returns what they lead to."""
     entities = documents // DOCUMENTS_PER_ENTITY

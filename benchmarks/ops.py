@@ -66,9 +66,10 @@ def applying(folder: Path, server: PostgresServer, count: int, runs: int) -> tup
     url, target = server.database("shop"), server.database("copy")
     documents = int(count / ops.OPS_PER_DOCUMENT)
     ops.make_tables(url)
-    names = {(sink, run): f"{sink}_{run}" for run in range(-1, runs) for sink in ops.SINKS}
+    names = {(sink, run): f"{sink}_{run if run >= 0 else 'warm'}" for run in range(-1, runs) for sink in ops.SINKS}
     text = "".join(ops.pipeline(name, sink, url, target) for (sink, _), name in names.items())
     (folder / "ops.yaml").write_text(f"pipelines:\n{text}")
+    ops.make_schemas(target, [name for (sink, _), name in names.items() if sink == "postgres"])
     for name in names.values():
         penstock(folder, "triggers", "apply", "ops.yaml", "--pipeline", name)
     found: dict[str, list[float]] = {sink: [] for sink in ops.SINKS}
