@@ -46,13 +46,16 @@ POINTS = (
     "lake.turn_taken",
     "lake.restamped",
     "lake.prepared",
+    "lake.folded",
     "lake.staged",
     "lake.merged",
+    "lake.side_staged",
     "lake.lost_race",
     "lake.landed",
     "lake.forgotten",
     "postgres.prepared",
     "postgres.moved",
+    "postgres.folded",
     "postgres.merged",
     "postgres.landed",
     "http.chunk_quarantined",
@@ -100,7 +103,8 @@ _EVERY_RUN = tuple(
 )
 _IN_FILES = ("files.part_written", "files.manifest_written", "files.manifest_linked", "files.file_visible")
 _IN_LOG = ("lake.part_written", "lake.prepared", "lake.landed")
-_IN_POSTGRES = tuple(point for point in POINTS if point.startswith("postgres."))
+_IN_STATE = tuple(point for point in POINTS if point.startswith("postgres."))
+_IN_POSTGRES = tuple(point for point in _IN_STATE if point != "postgres.folded")
 
 
 def _in_order(*points: str) -> tuple[str, ...]:
@@ -116,6 +120,8 @@ LAKE_RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_LOG)
 MERGE_RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_LOG, "lake.staged", "lake.merged")
 #: the same into a Postgres table
 POSTGRES_RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_POSTGRES)
+#: the same of ops into a state table of Postgres
+STATE_RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_STATE)
 #: the same to a receiver, for which what was staged is sealed
 HTTP_RUN_POINTS = _in_order(*_EVERY_RUN, "http.part_written", "gate.sealed", "gate.seal_kept", "http.chunk_sent")
 #: a command that does not end or reach its point in this many seconds hangs

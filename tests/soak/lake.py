@@ -31,6 +31,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from sqlalchemy.exc import OperationalError
 
 from penstock.errors import StreamFailed
 from penstock.lake.readers import register
@@ -243,8 +244,8 @@ class Poller:
             return
         try:
             table = open_table(self.folder, "log", EVENTS)
-        except (NoSuchTableError, NoSuchNamespaceError, FileNotFoundError):
-            return  # not there yet, or moved on while we looked
+        except (NoSuchTableError, NoSuchNamespaceError, FileNotFoundError, OperationalError):
+            return  # not there yet, being made by another process, or moved on while we looked
         head = int(table.properties["penstock.head"])
         if head <= self.seen:
             return

@@ -273,7 +273,8 @@ class Folding(Merging):
             raise StreamStopped(
                 f"the table {self.landing.table} has lost the snapshot {named}, in which early ops and the last values "
                 f"of fan-outs are kept (branch {BRANCH})",
-                next_step="restore the branch; or `penstock state reset FILE --migrate` begins again in a new table",
+                next_step=f"restore the branch; or `penstock state migrate FILE --stream {slice_.stream}` "
+                "begins again in a new table",
                 safe="Nothing was changed.",
                 pipeline=slice_.pipeline,
                 stream=slice_.stream,
