@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TRACED = (
-    "openat,open,creat,write,pwrite64,writev,pwritev,sendto,sendmsg,fsync,fdatasync,sync_file_range,msync,"
+    "openat,open,creat,write,pwrite64,writev,pwritev,pwritev2,sendto,sendmsg,fsync,fdatasync,sync_file_range,msync,"
     "rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,ftruncate,truncate,recvfrom,read"
 )
 _LINE = re.compile(r"^(\d+) +(.*)$")

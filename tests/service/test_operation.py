@@ -207,7 +207,7 @@ def test_each_answer_of_the_receiver_comes_after_the_sync_of_its_record(tmp_path
     command = [sys.executable, "-m", "penstock", "serve", "--directory", str(directory), "--port", str(port)]
     traced = trace(command, tmp_path / "trace", talk)
     folder = directory / "orders"
-    written_at = [each for each in traced.find("pwrite64") if each.path == path_of(str(folder), 1)]
+    written_at = [each for each in traced.find("pwritev2") if each.path == path_of(str(folder), 1)]
     created = traced.one("rename", text="000000000001.wal.new")
     received = [*traced.find("recvfrom"), *traced.find("read")]
     first = None

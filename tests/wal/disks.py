@@ -6,7 +6,7 @@ import errno
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -52,6 +52,9 @@ def limit(folder: Path, size: int, patch: pytest.MonkeyPatch) -> None:
     """What is written below a folder counts in pages, as on a tmpfs."""
     real_pwrite, real_fsync, real_statvfs = os.pwrite, os.fsync, os.statvfs
 
+    def pwritev(descriptor: int, pieces: Sequence[bytes], offset: int) -> int:
+        return pwrite(descriptor, b"".join(pieces), offset)
+
     def used() -> int:
         return sum(-(-each.stat().st_size // 4096) * 4096 for each in folder.rglob("*") if each.is_file())
 
@@ -72,5 +75,6 @@ def limit(folder: Path, size: int, patch: pytest.MonkeyPatch) -> None:
         return os.statvfs_result(found)
 
     patch.setattr(os, "pwrite", pwrite)
+    patch.setattr(os, "pwritev", pwritev)
     patch.setattr(os, "fsync", fsync)
     patch.setattr(os, "statvfs", statvfs)

@@ -227,7 +227,7 @@ def test_the_budget_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "expected"), [(errno.EIO, Failed), (errno.ENOSPC, Full)])
-@pytest.mark.parametrize("call", ["fsync", "pwrite"])
+@pytest.mark.parametrize("call", ["fsync", "pwritev"])
 def test_what_could_not_be_synced_is_not_acknowledged_and_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, expected: type
 ) -> None:
@@ -236,9 +236,9 @@ def test_what_could_not_be_synced_is_not_acknowledged_and_not_there(
     real = getattr(os, call)
 
     def fail(*given: object) -> object:
-        if call == "pwrite":
-            descriptor, data, offset = given
-            real(descriptor, bytes(data)[:10], offset)  # type: ignore[call-overload]
+        if call == "pwritev":
+            descriptor, pieces, offset = given
+            real(descriptor, [b"".join(pieces)[:10]], offset)  # type: ignore[arg-type]
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:

@@ -65,7 +65,7 @@ def traced(folder: Path) -> Trace:
 
 def writes(traced: Trace) -> list[Call]:
     """Of records, into segments."""
-    return [each for each in traced.find("pwrite64") if each.path.endswith(".wal")]
+    return [each for each in traced.find("pwritev2") if each.path.endswith(".wal")]
 
 
 def test_each_answer_comes_after_the_sync_of_its_record(traced: Trace) -> None:
@@ -114,7 +114,7 @@ def test_readers_are_told_of_nothing_that_is_not_on_disk(traced: Trace, folder: 
     for call in traced.calls:
         if call in told:
             assert not unsynced, "the end was written before the records were synced"
-        elif call.name == "pwrite64" and call.path.endswith(".wal"):
+        elif call.name == "pwritev2" and call.path.endswith(".wal"):
             unsynced[call.path] = call
         elif call.name == "fsync" and call.path in unsynced and unsynced[call.path].ended < call.begun:
             del unsynced[call.path]

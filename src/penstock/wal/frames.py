@@ -94,13 +94,18 @@ def decode_header(text: bytes) -> Header:
 
 def encode_record(kind: Kind, *payload: bytes) -> bytes:
     """A record as it is written, its payload in pieces; ValueError if readers would take its length for damage."""
+    return b"".join(encode_pieces(kind, *payload))
+
+
+def encode_pieces(kind: Kind, *payload: bytes) -> tuple[bytes, ...]:
+    """The same without a copy of the payload: what is to be written, one piece after the other."""
     length, checksum = sum(map(len, payload)), 0
     if length > MAX_PAYLOAD_BYTES:
         raise ValueError(f"a record of {length:,} bytes is longer than {MAX_PAYLOAD_BYTES:,}")
     for piece in payload:
         checksum = google_crc32c.extend(checksum, piece)
     head = _RECORD.pack(_MARKER, length, kind, checksum)
-    return b"".join((head, _CHECKSUM.pack(google_crc32c.value(head)), *payload))
+    return head + _CHECKSUM.pack(google_crc32c.value(head)), *payload
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from penstock.core.documents import canonical
 from penstock.wal import segments
 from penstock.wal.batches import Batch, Head, Withdrawal, encode_batch, encode_withdrawal
 from penstock.wal.durable_end import End, EndFile
-from penstock.wal.frames import HEADER_BYTES, Damage, Header, Kind, encode_record
+from penstock.wal.frames import HEADER_BYTES, Damage, Header, Kind, encode_pieces, encode_record
 from penstock.wal.ledger import (
     Bare,
     Chunk,
@@ -136,25 +136,25 @@ class Log:
             self._rotate_if_due()
         except OSError as error:
             return [_lost(error) for _ in entries]
-        ledger, records, size, free = self.ledger, list[bytes](), 0, None
+        ledger, pieces, size, free = self.ledger, list[bytes](), 0, None
         for entry in entries:
             outcome, after, record = self._take(entry, ledger, self._end + size)
             # A withdrawal needs next to nothing, and makes way for another slice.
+            length = sum(map(len, record))
             if isinstance(entry, Batch) and record:
                 free = self._free_bytes() if free is None else free
-                if full := self._lacks_room(size + len(record), free):
+                if full := self._lacks_room(size + length, free):
                     outcomes.append(full)
                     continue
-            if record:
-                records.append(record)
-                size += len(record)
+            pieces += record
+            size += length
             ledger = after
             outcomes.append(outcome)
-        if not records:
+        if not pieces:
             self.ledger = ledger
             return outcomes
         try:
-            segments.write_at(self._descriptor, records[0] if len(records) == 1 else b"".join(records), self._end)
+            segments.write_at(self._descriptor, pieces, self._end)
             os.fsync(self._descriptor)
         except OSError as error:
             self._in_doubt = True
@@ -187,17 +187,17 @@ class Log:
         else:
             self._is_end_behind = False
 
-    def _take(self, entry: Entry, ledger: Ledger, offset: int) -> tuple[Outcome, Ledger, bytes]:
-        """The verdict on an entry, the ledger after it, and the record to write (b"": none)."""
+    def _take(self, entry: Entry, ledger: Ledger, offset: int) -> tuple[Outcome, Ledger, tuple[bytes, ...]]:
+        """The verdict on an entry, the ledger after it, and the pieces of the record to write; (): none."""
         if isinstance(entry, Confirm):
-            return Take(), ledger, b""
+            return Take(), ledger, ()
         at = max(self.now(), ledger.clock)
         if isinstance(entry, Withdrawal):
             after = withdraw(ledger, entry.producer, entry.slice, at)
             if isinstance(after, Refuse):
-                return after, ledger, b""
-            record = encode_record(Kind.WITHDRAWAL, encode_withdrawal(entry, at)) if after is not ledger else b""
-            return Take(), after, record
+                return after, ledger, ()
+            is_new = after is not ledger
+            return Take(), after, encode_pieces(Kind.WITHDRAWAL, encode_withdrawal(entry, at)) if is_new else ()
         sender = entry.sender
         if isinstance(sender, Chunk):
             verdict = judge_chunk(ledger, sender)
@@ -206,10 +206,10 @@ class Log:
         else:
             verdict = Take()
         if not isinstance(verdict, Take):
-            return verdict, ledger, b""
+            return verdict, ledger, ()
         head = _head_of(entry, ledger, at)
-        record = encode_record(Kind.BATCH, *encode_batch(entry, head))
-        return verdict, after_batch(ledger, head, Place(self._number, offset, len(record))), record
+        record = encode_pieces(Kind.BATCH, *encode_batch(entry, head))
+        return verdict, after_batch(ledger, head, Place(self._number, offset, sum(map(len, record)))), record
 
     def _keys_since(self, at: int) -> int:
         return at - int(self.options.key_seconds * _MICROSECONDS)

@@ -14,9 +14,11 @@ import errno
 import json
 import os
 import re
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 
 from penstock.links.durable import sync, write_bytes_durably
 from penstock.wal.frames import (
@@ -36,6 +38,8 @@ from penstock.wal.ledger import Ledger, from_document
 
 #: errors of a disk without room
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+#: pieces that the kernel takes in one write
+_MOST_PIECES = 1024
 _NAME = re.compile(r"^(\d{12})\.wal$")
 _KEPT = re.compile(r"^(\d{12})\.(torn|damaged)-(\d+)(?:-\d+)?$")
 
@@ -207,12 +211,16 @@ def _keep(folder: str, name: str, content: bytes) -> str:
     return path
 
 
-def write_at(descriptor: int, data: bytes, offset: int) -> None:
-    """Write all of it at this place."""
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(descriptor, view, offset)
-        view, offset = view[written:], offset + written
+def write_at(descriptor: int, pieces: Sequence[bytes], offset: int) -> None:
+    """Write all pieces at this place, one after the other."""
+    left = deque(memoryview(piece) for piece in pieces if piece)
+    while left:
+        written = os.pwritev(descriptor, [*islice(left, _MOST_PIECES)], offset)
+        offset += written
+        while left and written >= len(left[0]):
+            written -= len(left.popleft())
+        if written:
+            left[0] = left[0][written:]
 
 
 def missing_numbers(numbers: Sequence[int], first: int = 0, last: int = 0) -> list[int]:
