@@ -306,6 +306,8 @@ def test_it_ends_when_its_store_is_gone(warm: WarmShop) -> None:
     assert warm.run().code == 0
     shutil.rmtree(warm.folder / ".penstock")
     ran = warm.run()
-    assert "its store was deleted or replaced" in ran.err
+    # A worker that has noticed it by itself has ended before it is asked: the command runs alone, on an empty store.
+    said = ("its store was deleted or replaced", "the store knows nothing of this stream, but the sink holds")
+    assert any(text in ran.err for text in said), ran.err
     assert warm.await_end() == 0
     assert warm.left_behind() == []

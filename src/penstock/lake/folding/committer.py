@@ -248,7 +248,7 @@ class Folding(Merging):
         )
 
     def _whole_side(self, found: DataFrame, beside: DataFrame, clears: Clears) -> DataFrame:
-        """Everything that holds after the slice, to be written anew."""
+        """Everything that holds after the slice, to be rewritten."""
         from pyspark.sql import functions as F
 
         before = beside.selectExpr("*", "false as gone", "-1L as number")
@@ -326,7 +326,7 @@ class _SideFiles:
 
     snapshot: int | None
     files: list[DataFile]
-    #: whether the slice writes all of it anew
+    #: whether the slice rewrites all of it
     is_rewritten: bool = False
 
     def __post_init__(self) -> None:

@@ -34,7 +34,7 @@ FORM = "1"
 #: the branch that holds the files of the last commit
 BRANCH = "penstock_side"
 KINDS = ("early", "fan", "bad")
-#: files with early ops and fan-out values after which they are written anew, as one
+#: files with early ops and fan-out values after which they are rewritten as one
 MAX_FILES = 24
 #: rows of a batch that goes to Spark
 BATCH_ROWS = 10_000
