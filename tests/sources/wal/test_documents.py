@@ -69,9 +69,10 @@ def test_each_document_has_its_number_in_the_order_of_the_log(log: Documents, mo
 
 def test_chunks_of_slices_that_mix_have_their_own_numbers(log: Documents) -> None:
     """Rows are counted as they become readable, however their chunks lie between others."""
-    one, two = ([Chunk(name, f"{name}1", 1, "", k, 2, f"{name}{k}", 2) for k in (1, 2)] for name in ("one", "two"))
-    log.send(log.batch([1, 2], one[0]), log.batch([5, 6], two[0]), log.batch([3, 4], one[1]), log.batch([7, 8], two[1]))
-    assert [(number, each["key"]) for number, each, _ in read(log)] == [(n, n) for n in range(1, 9)]
+    one, two = ([Chunk(name, f"{name}1", 1, "", k, 3, f"{name}{k}", 2) for k in (1, 2, 3)] for name in ("one", "two"))
+    for k in range(3):
+        log.send(log.batch([2 * k + 1, 2 * k + 2], one[k]), log.batch([2 * k + 7, 2 * k + 8], two[k]))
+    assert [(number, each["key"]) for number, each, _ in read(log)] == [(n, n) for n in range(1, 13)]
 
 
 def test_slices_go_on_counting(log: Documents) -> None:
@@ -139,6 +140,17 @@ def test_rows_of_a_stream_of_ops_are_taken_as_documents(log: Documents) -> None:
     rows: list[Mapping[str, Any]] = [{"id": 77, "at": "2026-01-01T00:00:00Z", "document": document(1)}]
     log.send(Batch(None, 1, encode(rows)))
     assert [(number, each) for number, each, _ in read(log)] == [(1, document(1))]
+
+
+def test_a_number_keeps_its_digits(log: Documents) -> None:
+    digits = "12345678901234567890.12345678901234567890"
+    line = b'{"id": 7, "document": {"v": 1, "table": "t", "key": 1, "ops": [%s]}}\n' % digits.encode()
+    out = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(out, "zstd") as file:
+        file.write(line)
+    log.send(Batch(None, 1, out.getvalue().to_pybytes()))
+    log.tell = lambda batch: batch.column("document").cast(pa.string()).to_pylist()  # type: ignore[method-assign]
+    assert digits in read(log)[0]
 
 
 def test_other_rows_are_refused_with_their_place(log: Documents) -> None:

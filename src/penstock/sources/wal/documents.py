@@ -6,7 +6,6 @@ document is their field `document`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -68,12 +67,17 @@ class DocumentReader:
     def _documents(self, found: Lines) -> list[bytes]:
         if found.head.kind == "ops":
             return found.lines
-        rows = [json.loads(line) for line in found.lines]
-        if wrong := next((row for row in rows if not isinstance(row.get("document"), dict)), None):
+        import msgspec
+
+        # The document's own text: a number that passed through a float could lose digits.
+        decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+        documents = [bytes(decode(line).get("document", msgspec.Raw(b""))) for line in found.lines]
+        wrong = next((at for at, text in enumerate(documents) if not text.startswith(b"{")), None)
+        if wrong is not None:
             raise StreamFailed(
                 f"the batch at {found.segment}:{found.offset} has a row without a `document`, so it is not one of a "
-                f"stream of ops: {json.dumps(wrong)[:100]}",
+                f"stream of ops: {found.lines[wrong][:100].decode(errors='replace')}",
                 next_step="send documents to `/ops` of the stream, or declare `columns` instead of `entities`",
                 stream=self.records.stream,
             )
-        return [json.dumps(row["document"], ensure_ascii=False).encode() for row in rows]
+        return documents
