@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
+import struct
 import sys
 from pathlib import Path
 
 import pytest
 
+from penstock.wal.durable_end import End
 from penstock.wal.segments import list_numbers
 from tests.harness.system_calls import Call, Trace, follows, parse, trace
 
@@ -79,9 +82,7 @@ def test_each_answer_comes_after_the_sync_of_its_record(traced: Trace) -> None:
 
 
 def test_clients_share_syncs(traced: Trace) -> None:
-    assert 8 < len(writes(traced)) < 96
-    of_segments = [each for each in traced.find("fsync") if each.path.endswith(".wal")]
-    assert len(of_segments) == len(writes(traced))
+    assert 8 < len([each for each in traced.find("fsync") if each.path.endswith(".wal")]) < 96
 
 
 def test_a_segment_has_its_ledger_and_its_name_on_disk_before_anything_else_is_written_to_it(
@@ -109,15 +110,16 @@ def test_new_folders_are_on_disk_before_the_first_segment(traced: Trace, folder:
 def test_readers_are_told_of_nothing_that_is_not_on_disk(traced: Trace, folder: Path) -> None:
     """The durable end is written after the sync of what lies before it."""
     told = traced.find("pwrite64", folder / "end")
-    assert len(told) > len(writes(traced))
-    unsynced: dict[str, Call] = {}
-    for call in traced.calls:
-        if call in told:
-            assert not unsynced, "the end was written before the records were synced"
-        elif call.name == "pwritev2" and call.path.endswith(".wal"):
-            unsynced[call.path] = call
-        elif call.name == "fsync" and call.path in unsynced and unsynced[call.path].ended < call.begun:
-            del unsynced[call.path]
+    assert len(told) > 8
+    before = 0
+    for call in told:
+        end = End(*struct.unpack_from(">QQQQQ", codecs.escape_decode(call.strings[0])[0]))
+        for written in writes(traced):
+            place = int(Path(written.path).stem), int(written.arguments.split(", ")[-2])
+            if place < end.place:
+                before += 1
+                assert traced.is_synced(written, call), "the end was written before the records were synced"
+    assert before > 96, "each record lies before some end"
 
 
 def test_the_floor_is_on_disk_before_a_segment_is_deleted(traced: Trace, folder: Path) -> None:

@@ -1,16 +1,18 @@
-"""Group commit: batches of many clients are written and synced together, log by log, by one thread.
+"""Group commit: batches of many clients are synced together, log by log.
 
-While one sync is under way, what arrives waits for the next. A log that fails holds up no other.
+One thread judges and writes what arrives, another syncs what was written: while one sync is under way, the batches of
+the next are written. A log that fails holds up no other.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from penstock.wal.log import Entry, Log, Outcome
+from penstock.wal.log import Answer, Entry, Log, Outcome, Outcomes
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,27 +27,33 @@ class GroupCommit:
 
     def __init__(self) -> None:
         self._waiting: deque[_Waiting] = deque()
-        self._changed = threading.Condition()
-        self._is_closed = False
-        self._thread = threading.Thread(target=self._work, name="penstock-wal", daemon=True)
-        self._thread.start()
+        #: logs with something that was written and is to be synced, in order
+        self._unsynced: dict[int, Log] = {}
+        self._lock = threading.Lock()
+        self._arrived, self._written = threading.Condition(self._lock), threading.Condition(self._lock)
+        self._is_closed = self._is_all_written = False
+        self._threads = _start("penstock-wal-write", self._write), _start("penstock-wal-sync", self._sync)
 
     def submit(self, log: Log, entry: Entry) -> Future[Outcome]:
         """Have an entry written; the answer comes once it is on disk, or is known not to be."""
         answer: Future[Outcome] = Future()
-        with self._changed:
+        # A client that has gone away takes nothing back.
+        answer.set_running_or_notify_cancel()
+        with self._lock:
             if self._is_closed:
                 raise RuntimeError("the group commit was closed")
             self._waiting.append(_Waiting(log, entry, answer))
-            self._changed.notify()
+            self._arrived.notify()
         return answer
 
-    def _work(self) -> None:
+    def _write(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 while not self._waiting and not self._is_closed:
-                    self._changed.wait()
+                    self._arrived.wait()
                 if not self._waiting:
+                    self._is_all_written = True
+                    self._written.notify()
                     return
                 taken = [*self._waiting]
                 self._waiting.clear()
@@ -53,27 +61,56 @@ class GroupCommit:
             for each in taken:
                 by_log.setdefault(id(each.log), []).append(each)
             for waiting in by_log.values():
-                self._commit(waiting)
+                log, answer = waiting[0].log, _answer_to([each.answer for each in waiting])
+                try:
+                    log.write([each.entry for each in waiting], answer)
+                except Exception as error:  # noqa: BLE001 (it is passed on to every client)
+                    # A defect is answered as one: nobody may wait for ever, or take it for durable.
+                    answer(error)
+                    continue
+                with self._lock:
+                    self._unsynced[id(log)] = log
+                    self._written.notify()
 
-    def _commit(self, waiting: list[_Waiting]) -> None:
-        try:
-            outcomes = waiting[0].log.append([each.entry for each in waiting])
-        except Exception as error:  # noqa: BLE001 (it is passed on to every client)
-            # A defect is answered as one: nobody may wait for ever, or take it for durable.
-            for each in waiting:
-                each.answer.set_exception(error)
-            return
-        for each, outcome in zip(waiting, outcomes, strict=True):
-            each.answer.set_result(outcome)
+    def _sync(self) -> None:
+        while True:
+            with self._lock:
+                while not self._unsynced and not self._is_all_written:
+                    self._written.wait()
+                if not self._unsynced:
+                    return
+                logs = [*self._unsynced.values()]
+                self._unsynced.clear()
+            for log in logs:
+                log.sync()
 
     def close(self) -> None:
-        with self._changed:
+        with self._lock:
             self._is_closed = True
-            self._changed.notify()
-        self._thread.join()
+            self._arrived.notify()
+        for thread in self._threads:
+            thread.join()
 
     def __enter__(self) -> GroupCommit:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _start(name: str, work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def _answer_to(futures: list[Future[Outcome]]) -> Answer:
+    def answer(outcomes: Outcomes) -> None:
+        if isinstance(outcomes, Exception):
+            for future in futures:
+                future.set_exception(outcomes)
+            return
+        for future, outcome in zip(futures, outcomes, strict=True):
+            future.set_result(outcome)
+
+    return answer

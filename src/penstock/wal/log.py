@@ -1,15 +1,17 @@
 """The log of one stream: takes batches, writes them with one sync, and forgets none that it has acknowledged.
 
-Used by one thread at a time. What a batch is answered is decided by the ledger; the ledger moves only with records that
-are on disk.
+One thread writes, and one may sync beside it: the next batches are judged and written while the last ones are synced.
+What a batch is answered is decided by the ledger with all that was written before it; the answer is given, and the
+ledger that others see moves, only once the records are on disk.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 from penstock.core.documents import canonical
 from penstock.wal import segments
@@ -77,6 +79,20 @@ class Confirm:
 
 Entry = Batch | Withdrawal | Confirm
 Outcome = Take | Known | Refuse | Full | Failed
+#: of all entries that were written together; an exception: a defect
+Outcomes = list[Outcome] | Exception
+Answer = Callable[[Outcomes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Entries that were written together, and are not on disk yet."""
+
+    answer: Answer
+    outcomes: list[Outcome]
+    #: once they are on disk
+    ledger: Ledger
+    end: int
 
 
 @dataclass
@@ -111,6 +127,20 @@ class Log:
     _is_closed: bool = False
     #: the file with the durable end was missing or damaged when it was opened: a torn end may have been acknowledged
     lost_end: bool = False
+    #: what the ledger will be, and where the last segment will end, once all that was written is on disk
+    _written: Ledger = field(init=False)
+    _written_end: int = field(init=False)
+    _unsynced: list[_Group] = field(default_factory=list)
+    #: syncs that have failed, and what the last one has failed with
+    _failures: int = 0
+    _failed: Exception | None = None
+    #: held for what one thread writes and another syncs
+    _state: threading.Lock = field(default_factory=threading.Lock)
+    #: held by who syncs, or begins a new segment
+    _syncing: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._written, self._written_end = self.ledger, self._end
 
     @property
     def end(self) -> tuple[int, int]:
@@ -129,50 +159,105 @@ class Log:
 
     def append(self, entries: Sequence[Entry]) -> list[Outcome]:
         """Write what is new, sync once, and say what became of each entry. None is half there, whatever fails."""
-        outcomes: list[Outcome] = []
-        if self._is_end_behind:
-            self.write_end()
+        answers = list[Outcomes]()
+        self.write(entries, answers.append)
+        self.sync()
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        return answers[0]
+
+    def write(self, entries: Sequence[Entry], answer: Answer) -> None:
+        """Judge entries and write what is new; `answer` gets what became of them once that is on disk, or cannot be.
+
+        One thread writes, and another may sync what was written before.
+        """
         try:
-            self._rotate_if_due()
+            ledger, begin, failures = self._begin()
         except OSError as error:
-            return [_lost(error) for _ in entries]
-        ledger, pieces, size, free = self.ledger, list[bytes](), 0, None
+            answer([_lost(error) for _ in entries])
+            return
+        outcomes, pieces, size, ledger = self._judge(entries, ledger, begin)
+        try:
+            if pieces:
+                segments.write_at(self._descriptor, pieces, begin)
+        except OSError as error:
+            self._in_doubt = True
+            answer(_all_lost(outcomes, error))
+            return
+        with self._state:
+            # What a failed sync has undone may be what these entries were judged by.
+            failed = self._failed if self._failures != failures else None
+            is_pending = failed is None and bool(pieces or self._unsynced)
+            if failed is None:
+                self._written, self._written_end = ledger, begin + size
+            if is_pending:
+                self._unsynced.append(_Group(answer, outcomes, ledger, begin + size))
+        if failed is not None:
+            answer(_all_lost(outcomes, failed))
+        elif not is_pending:
+            answer(outcomes)
+
+    def sync(self) -> None:
+        """Make durable what was written, and answer it. What is written meanwhile waits for the next call."""
+        with self._syncing:
+            if self._is_end_behind:
+                self.write_end()
+            with self._state:
+                groups = [*self._unsynced]
+            if not groups:
+                return
+            try:
+                if groups[-1].end != self._end:
+                    os.fsync(self._descriptor)
+            except Exception as error:  # noqa: BLE001 (it is passed on to every client)
+                self._fail(error)
+                return
+            with self._state:
+                del self._unsynced[: len(groups)]
+                self.ledger, self._end = groups[-1].ledger, groups[-1].end
+            self.write_end()
+        for group in groups:
+            group.answer(group.outcomes)
+
+    def _fail(self, error: Exception) -> None:
+        """What is not on disk is gone, with what was written during the sync that failed: it was judged by the rest."""
+        with self._state:
+            groups, self._unsynced = self._unsynced, []
+            self._in_doubt = True
+            self._failed, self._failures = error, self._failures + 1
+        for group in groups:
+            group.answer(_all_lost(group.outcomes, error))
+
+    def _judge(
+        self, entries: Sequence[Entry], ledger: Ledger, begin: int
+    ) -> tuple[list[Outcome], list[bytes], int, Ledger]:
+        """The outcome of each entry, what is to be written from an offset on, its size, and the ledger after it."""
+        outcomes, pieces, size, free = list[Outcome](), list[bytes](), 0, None
         for entry in entries:
-            outcome, after, record = self._take(entry, ledger, self._end + size)
-            # A withdrawal needs next to nothing, and makes way for another slice.
+            outcome, after, record = self._take(entry, ledger, begin + size)
             length = sum(map(len, record))
+            # A withdrawal needs next to nothing, and makes way for another slice.
             if isinstance(entry, Batch) and record:
                 free = self._free_bytes() if free is None else free
-                if full := self._lacks_room(size + length, free):
+                if full := self._lacks_room(begin + size + length, length, free - size):
                     outcomes.append(full)
                     continue
             pieces += record
             size += length
             ledger = after
             outcomes.append(outcome)
-        if not pieces:
-            self.ledger = ledger
-            return outcomes
-        try:
-            segments.write_at(self._descriptor, pieces, self._end)
-            os.fsync(self._descriptor)
-        except OSError as error:
-            self._in_doubt = True
-            return [_lost(error) if isinstance(each, Take | Known) else each for each in outcomes]
-        self._end += size
-        self.ledger = ledger
-        self.write_end()
-        return outcomes
+        return outcomes, pieces, size, ledger
 
     def _free_bytes(self) -> int:
         disk = os.statvfs(self.folder)
         return disk.f_bavail * disk.f_frsize
 
-    def _lacks_room(self, wanted: int, free: int) -> Full | None:
-        if self.size + wanted > self.options.budget_bytes:
+    def _lacks_room(self, end: int, wanted: int, free: int) -> Full | None:
+        """Whether the last segment may not end there, or this does not fit on the disk."""
+        if self._earlier + end > self.options.budget_bytes:
             # Readers in other processes may have deleted segments.
             self._earlier = segments.measure(self.folder, self._number)
-        if self.size + wanted > self.options.budget_bytes:
+        if self._earlier + end > self.options.budget_bytes:
             return Full(f"the log has used its {self.options.budget_bytes:,} bytes")
         return Full(DISK_FULL) if free - wanted < RESERVE_BYTES else None
 
@@ -216,8 +301,26 @@ class Log:
 
     # ------------------------------------------------------------ segments
 
+    def _begin(self) -> tuple[Ledger, int, int]:
+        """The ledger with all that was written, where the next record goes, and how many syncs have failed."""
+        while True:
+            self._rotate_if_due()
+            with self._state:
+                # A sync may have failed since.
+                if not self._in_doubt:
+                    return self._written, self._written_end, self._failures
+
     def _rotate_if_due(self) -> None:
-        """Begin a new segment where the last one is full, old, or in doubt."""
+        """Begin a new segment where the last one is full, old, or in doubt; before that, what was written is synced."""
+        is_old = self.now() - self._created > self.options.segment_seconds * _MICROSECONDS
+        # Without the copy of the ledger: one that is larger than a segment must not close each at once.
+        size = self._written_end - self._first_end
+        if self._in_doubt or size > self.options.segment_bytes or (is_old and size):
+            self.sync()
+            with self._syncing:
+                self._close_segment()
+
+    def _close_segment(self) -> None:
         if self._in_doubt:
             # What was not acknowledged is cut off, so that nobody reads what may be gone after a crash.
             os.ftruncate(self._descriptor, self._end)
@@ -225,16 +328,6 @@ class Log:
             found = segments.read_segment(self.folder, self._number)
             if found.end != self._end:
                 raise OSError(errno.EIO, f"segment {self._number} ends at {found.end} instead of {self._end}")
-        is_old = self.now() - self._created > self.options.segment_seconds * _MICROSECONDS
-        # Without the copy of the ledger: one that is larger than a segment must not close each at once.
-        is_used = self._end - self._first_end > self.options.segment_bytes
-        if self._in_doubt or is_used or (is_old and self._has_batches()):
-            self._rotate()
-
-    def _has_batches(self) -> bool:
-        return self._end > self._first_end
-
-    def _rotate(self) -> None:
         header = Header(self._number + 1, self.id, self.now())
         ledger = forget_keys(self.ledger, self._keys_since(max(self.now(), self.ledger.clock)))
         first = encode_record(Kind.LEDGER, canonical(to_document(ledger)).encode())
@@ -242,10 +335,10 @@ class Log:
         descriptor = os.open(path, os.O_RDWR)
         os.close(self._descriptor)
         self._descriptor = descriptor
-        self.ledger = ledger
+        self.ledger = self._written = ledger
         self._earlier = segments.measure(self.folder, header.number)
         self._number, self._created = header.number, header.created
-        self._end = self._first_end = HEADER_BYTES + len(first)
+        self._end = self._written_end = self._first_end = HEADER_BYTES + len(first)
         self._in_doubt = False
         self.write_end()
 
@@ -284,7 +377,12 @@ def after_batch(ledger: Ledger, head: Head, place: Place) -> Ledger:
         ledger = with_bare(ledger, sender, head.at)
     sources = with_batch(ledger.sources, head.source, head.meta, head.rows, head.kind, head.at)
     clock, (batches, rows) = max(ledger.clock, head.at), head.total
-    return replace(ledger, clock=clock, batches=batches, rows=rows, sources=sources)
+    return Ledger(ledger.producers, ledger.keys, clock, batches, rows, sources)
+
+
+def _all_lost(outcomes: Sequence[Outcome], error: Exception) -> Outcomes:
+    """Even a refusal may come from records that are not on disk. A defect is passed on as one."""
+    return [_lost(error) for _ in outcomes] if isinstance(error, OSError) else error
 
 
 def _lost(error: OSError) -> Full | Failed:

@@ -23,7 +23,8 @@ class PersistentMap(Mapping[K, V]):
         buckets: list[dict[K, V]] = [{} for _ in range(_BUCKETS)]
         for key, value in items:
             buckets[hash(key) % _BUCKETS][key] = value
-        self._buckets = tuple(buckets)
+        #: never changed
+        self._buckets = buckets
         self._size = sum(map(len, buckets))
 
     def having(self, key: K, value: V) -> PersistentMap[K, V]:
@@ -31,7 +32,9 @@ class PersistentMap(Mapping[K, V]):
         at = hash(key) % _BUCKETS
         bucket = self._buckets[at]
         changed: PersistentMap[K, V] = PersistentMap.__new__(PersistentMap)
-        changed._buckets = (*self._buckets[:at], {**bucket, key: value}, *self._buckets[at + 1 :])
+        buckets = self._buckets.copy()
+        buckets[at] = {**bucket, key: value}
+        changed._buckets = buckets
         changed._size = self._size + (key not in bucket)
         return changed
 
