@@ -159,14 +159,14 @@ class Receiver:
         return self.running.end().code
 
     @contextmanager
-    def trouble(self, chance: random.Random) -> Iterator[None]:
+    def trouble(self, chance: random.Random, down: tuple[float, float] = RECEIVER_DOWN) -> Iterator[None]:
         """Kill it and start it again until the block ends; then it runs."""
         end = threading.Event()
 
         def go_on() -> None:
             while not end.wait(chance.uniform(*RECEIVER_LIFE)):
                 self.kill()
-                end.wait(chance.uniform(*RECEIVER_DOWN))
+                end.wait(chance.uniform(*down))
                 self.start()
 
         with ThreadPoolExecutor(1) as pool:

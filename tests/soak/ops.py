@@ -1,18 +1,25 @@
 """The fault run of change ops: an outbox into state tables, while writers never stop and runs are killed.
 
-    script/soak ops [--seeds 10] [--first 1] [--minutes 5] [--writers 8] [--lake]
+    script/soak ops [--seeds 10] [--first 1] [--minutes 5] [--writers 8] [--pgbench] [--into postgres,files]
 
 Images, their tags and their posts are in a database before the triggers. Writers insert, update, tag, move, fan out,
 delete and truncate from the first moment of the first load on: in transactions of several statements, with pauses
-between a statement and its commit, savepoints, rollbacks and prepared transactions. Two pipelines follow them: one into
-a state table of another database, one into files; with `--lake` a third one into a state table of a lake. Each is run
-again and again and killed with SIGKILL after random times. With odd seeds they share one outbox. With even seeds each
-has its own, and in the middle a column of one table is added to the pipeline files.
+between a statement and its commit, savepoints, rollbacks and prepared transactions; with `--pgbench` it writes beside
+them. A pipeline for each word of `--into` follows them:
+
+- `postgres`: into a state table of another database;
+- `files`: a log of documents;
+- `lake`: into a state table of a lake, whose fold starts Spark;
+- `http`: to `penstock serve`, and from its log into a state table of Postgres. The receiver is killed too, and stays
+  down for some seconds.
+
+Each is run again and again and killed with SIGKILL after random times. With odd seeds they share one outbox. With even
+seeds each has its own, and in the middle a column of one table is added to the pipeline files.
 
 At the end the writers stop, the runs go on until nothing is left, and each copy must equal the tables, compared row by
-row: the state tables as they are, the files by the reference fold of their documents, each of which must be there once.
-Writes soak-results/ops-<minutes>.json, ends with one line of JSON, and exits with 1 if a copy differs or a run ended
-otherwise than it should.
+row: state tables as they are, files by the reference fold of their documents, each of which must be there once.
+The receiver's log must have as many documents as were delivered to it. Writes soak-results/ops-<minutes>-<into>.json,
+ends with one line of JSON, and exits with 1 if a copy differs or a run ended otherwise than it should.
 """
 
 from __future__ import annotations
@@ -23,33 +30,24 @@ import random
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psycopg
-from pyiceberg.catalog.sql import SqlCatalog
 
-from penstock.core.ops import FanOut, Row, Shape, State, fold
 from tests.harness.faults import Command
-from tests.harness.postgres import PostgresServer
+from tests.harness.postgres import PostgresServer, free_port
+from tests.soak import ops_copies as copies
+from tests.soak.http import Receiver
+from tests.soak.ops_copies import COLUMNS, MORE_COLUMNS
+from tests.soak.ops_writers import TABLES, pgbench, writing
 
-TABLES = """
-CREATE TABLE posts (id bigint PRIMARY KEY, title text);
-CREATE TABLE images (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, post_id bigint REFERENCES posts, url text, size int, stars int);
-CREATE TABLE image_tags (
-    image_id bigint REFERENCES images ON DELETE CASCADE, tag int, PRIMARY KEY (image_id, tag));
-INSERT INTO posts SELECT n, 'post ' || n FROM generate_series(1, 40) n;
-INSERT INTO images (post_id, url, size) SELECT 1 + n % 40, 'image ' || n, n FROM generate_series(1, 4000) n;
-INSERT INTO image_tags SELECT n, n % 7 FROM generate_series(1, 4000) n
-"""
 FILE = """\
 store: .penstock/store.db
 pipelines:
@@ -68,51 +66,32 @@ SINKS = {
     "postgres": '{type: postgres, url: "${STORE_URL}"}',
     "files": "{type: files, directory: out, format: ndjson}",
     "lake": "{type: lake, warehouse: lake}",
+    "http": '{type: http, url: "${RECEIVER}", timeout: 20, retry_seconds: 0.05, retry_most: 0.5, wait: 2}',
 }
-#: columns before and after one is added
-COLUMNS, MORE_COLUMNS = "[post_id, url, size]", "[post_id, url, size, stars]"
-SHAPE = Shape(
-    frozenset({"post_id", "url", "size", "stars", "title"}),
-    frozenset({"tags"}),
-    (FanOut("public.posts", ("post_id",), ("title",)),),
-)
-TRUTH = """
-SELECT i.id, i.post_id, i.url, i.size, i.stars, p.title,
-       array(SELECT t.tag FROM image_tags t WHERE t.image_id = i.id ORDER BY t.tag)
-FROM images i LEFT JOIN posts p ON p.id = i.post_id ORDER BY i.id
+INBOX = """\
+store: .penstock/store.db
+pipelines:
+  inbox:
+    source: {{type: wal, directory: ../receiver/received}}
+    sink: {{type: postgres, url: "${{STORE_URL}}", schema: inbox}}
+    slice_bytes: {slice_bytes}
+    streams:
+      images:
+        mode: state
+        entities:
+          key: {{id: int64}}
+          fields: {{post_id: int64, url: string, size: int64, stars: int64, title: string}}
+          multi_value: {{tags: int64}}
+          fan_out: [{{table: public.posts, match: [post_id], fields: [title]}}]
 """
-COPY = "SELECT id, post_id, url, size, stars, title, tags FROM images ORDER BY id"
 #: seconds that a run lives; one that starts Spark lives longer
-LIFE = {"postgres": (0.6, 4.0), "files": (0.6, 4.0), "lake": (6.0, 20.0)}
+LIFE, LIFE_ON_SPARK = (0.6, 4.0), (6.0, 20.0)
+#: seconds that the receiver stays down
+RECEIVER_DOWN = (0.0, 8.0)
 #: bounds of a factor on it: on a busy machine nothing would be reached before the kill
 LEAST_STRETCH, MOST_STRETCH = 0.3, 10.0
 SLICE_BYTES, LAST_SLICE_BYTES = (20_000, 200_000), 8 << 20
 FINAL_RUNS, FINAL_PATIENCE = 6, 900.0
-
-#: what one transaction of a writer may do, each with its weight; %(n)s is a random number
-STATEMENTS: Sequence[tuple[int, str]] = (
-    (
-        6,
-        "INSERT INTO images (post_id, url, size) SELECT 1 + %(n)s %% 40, 'new', k FROM generate_series(1, 3) k",
-    ),
-    (8, "UPDATE images SET size = %(n)s, url = url || '!' WHERE id %% 400 = %(n)s %% 400"),
-    (4, "UPDATE images SET stars = %(n)s %% 6 WHERE id %% 300 = %(n)s %% 300"),
-    (5, "UPDATE images SET post_id = 1 + %(n)s %% 40 WHERE id %% 500 = %(n)s %% 500"),
-    (
-        6,
-        "INSERT INTO image_tags SELECT id, %(n)s %% 9 FROM images WHERE id %% 350 = %(n)s %% 350 ON CONFLICT "
-        "DO NOTHING",
-    ),
-    (5, "DELETE FROM image_tags WHERE image_id %% 450 = %(n)s %% 450"),
-    (3, "UPDATE posts SET title = 'title ' || %(n)s WHERE id = 1 + %(n)s %% 40"),
-    (3, "DELETE FROM images WHERE id %% 900 = %(n)s %% 900"),
-)
-#: of transactions: rolled back; rolled back in part; prepared; with a pause before the commit
-ROLLED_BACK, IN_PART, PREPARED, SLOW = 0.08, 0.08, 0.05, 0.3
-#: seconds between two truncations
-TRUNCATED = (20.0, 60.0)
-#: the server's answers to writers that are in each other's way
-CONFLICTS = (psycopg.errors.DeadlockDetected, psycopg.errors.ForeignKeyViolation, psycopg.errors.LockNotAvailable)
 
 
 @dataclass(frozen=True)
@@ -122,7 +101,8 @@ class Plan:
     #: seconds with faults
     seconds: float
     writers: int = 8
-    sinks: Sequence[str] = ("postgres", "files")
+    into: Sequence[str] = ("postgres", "files")
+    with_pgbench: bool = False
 
 
 @dataclass
@@ -135,77 +115,13 @@ class Result:
     transactions: dict[str, int] = field(default_factory=dict)
     #: documents in the files
     documents: int = 0
+    #: documents in the receiver's log
+    in_log: int = 0
     #: runs, by pipeline and how they ended
     ends: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     #: where a copy differs, and other mistakes
     wrong: list[str] = field(default_factory=list)
-
-
-# ------------------------------------------------------------ writers
-
-
-@contextmanager
-def writing(url: str, plan: Plan, seed: int, counted: Counter[str]) -> Iterator[None]:
-    """Writers at work until the block ends; every transaction has ended then."""
-    end = threading.Event()
-    with ThreadPoolExecutor(plan.writers + 1) as pool:
-        going = [pool.submit(_write, url, random.Random(seed * 100 + n), end, counted) for n in range(plan.writers)]
-        going.append(pool.submit(_truncate, url, random.Random(seed * 100 + 99), end, counted))
-        try:
-            yield
-        finally:
-            end.set()
-        for each in going:
-            each.result()
-
-
-def _write(url: str, chance: random.Random, end: threading.Event, counted: Counter[str]) -> None:
-    statements, weights = [text for _, text in STATEMENTS], [weight for weight, _ in STATEMENTS]
-    with psycopg.connect(url, autocommit=True) as db:
-        while not end.wait(chance.uniform(0.0, 0.05)):
-            db.execute("BEGIN")
-            try:
-                db.execute("SET LOCAL lock_timeout = '5s'")
-                for text in chance.choices(statements, weights, k=chance.randint(1, 4)):
-                    with_savepoint = chance.random() < IN_PART
-                    if with_savepoint:
-                        db.execute("SAVEPOINT before")
-                    db.execute(text, {"n": chance.randint(1, 1_000_000)})
-                    if with_savepoint:
-                        db.execute("ROLLBACK TO SAVEPOINT before")
-                    if chance.random() < SLOW:
-                        time.sleep(chance.uniform(0.0, 0.5))
-                counted[_end_transaction(db, chance)] += 1
-            except CONFLICTS:
-                db.execute("ROLLBACK")
-                counted["conflict"] += 1
-
-
-def _end_transaction(db: psycopg.Connection[Any], chance: random.Random) -> str:
-    drawn = chance.random()
-    if drawn < ROLLED_BACK:
-        db.execute("ROLLBACK")
-        return "rolled back"
-    if drawn < ROLLED_BACK + PREPARED:
-        name = f"soak {chance.getrandbits(64):x}"
-        db.execute(f"PREPARE TRANSACTION '{name}'")
-        time.sleep(chance.uniform(0.0, 1.0))
-        db.execute(f"COMMIT PREPARED '{name}'")
-        return "prepared"
-    db.execute("COMMIT")
-    return "committed"
-
-
-def _truncate(url: str, chance: random.Random, end: threading.Event, counted: Counter[str]) -> None:
-    """Empty the tags from time to time; once in four times, all images."""
-    with psycopg.connect(url, autocommit=True) as db:
-        db.execute("SET lock_timeout = '2s'")
-        while not end.wait(chance.uniform(*TRUNCATED)):
-            tables = "images, image_tags" if chance.random() < 0.25 else "image_tags"
-            with suppress(*CONFLICTS):
-                db.execute(f"TRUNCATE {tables}".encode())
-                counted[f"truncated {tables}"] += 1
 
 
 # ------------------------------------------------------------ runs
@@ -222,18 +138,32 @@ class Pipeline:
     #: the columns that its file has now
     columns: str = COLUMNS
 
+    @property
+    def life(self) -> tuple[float, float]:
+        return LIFE_ON_SPARK if self.name == "lake" else LIFE
+
+    @property
+    def codes(self) -> tuple[int, ...]:
+        """The exit codes of a run that goes well; 3: the receiver was down for longer than `wait`."""
+        return (0, 3) if self.name == "http" else (0,)
+
     def write(self, slice_bytes: int) -> None:
-        text = FILE.format(
-            name=self.name,
-            sink=SINKS[self.name],
-            mode="mode: state" if self.name != "files" else "",
-            slice_bytes=slice_bytes,
-            columns=self.columns,
-            outbox=self.outbox,
-        )
+        if self.name == "inbox":
+            text = INBOX.format(slice_bytes=slice_bytes)
+        else:
+            text = FILE.format(
+                name=self.name,
+                sink=SINKS[self.name],
+                mode="mode: state" if self.name in ("postgres", "lake") else "",
+                slice_bytes=slice_bytes,
+                columns=self.columns,
+                outbox=self.outbox,
+            )
         (self.command.folder / "images.yaml").write_text(text)
 
     def apply(self) -> list[str]:
+        if self.name == "inbox":
+            return []
         done = self.command.run("triggers", "apply", "images.yaml", "--set", "source.lock_timeout=60")
         return [] if done.code == 0 else [f"{self.name}: triggers apply ended with {done.code}: {done.err[-800:]}"]
 
@@ -244,7 +174,7 @@ def _kill_runs(each: Pipeline, until: Callable[[], bool], chance: random.Random,
     while not until():
         each.write(chance.choice(SLICE_BYTES))
         running = each.command.start("run", "images.yaml", "--plain")
-        end = time.monotonic() + chance.uniform(*LIFE[each.name]) * stretch
+        end = time.monotonic() + chance.uniform(*each.life) * stretch
         while time.monotonic() < end and running.process.poll() is None:
             time.sleep(0.05)
         if running.process.poll() is None:
@@ -257,7 +187,7 @@ def _kill_runs(each: Pipeline, until: Callable[[], bool], chance: random.Random,
             continue
         stretch = max(stretch / 1.5, LEAST_STRETCH)
         ends[f"{each.name} {ended.code}"] += 1
-        if ended.code != 0:
+        if ended.code not in each.codes:
             result.wrong.append(f"{each.name}: a run ended with {ended.code}: {(ended.err or ended.out)[-800:]}")
             break
     result.ends |= dict(sorted(ends.items()))
@@ -299,14 +229,24 @@ def soak(seed: int, plan: Plan, folder: Path, url: str, store: str) -> Result:
     result, begun, counted = Result(seed), time.monotonic(), Counter[str]()
     with psycopg.connect(url, autocommit=True) as db:
         db.execute(TABLES.encode())
-    environment = {"DATABASE_URL": url, "STORE_URL": store}
-    shares = seed % 2 == 1
+    receiver = Receiver(Command(_made(folder / "receiver"), "loop"), free_port())
+    environment = {"DATABASE_URL": url, "STORE_URL": store, "RECEIVER": f"http://127.0.0.1:{receiver.port}"}
+    shares, has_receiver = seed % 2 == 1, "http" in plan.into
     pipelines = [
         Pipeline(name, Command(_made(folder / name), "loop", environment), "outbox" if shares else f"outbox_of_{name}")
-        for name in plan.sinks
+        for name in (*plan.into, *(["inbox"] if has_receiver else []))
     ]
     stages = (MORE_COLUMNS, MORE_COLUMNS) if shares else (COLUMNS, MORE_COLUMNS)
-    with writing(url, plan, seed, counted):
+    if has_receiver:
+        receiver.start()
+        with psycopg.connect(store, autocommit=True) as db:
+            db.execute("CREATE SCHEMA inbox")
+    with ExitStack() as trouble:
+        trouble.enter_context(writing(url, plan.writers, seed, counted))
+        if plan.with_pgbench:
+            trouble.enter_context(pgbench(url, counted))
+        if has_receiver:
+            trouble.enter_context(receiver.trouble(random.Random(seed), RECEIVER_DOWN))
         for columns in stages:
             for each in pipelines:
                 each.columns = columns
@@ -320,66 +260,41 @@ def soak(seed: int, plan: Plan, folder: Path, url: str, store: str) -> Result:
         for each in pipelines:
             result.wrong += _run_to_the_end(each)
     if not result.wrong:
-        with psycopg.connect(url) as db:
-            truth = db.execute(TRUTH.encode()).fetchall()
-        result.images = len(truth)
-        for each in pipelines:
-            result.wrong += _compare(each.name, truth, _copy_of(each, store, result))
+        result.wrong += _compare(pipelines, url, store, result)
+    if has_receiver:
+        result.ends["receiver killed"] = receiver.kills
+        if (code := receiver.stop()) != 0:
+            result.wrong.append(f"the receiver ended with {code} after SIGTERM")
     result.transactions = dict(sorted(counted.items()))
     result.seconds = round(time.monotonic() - begun, 1)
     return result
 
 
-def _copy_of(each: Pipeline, store: str, result: Result) -> list[tuple[Any, ...]]:
-    if each.name == "postgres":
-        with psycopg.connect(store) as db:
-            return db.execute(COPY.encode()).fetchall()
-    if each.name == "files":
-        return _fold_files(each.command.folder / "out" / "images", result)
-    catalog = SqlCatalog("lake", uri=f"sqlite:///{each.command.folder}/lake/catalog.db")
-    try:
-        rows = catalog.load_table("lake.images").scan().to_arrow().to_pylist()
-    finally:
-        catalog.close()
-    names = ("id", "post_id", "url", "size", "stars", "title")
-    return sorted((*(row[name] for name in names), sorted(row["tags"] or [])) for row in rows if not row["_tombstone"])
-
-
-def _fold_files(folder: Path, result: Result) -> list[tuple[Any, ...]]:
-    """What the documents lead to, in the order in which they were delivered."""
-    paths = sorted(folder.rglob("*.ndjson"), key=_place)
-    found = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
-    result.documents = len(found)
-    twice = [id_ for id_, count in Counter(each["id"] for each in found).items() if count > 1]
-    if twice:
-        result.wrong.append(f"files: {len(twice)} documents came twice, such as {twice[:5]}")
-    state = fold(State(), SHAPE, (Row(each["id"], json.loads(each["document"])) for each in found)).state
-    names = ("post_id", "url", "size", "stars", "title")
-    return sorted(
-        (
-            json.loads(key),
-            *(record.scalars.get(name) for name in names),
-            sorted(json.loads(value) for value in record.multi.get("tags", ())),
-        )
-        for key, record in state.entities.items()
-    )
-
-
-def _place(path: Path) -> tuple[int, ...]:
-    """The slice, the part and the number of a file."""
-    number, _, *rest = path.stem.split("-")
-    return (int(number), *map(int, rest))
-
-
-def _compare(name: str, truth: Sequence[tuple[Any, ...]], found: Sequence[tuple[Any, ...]]) -> list[str]:
-    wanted, there = {row[0]: row for row in truth}, {row[0]: row for row in found}
-    missing, extra = sorted(wanted.keys() - there.keys()), sorted(there.keys() - wanted.keys())
-    other = [(wanted[key], there[key]) for key in wanted.keys() & there.keys() if wanted[key] != there[key]]
-    said = []
-    for what, items in (("missing", missing), ("too many", extra), ("other (true, found)", other)):
-        if items:
-            said.append(f"{name}: {len(items)} of {len(truth)} images are {what}: {items[:3]}")
-    return said
+def _compare(pipelines: Sequence[Pipeline], url: str, store: str, result: Result) -> list[str]:
+    """Where copies differ from the tables, and what was delivered twice."""
+    with psycopg.connect(url) as db:
+        truth = db.execute(copies.TRUTH.encode()).fetchall()
+    result.images = len(truth)
+    wrong = []
+    for each in pipelines:
+        folder = each.command.folder
+        if each.name == "http":
+            result.in_log = copies.rows_in_log(folder.parent / "receiver" / "received")
+            if result.in_log != (sent := copies.rows_sent(folder / ".penstock" / "store.db")):
+                wrong.append(f"http: {sent} documents were delivered, and {result.in_log} are in the log")
+            continue
+        if each.name == "files":
+            documents = copies.documents_in(folder / "out" / "images")
+            result.documents = len(documents)
+            if twice := copies.twice(documents):
+                wrong.append(f"files: {len(twice)} documents came twice, such as {twice[:5]}")
+            found = copies.folded(documents)
+        elif each.name == "lake":
+            found = copies.in_lake(folder / "lake")
+        else:
+            found = copies.in_postgres(store, "inbox" if each.name == "inbox" else "public")
+        wrong += copies.differences(each.name, truth, found)
+    return wrong
 
 
 def _made(folder: Path) -> Path:
@@ -393,12 +308,15 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--minutes", type=float, default=5.0, help="minutes with faults, for each seed")
     parser.add_argument("--writers", type=int, default=8, help="connections that write")
-    parser.add_argument("--lake", action="store_true", help="a state table of a lake too; its fold starts Spark")
+    parser.add_argument("--into", default="postgres,files", help="comma-separated: postgres, files, lake, http")
+    parser.add_argument("--pgbench", action="store_true", help="pgbench writes into tables of its own beside them")
     chosen = parser.parse_args()
-    sinks = ("postgres", "files", "lake") if chosen.lake else ("postgres", "files")
-    plan = Plan(chosen.minutes * 60, chosen.writers, sinks)
+    into = chosen.into.split(",")
+    if unknown := set(into) - set(SINKS):
+        parser.error(f"--into: {', '.join(sorted(unknown))} is not one of {', '.join(SINKS)}")
+    plan = Plan(chosen.minutes * 60, chosen.writers, into, chosen.pgbench)
     results: list[dict[str, Any]] = []
-    path = Path(f"soak-results/ops-{chosen.minutes:g}{'-lake' if chosen.lake else ''}.json")
+    path = Path(f"soak-results/ops-{chosen.minutes:g}-{'-'.join(into)}.json")
     path.parent.mkdir(exist_ok=True)
     with PostgresServer({"max_prepared_transactions": "64", "max_connections": "300"}) as server:
         for seed in range(chosen.first, chosen.first + chosen.seeds):

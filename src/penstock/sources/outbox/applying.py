@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import psycopg
 from psycopg import sql
@@ -31,7 +33,7 @@ from penstock.sources.outbox.triggers import (
 
 #: for pg_advisory_xact_lock: one process at a time changes triggers
 APPLY_LOCK_ID = 7_365_226_101_345
-#: of an apply that was ended by the server because of a deadlock with writers
+#: of an apply that was ended by the server because of a deadlock with writers; it goes on for `lock_timeout` at least
 DEADLOCKS = Retry(10, Backoff(0.1, 2.0))
 
 
@@ -77,15 +79,16 @@ def apply_triggers(
     Writers lock several tables in an order of their own: an apply that they are in a deadlock with begins again.
     """
     with explained(connection.target.where, "the triggers cannot be applied"):
-        for attempt in DEADLOCKS.attempts():
+        begun = time.monotonic()
+        for attempt in count(1):
             try:
                 with connection.transaction() as transaction:
                     return _apply(transaction, options.outbox_schema, pipeline, resolved)
             except psycopg.errors.DeadlockDetected:
-                if DEADLOCKS.is_last(attempt):
+                if DEADLOCKS.is_last(attempt) and time.monotonic() - begun > options.lock_timeout:
                     raise
                 pause(DEADLOCKS.backoff, attempt)
-    raise AssertionError("the last try returns or raises")
+    raise AssertionError("each try returns, raises, or is followed by another one")
 
 
 def _apply(transaction: Connection, schema: str, pipeline: str, resolved: Resolved) -> tuple[Change, ...]:
