@@ -32,7 +32,7 @@ def verbs() -> dict[str, Any]:
     return {" ".join(words): verb for words, verb in found.items() if any(p.metavar == "FILE" for p in verb.params)}
 
 
-VERBS = {name: verb for name, verb in verbs().items() if name not in ("log", "init")}
+VERBS = {name: verb for name, verb in verbs().items() if name not in ("log", "init", "import rustream")}
 #: what some verbs need besides the file
 MORE = {
     "rewind": ["--to", "1"],

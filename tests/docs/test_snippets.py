@@ -28,6 +28,7 @@ CARRIED_OUT = {
     },
     "tests/docs/test_pages.py::test_every_pipeline_file_in_the_pages_loads": {"docs/configuration.md": "yaml"},
     "tests/cli/test_quarantine.py::test_the_commands_of_the_page": {"docs/sinks/postgres.md": "bash"},
+    "tests/cli/test_import.py::test_the_commands_of_the_page": {"docs/import-rustream.md": "bash"},
     "tests/docs/test_drift_page.py::test_files_with_different_columns_are_read_as_the_page_says": {
         "docs/drift.md": "python",
     },

@@ -15,6 +15,7 @@ from penstock.cli import (
     check,
     completion,
     discover,
+    imports,
     init,
     loads,
     log,
@@ -83,6 +84,7 @@ app.add_typer(token.app, name="token")
 app.add_typer(wal.app, name="wal")
 app.add_typer(triggers.app, name="triggers")
 app.add_typer(loads.app, name="loads")
+app.add_typer(imports.app, name="import")
 app.command("schema", short_help="Print the JSON Schema of a pipeline file, or an annotated example.")(schema.schema)
 app.command("completion", short_help="Print a shell completion script.")(completion.completion)
 app.command("version")(version.version)

@@ -35,6 +35,7 @@ from penstock.ports import (
     capability,
     estimate,
     find_mark,
+    find_mark_behind,
 )
 
 
@@ -88,6 +89,16 @@ class Gate(Delivery):
         if mark == state.last.mark:
             return self.report_unchanged("is at that place already")
         return self.move_mark(state, mark, content, Kind.REWIND)
+
+    def continue_behind(self, key: Sequence[str]) -> Turn:
+        """Begin the stream where another program stopped, by a slice without rows; not if it has begun already."""
+        state = self.store.state(self.pipeline, self.stream)
+        self.probe.at("gate.started")
+        self.compare_with_sink(state)
+        if state.last is not None:
+            return self.report_unchanged("has begun already and stays as it is")
+        content = self.look.validate(state)
+        return self.move_mark(state, find_mark_behind(self.source, self.stream, content, key), content, Kind.REWIND)
 
     def undo(self, version: int) -> Turn:
         """Move the mark back to a version of its history, by a slice without rows. No slice may be open."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from penstock.core.limits import Limits
@@ -44,6 +44,12 @@ class MarkCommands(Execution):
     def rewind(self, streams: Sequence[str] | None, to: str) -> Eof:
         """Set streams back to a place that the source knows: what comes after it is delivered again."""
         return self._report_errors("rewind", lambda: self._move_marks(streams, lambda gate: partial(gate.rewind, to)))
+
+    def continue_behind(self, keys: Mapping[str, Sequence[str]]) -> Eof:
+        """Begin streams behind the keys up to which another program has delivered their rows."""
+        return self._report_errors(
+            "import", lambda: self._move_marks([*keys], lambda gate: partial(gate.continue_behind, keys[gate.stream]))
+        )
 
     def undo(self, streams: Sequence[str] | None, version: int | None = None) -> Eof:
         """Take marks back to where they were before their last change, or at a version of their history."""

@@ -12,6 +12,7 @@ from penstock.ports.capabilities import (
     explain_sink,
     explain_source,
     find_mark,
+    find_mark_behind,
     has_capability,
     recover_sink,
 )
@@ -62,6 +63,7 @@ from penstock.ports.sink import (
 from penstock.ports.source import (
     Awaiting,
     Budget,
+    Continuing,
     DiscoveredStream,
     Discovering,
     Estimating,
@@ -93,6 +95,7 @@ __all__ = [
     "ComparingSink",
     "ComparingSource",
     "Context",
+    "Continuing",
     "DiscoveredStream",
     "Discovering",
     "Estimating",
@@ -148,6 +151,7 @@ __all__ = [
     "explain_sink",
     "explain_source",
     "find_mark",
+    "find_mark_behind",
     "has_capability",
     "is_never_cancelled",
     "no_mark",

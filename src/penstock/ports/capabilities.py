@@ -11,6 +11,7 @@ from penstock.core.marks import Mark, Position
 from penstock.errors import UNTOUCHED, InputError, StreamRefused
 from penstock.ports.sink import ExplainingSink, Recovering, Sink
 from penstock.ports.source import (
+    Continuing,
     DiscoveredStream,
     Discovering,
     Estimating,
@@ -72,6 +73,18 @@ def find_mark(source: Source, stream: str, content: Content, last: Position | No
             stream=stream,
         )
     return rewinding.mark_at(stream, content, last, to)
+
+
+def find_mark_behind(source: Source, stream: str, content: Content, key: Sequence[str]) -> Mark:
+    """Return the mark from which to go on after another program; StreamRefused if the source cannot."""
+    continuing = capability(source, Continuing)
+    if continuing is None:
+        raise StreamRefused(
+            "this source cannot go on from where another program stopped",
+            next_step="leave the stream out: its first run reads it from the beginning",
+            stream=stream,
+        )
+    return continuing.mark_behind(stream, content, key)
 
 
 def explain_source(source: Source, stream: str, content: Content) -> Sequence[Remark]:

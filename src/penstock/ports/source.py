@@ -266,6 +266,18 @@ class Rewinding(Protocol):
 
 
 @runtime_checkable
+class Continuing(Protocol):
+    """A source whose streams can continue from where another program stopped."""
+
+    def mark_behind(self, stream: str, content: Content, key: Sequence[str]) -> Mark:
+        """Return the mark of a stream whose rows another program has read up to a key, given as texts.
+
+        StreamRefused if there is no such place, or if rows below it may still come.
+        """
+        ...
+
+
+@runtime_checkable
 class Preparing(Protocol):
     """A source that has something to prepare before it is read."""
 

@@ -168,6 +168,9 @@ class ShapedSource:
         position = self._own_position(last) if last else None
         return self._inside(ports.Rewinding).mark_at(stream, self._own(content), position, to)
 
+    def mark_behind(self, stream: str, content: Content, key: Sequence[str]) -> Mark:
+        return self._inside(ports.Continuing).mark_behind(stream, self._own(content), key)
+
     # ------------------------------------------------------------ comparing
 
     def compared_columns(self, stream: str, content: Content) -> ports.ComparedColumns:

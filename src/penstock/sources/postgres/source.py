@@ -285,6 +285,17 @@ class PostgresSource:
                 mark = marks.update_keyset(mark, table=identity, ties=None)
         return mark_on_server(mark, at, self._session.server)
 
+    def mark_behind(self, stream: str, content: Content, key: Sequence[str]) -> Mark:
+        from penstock.sources.postgres.continuing import find_key
+
+        of = self._stream(stream, content)
+        ceiling = self.ceiling(stream, content, "")
+        found = find_key(of, key, ceiling)
+        assert ceiling is not None
+        planned = self.plan(stream, content, None, ceiling, Budget(1, look=True))
+        assert planned is not None
+        return self._add_ties(of, None, marks.update_keyset(planned.upto, key=found), ceiling)
+
     def describe(self, mark: Mark | None) -> str:
         return marks.describe(mark)
 
