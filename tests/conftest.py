@@ -29,6 +29,9 @@ settings.register_profile("same", derandomize=True)
 if "PENSTOCK_SEARCH" not in os.environ:
     settings.load_profile("same")
 
+# Half a thousand modules are imported next, of which nothing is garbage.
+gc.disable()
+
 # Typer builds all commands anew whenever one is called, a third of the time of a short one.
 _build_once = cache(typer.main.get_command)
 for _where, _name in ((typer.main, "get_command"), (typer.testing, "_get_command")):
@@ -132,6 +135,7 @@ def pytest_collection_finish() -> None:
     """Keep the garbage collector from going through thousands of tests and all modules again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
