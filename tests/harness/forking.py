@@ -74,8 +74,9 @@ IMPORTED_BY_COMMANDS = (
 )
 #: of prctl(2)
 PR_SET_PDEATHSIG = 1
-#: seconds between two looks of a waiting process
+#: seconds between two looks of a waiting process: at a start, and at an end, which takes longer
 POLL_SECONDS = 0.005
+END_POLL_SECONDS = 0.02
 
 
 class Forked:
@@ -118,7 +119,7 @@ class Forked:
         while self.poll() is None:
             if end is not None and time.monotonic() > end:
                 raise subprocess.TimeoutExpired("penstock", timeout or 0)
-            time.sleep(POLL_SECONDS)
+            time.sleep(END_POLL_SECONDS)
         # One that was killed at once has not opened its files yet.
         return _read(self._place / "out") or "", _read(self._place / "err") or ""
 
