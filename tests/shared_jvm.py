@@ -19,9 +19,14 @@ _EVERYTHING = SparkRequirements(
 )
 
 
+#: a plan that is adapted makes a job of each stage, a fifth of what a statement takes here; the real commands of
+#: tests/acceptance and of `script/soak lake` adapt theirs
+_SETTINGS = FOR_SMALL_TABLES | {"spark.sql.adaptive.enabled": "false"}
+
+
 def shared_spark() -> SharedSpark:
     """A Spark that starts with the first session asked for, and can serve every lake of the tests."""
-    return SharedSpark(SparkOptions(master="local[2,3]", config=FOR_SMALL_TABLES), upcoming=lambda: [_EVERYTHING])
+    return SharedSpark(SparkOptions(master="local[2,3]", config=_SETTINGS), upcoming=lambda: [_EVERYTHING])
 
 
 def provider_on(spark: SharedSpark) -> SparkSessionProvider:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from penstock.lake.tables import load_table
 from tests.acceptance.matrix import ONCE
 from tests.acceptance.shop import Shop
 from tests.harness.faults import LAKE_RUN_POINTS, MERGE_RUN_POINTS
+from tests.plain_spark import FOR_SMALL_TABLES
 
 PIPELINE = """
 pipelines:
@@ -78,7 +80,8 @@ def test_killed_at(point: str, nth: int, database: str, tmp_path: Path) -> None:
 def test_killed_inside_a_merge(database: str, tmp_path: Path) -> None:
     """At every point that only a merge has; each time keys that are there already change before the restart."""
     shop = Shop.open(database, tmp_path, rows=200, mover="spark")
-    (tmp_path / "shop.yaml").write_text(PIPELINE.replace("tiebreaker: id", "tiebreaker: id, mode: merge"))
+    merging = PIPELINE.replace("tiebreaker: id", "tiebreaker: id, mode: merge")
+    (tmp_path / "shop.yaml").write_text(f"spark: {{config: {json.dumps(FOR_SMALL_TABLES)}}}\n{merging}")
     first = shop.command.run("run", "shop.yaml")
     assert first.code == 0, first.err
     points = [point for point in MERGE_RUN_POINTS if point not in LAKE_RUN_POINTS]

@@ -12,11 +12,13 @@ from tests.acceptance.matrix import ONCE
 from tests.acceptance.test_outbox_kill import Gallery
 from tests.harness.faults import STATE_RUN_POINTS, Command
 from tests.harness.postgres import PostgresServer
+from tests.plain_spark import FOR_SMALL_TABLES
 from tests.sources.outbox.shops import IMAGES, SCHEMA
 from tests.sources.tables import execute, rows
 
 FILE = """\
 store: .penstock/store.db
+spark: {{config: {spark}}}
 pipelines:
   images:
     source: {{type: outbox, url: "{url}", keep_hours: 0}}
@@ -41,7 +43,8 @@ def begin(folder: Path, url: str, sink: str, slice_bytes: int) -> Gallery:
     execute(url, SCHEMA, "INSERT INTO posts VALUES (1, 'one'), (2, 'two')")
     gallery.write(30)
     streams = json.dumps({"images": {**IMAGES, "mode": "state"}})
-    text = FILE.format(url=url, sink=sink, streams=streams, slice_bytes=slice_bytes)
+    spark = json.dumps(FOR_SMALL_TABLES)
+    text = FILE.format(url=url, sink=sink, streams=streams, slice_bytes=slice_bytes, spark=spark)
     (folder / "images.yaml").write_text(text)
     applied = gallery.command.run("triggers", "apply", "images.yaml")
     assert applied.code == 0, applied.err

@@ -22,50 +22,61 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from tempfile import mkdtemp
 from typing import Any
 
 from tests.harness.statements import rehearse, share_compiled
 
+import penstock
 from penstock.warm.imports import IMPORTED_BY_RUNS, IMPORTED_WITH_LAKE, freeze_for_forks
 
-#: imported by commands, besides what every run imports
+#: rooms of which every module is imported: a command needs those of its source, sink and words
+ROOMS = ("cli", "config", "engine", "shaping", "sinks", "sources", "store", "wal")
+#: imported by commands, besides those and what every run imports
 IMPORTED_BY_COMMANDS = (
+    "anyio._backends._asyncio",
+    "click",
     "encodings.ascii",
+    "encodings.idna",
     "encodings.utf_8_sig",
+    "google_crc32c",
+    "h2.connection",
+    "httpcore",
+    "httptools",
+    "httpx",
+    "importlib.readers",
     "importlib.resources.readers",
-    "penstock.cli.check.report",
-    "penstock.cli.check.text",
-    "penstock.cli.run",
-    "penstock.cli.shared.engine_run",
-    "penstock.cli.shared.hooks",
-    "penstock.cli.shared.inspection",
-    "penstock.cli.shared.status_output",
+    "mimetypes",
+    "msgspec",
     "penstock.core.exits",
+    "penstock.links.http.direct",
+    "penstock.links.http.protocol",
     "penstock.links.spark",
     "penstock.links.spark.runtime",
     "penstock.links.spools",
-    "penstock.shaping.sink_remarks",
-    "penstock.sinks.files.explain",
-    "penstock.sources.postgres.explain",
-    "penstock.sources.postgres.proposals",
-    "penstock.store.retention",
-    "penstock.store.sql",
     "penstock.warm.handover",
     "penstock.warm.worker",
     "pydantic.type_adapter",
+    "rich.console",
+    "rich.live",
+    "rich.progress",
     "tests.harness.command",
     "tests.harness.doubles",
     "tests.harness.rest_api",
+    "typer._adapters",
+    "typer._click._textwrap",
+    "typer._click.decorators",
 )
 #: of prctl(2)
 PR_SET_PDEATHSIG = 1
-#: seconds between two looks of a waiting process
+#: seconds between two looks of a waiting process: at a start, and at an end, which takes longer
 POLL_SECONDS = 0.005
+END_POLL_SECONDS = 0.02
 
 
 class Forked:
@@ -108,7 +119,7 @@ class Forked:
         while self.poll() is None:
             if end is not None and time.monotonic() > end:
                 raise subprocess.TimeoutExpired("penstock", timeout or 0)
-            time.sleep(POLL_SECONDS)
+            time.sleep(END_POLL_SECONDS)
         # One that was killed at once has not opened its files yet.
         return _read(self._place / "out") or "", _read(self._place / "err") or ""
 
@@ -163,7 +174,7 @@ def nursery() -> Nursery:
 
 
 def main() -> None:
-    for name in IMPORTED_BY_RUNS + IMPORTED_WITH_LAKE + IMPORTED_BY_COMMANDS:
+    for name in (*IMPORTED_BY_RUNS, *IMPORTED_WITH_LAKE, *IMPORTED_BY_COMMANDS, *_modules_of_rooms()):
         import_module(name)
     _build_commands()
     share_compiled()
@@ -185,6 +196,14 @@ def main() -> None:
             raise
         _end(end.code or 0)
     _end(0)
+
+
+def _modules_of_rooms() -> Iterator[str]:
+    for room in ROOMS:
+        for module in walk_packages([str(Path(penstock.__path__[0], room))], f"penstock.{room}."):
+            # Alembic's own file, which only it can run.
+            if not module.name.endswith(".migrations.env"):
+                yield module.name
 
 
 def _end(code: int) -> None:

@@ -252,24 +252,50 @@ class PostgresServer(LocalServer):
 
     def __init__(self, settings: dict[str, str] | None = None) -> None:
         directory = Path(tempfile.mkdtemp(prefix="penstock-postgres-"))
+        ours = {
+            "max_prepared_transactions": "10",
+            "unix_socket_directories": str(directory),
+            # Dropping a database goes through all of it.
+            "shared_buffers": "32MB",
+        }
         super().__init__(
-            newest_programs(),
-            directory,
-            port=free_port(),
-            password=PASSWORD,
-            settings={"max_prepared_transactions": "10", "unix_socket_directories": str(directory)} | (settings or {}),
+            newest_programs(), directory, port=free_port(), password=PASSWORD, settings=ours | (settings or {})
         )
         self._numbers = itertools.count(1)
+        #: for what is executed: a connection costs as much as a database
+        self._kept: psycopg.Connection | None = None
 
     def database(self, name: str | None = None) -> str:
         """Create an empty database, of that name or of one never used before; return its URL."""
         return self.create(name or f"test_{next(self._numbers)}")
+
+    def execute(self, statement: sql.Composed) -> None:
+        """The same on a connection that is kept, until the server ends or has ended it."""
+        if self._kept is not None:
+            try:
+                self._kept.execute(statement)
+            except psycopg.OperationalError:
+                self._hang_up()
+            else:
+                return
+        self._kept = psycopg.connect(self.url(), autocommit=True)
+        self._kept.execute(statement)
+
+    def stop(self) -> None:
+        self._hang_up()
+        super().stop()
+
+    def _hang_up(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.close()
 
     def crash(self) -> None:
         """End at once, as `pg_ctl stop -m immediate` does: the next start recovers, and empties unlogged tables."""
         process, self._process = self._process, None
         if process is None:
             raise RuntimeError("this server was not started here, or has ended")
+        self._hang_up()
         process.send_signal(signal.SIGQUIT)
         process.wait()
 

@@ -74,7 +74,7 @@ def run_once(search: int, words: list[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="soak-suite-") as folder:
         report = Path(folder, "report.xml")
         # With arguments script/test leaves all of pytest's to us.
-        usual = ["--numprocesses", "4", "--dist", "loadscope", "--no-loadscope-reorder", "-q"]
+        usual = ["--numprocesses", "5", "--dist", "loadscope", "--no-loadscope-reorder", "-q"]
         begun = time.monotonic()
         ended = subprocess.run(
             ["script/test", *usual, f"--junitxml={report}", *words], env=environment, capture_output=True, text=True

@@ -263,8 +263,8 @@ def test_check_finds_a_receiver_that_is_not_there(tmp_path: Path) -> None:
     sending.close()
 
 
-@pytest.mark.parametrize("protocol", ["plain", "penstock"])
-def test_mutual_tls(protocol: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("protocol", "scheme"), [("plain", "https"), ("penstock", "https"), ("plain", "HTTPS")])
+def test_mutual_tls(protocol: str, scheme: str, tmp_path: Path) -> None:
     from tests.harness.http_receiver import LedgerReceiver
 
     receiver = KeyedReceiver() if protocol == "plain" else LedgerReceiver()
@@ -279,7 +279,7 @@ def test_mutual_tls(protocol: str, tmp_path: Path) -> None:
     mine, my_key = authority.sign("sender")
     theirs, their_key = stranger.sign("sender")
     with Served(receiver, context) as served:
-        url = served.url.replace("127.0.0.1", "localhost")
+        url = served.url.replace("127.0.0.1", "localhost").replace("https", scheme)
         tls = {"ca": str(authority.root), "certificate": str(mine), "key": str(my_key)}
         sending = Sending(tmp_path, url, {"protocol": protocol, "tls": tls})
         sending.sink().connect()

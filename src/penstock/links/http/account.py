@@ -179,7 +179,9 @@ class Account:
     def _connection_of(self, slot: int) -> Connection:
         if slot not in self._connections:
             options = self._options
-            self._connections[slot] = Connection(options.base_url, self._shared_tls(), options.timeout, self._headers())
+            # Without TLS, no certificates are loaded: that takes longer than a request.
+            tls = self._shared_tls() if urlsplit(options.base_url).scheme == "https" else None
+            self._connections[slot] = Connection(options.base_url, tls, options.timeout, self._headers())
         return self._connections[slot]
 
     def _shared_tls(self) -> ssl.SSLContext:

@@ -187,7 +187,8 @@ class Sender:
             shared = {"User-Agent": "penstock", **credentials.headers_of(options.auth, options.headers)}
             transport = self._transport() if self._transport else None
             # Without TLS, no certificates are loaded: that takes longer than a request.
-            tls = self._shared_tls() if options.url.startswith("https:") and transport is None else None
+            is_secured = urlsplit(options.url).scheme == "https" and transport is None
+            tls = self._shared_tls() if is_secured else None
             self._connection = Connection(options.url, tls, options.timeout, shared, transport)
         secret = credentials.query_of(options.auth)
         address = options.url + request.path + (f"?{urlencode(secret)}" if secret else "")
