@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from penstock.cli.loads.choice import Ask, Tables, ask, names
+from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Streams, Yes
 
-from penstock.cli.shared.outbox_place import outbox_place
-from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, Yes
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-Tables = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--table", "-t", metavar="T", help="Only this table. May be repeated. Default: all.", show_default=False
-    ),
-]
+    from penstock.sources.outbox.load.declared import Load
 
 
 def start(
     file: File,
     pipeline: Pipeline = None,
+    stream: Streams = None,
     table: Tables = None,
     set_: Set = None,
     _env_file: EnvFile = None,
@@ -31,29 +28,34 @@ def start(
     \b
     Examples:
       penstock loads start images.yaml --table public.image_tags
-      penstock loads start images.yaml --yes
+      penstock loads start images.yaml --stream images --yes
 
     The fields of a table are cleared when its load begins, so values that the table no longer has go. With the table
     that creates, that is every entity, and all tables of its stream are loaded. Asks for confirmation. The request is
     kept beside the outbox: it outlives a kill, and a second one changes nothing for the worse.
     """
-    with outbox_place(file, set_, pipeline, "penstock loads start FILE", as_json=as_json) as place:
-        from penstock.cli.shared.confirm import confirm
-        from penstock.cli.shared.render import print_json
-        from penstock.sources.outbox.load.requests import choose_loads, request_loads
 
-        chosen = choose_loads(place.loads(), place.options.default_schema, table or ())
-        lines = []
-        for stream, loads in chosen.items():
-            several = ", ".join(each.name for each in loads)
-            what = f"{stream}: {several}: loaded again; until then, their fields are missing"
-            if any(each.creates for each in loads):
-                what = f"{stream}: all tables are loaded again; until then, its entities are missing"
-            lines.append(what)
-        confirm(lines, yes=yes, to_stderr=as_json)
-        request_loads(place.server, place.pipeline, chosen)
-        if as_json:
-            started = {stream: [each.name for each in loads] for stream, loads in chosen.items()}
-            print_json({"pipeline": place.pipeline, "started": started}, indent=2)
-            return
-        print(f"{place.pipeline}: the next run loads them")
+    def request() -> Ask:
+        from penstock.sources.outbox.load.requests import start_loads
+
+        return start_loads
+
+    ask(
+        "start",
+        request,
+        describe_start,
+        file=file,
+        pipeline=pipeline,
+        stream=stream,
+        table=table,
+        sets=set_,
+        yes=yes,
+        as_json=as_json,
+        done="the next run loads them",
+    )
+
+
+def describe_start(_: str, loads: Sequence[Load]) -> str:
+    if any(each.creates for each in loads):
+        return "all tables are loaded again; until then, its entities are missing"
+    return f"{names(loads)}: loaded again; until then, their fields are missing"

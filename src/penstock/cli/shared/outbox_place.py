@@ -39,14 +39,15 @@ class Place:
     def loads(self) -> dict[str, tuple[Load, ...]]:
         """The first loads of each stream, as the file declares them; StreamRefused without an outbox."""
         from penstock.sources.outbox.load.declared import loads_of
+        from penstock.sources.outbox.load.requests import read_requests, with_requests
         from penstock.sources.outbox.registry import watched_since
 
         resolved = self.resolve()
         self.server.read_state()
-        since = watched_since(self.server, self.pipeline)
+        since, asked = watched_since(self.server, self.pipeline), read_requests(self.server, self.pipeline)
         known = {table.name: table for table in resolved.tables}
         return {
-            name: loads_of(resolved.entities[name], known, since)
+            name: with_requests(name, loads_of(resolved.entities[name], known, since), asked)
             for name, each in self.streams.items()
             if each.first_load
         }

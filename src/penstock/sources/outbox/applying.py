@@ -31,6 +31,8 @@ from penstock.sources.outbox.triggers import (
 
 #: for pg_advisory_xact_lock: one process at a time changes triggers
 APPLY_LOCK_ID = 7_365_226_101_345
+#: of an outbox
+TABLES = ("outbox", "identity", "consumers", "floors", "triggers", "loads")
 #: of an apply that was ended by the server because of a deadlock with writers
 DEADLOCKS = Retry(10, Backoff(0.1, 2.0))
 
@@ -118,14 +120,12 @@ def drop_triggers(connection: WriteConnection, options: Options, pipeline: str) 
             drop_unused(existing, {name for owner, *_, name in existing.owners if owner != pipeline}, schema)
         )
         own = sql.SQL("DELETE FROM {} WHERE pipeline = {}")
-        for name in ("triggers", "consumers"):
+        for name in ("triggers", "consumers", *(["loads"] if existing.whole else [])):
             transaction.execute(own.format(sql.Identifier(schema, name), sql.Literal(pipeline)))
         if not any(owner != pipeline for owner, *_ in existing.owners) and not _has_consumers(transaction, schema):
-            drop = sql.SQL("DROP TABLE {}, {}, {}, {}, {}; DROP FUNCTION {}()").format(
-                *(
-                    sql.Identifier(schema, name)
-                    for name in ("outbox", "identity", "consumers", "floors", "triggers", "refuse_truncate")
-                )
+            names = [sql.Identifier(schema, name) for name in TABLES]
+            drop = sql.SQL("DROP TABLE IF EXISTS {}; DROP FUNCTION {}()").format(
+                sql.SQL(", ").join(names), sql.Identifier(schema, "refuse_truncate")
             )
             changes.append(Change("drop", f"outbox in schema {schema}", "no pipeline uses it", (drop,)))
         _execute(transaction, changes)

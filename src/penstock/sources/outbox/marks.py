@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.core.marks import Mark
+from penstock.core.sizes import shown_size
 from penstock.errors import StreamRefused
 from penstock.sources.outbox.load.states import LOADING, PENDING, LoadState
 
@@ -139,7 +140,8 @@ def describe(mark: Mark | None) -> str:
     loading = [describe_load(each) for each in at.loads if each.state == LOADING]
     pending = sum(each.state == PENDING for each in at.loads)
     still = [f"{pending} more {'is' if pending == 1 else 'are'} still to be loaded"] if pending else []
-    return "; ".join([said, *loading, *still])
+    older = ["until it ends and the changes made meanwhile are read, older values may show"] if loading else []
+    return "; ".join([said, *loading, *older, *still])
 
 
 def describe_load(state: LoadState) -> str:
@@ -147,4 +149,7 @@ def describe_load(state: LoadState) -> str:
     if state.state == PENDING:
         return f"{state.name} is still to be loaded"
     place = f", up to ({', '.join(state.columns)}) = ({', '.join(state.after)})" if state.after else ""
-    return f"{state.name} is being loaded{place}: {state.rows:,} of about {max(state.rows, state.expected):,} rows"
+    rows = f"{state.rows:,} of about {max(state.rows, state.expected):,} rows"
+    # A mark of an earlier penstock has no bytes.
+    bytes_ = f", {shown_size(state.bytes_read)} of about {shown_size(state.bytes)}" if state.bytes else ""
+    return f"{state.name} is being loaded{place}: {rows}{bytes_}"

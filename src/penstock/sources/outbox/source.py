@@ -25,6 +25,7 @@ from penstock.sources.outbox.failures import no_outbox
 from penstock.sources.outbox.load.declared import Load, loads_of, remaining_loads
 from penstock.sources.outbox.load.planning import check_readable, estimate_left, explain_loads, plan_load
 from penstock.sources.outbox.load.reading import LoadReader, load_of, load_parts
+from penstock.sources.outbox.load.requests import read_requests, with_requests
 from penstock.sources.outbox.load.states import LoadState
 from penstock.sources.outbox.marks import OutboxMark, describe_load
 from penstock.sources.outbox.options import Options, StreamOptions
@@ -127,7 +128,8 @@ class OutboxSource:
         if stream not in self._loads:
             resolved, since = self._resolve(), watched_since(self._server, self._context.pipeline)
             known = {table.name: table for table in resolved.tables}
-            self._loads[stream] = loads_of(resolved.entities[stream], known, since)
+            loads = loads_of(resolved.entities[stream], known, since)
+            self._loads[stream] = with_requests(stream, loads, read_requests(self._server, self._context.pipeline))
         return self._loads[stream]
 
     def accept(self, stream: str, last: Position, content: Content) -> None:
@@ -166,7 +168,7 @@ class OutboxSource:
 
     def _declared(self, stream: str) -> Document:
         """What is to be loaded: by its name, the hashes of each load."""
-        return {each.name: [each.identity, each.fields] for each in self._loads_of(stream)}
+        return {each.name: [each.identity, each.fields, each.wanted] for each in self._loads_of(stream)}
 
     def plan(
         self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget

@@ -27,7 +27,7 @@ _ROW_KIND, _TRUNCATE_KIND = 29, 34
 class Change:
     """One thing that `apply` does."""
 
-    #: create, replace, enable, drop
+    #: create, extend, replace, enable, drop
     what: str
     #: the table, or the function, that it is about
     about: str
@@ -47,6 +47,8 @@ class Existing:
 
     #: there is an outbox
     outbox: bool = False
+    #: it has all of its tables
+    whole: bool = False
     #: by name
     functions: Mapping[str, Function] = field(default_factory=dict)
     triggers: tuple[Mapping[str, Any], ...] = ()
@@ -64,11 +66,12 @@ def _pair(relation: TableName) -> tuple[str, str]:
 
 def read_existing(run: RunQuery, schema: str) -> Existing:
     """What the database has now."""
-    there = sql.SQL("SELECT to_regclass({})::text").format(sql.Literal(to_text(sql.Identifier(schema, "outbox"))))
+    names = [sql.Literal(to_text(sql.Identifier(schema, name))) for name in ("outbox", "loads")]
+    there = sql.SQL("SELECT to_regclass({})::text, to_regclass({})::text").format(*names)
     found = run(load_statement(PACKAGE, "existing").format(schema=sql.Literal(schema), prefix=sql.Literal(PREFIX)))
-    outbox = run(there)[0][0] is not None
+    outbox, whole = (name is not None for name in run(there)[0])
     if not found:
-        return Existing(outbox)
+        return Existing(outbox, whole)
     document = found[0][0]
     functions = {
         each["name"]: Function(
@@ -82,7 +85,7 @@ def read_existing(run: RunQuery, schema: str) -> Existing:
         sql.Identifier(schema, "triggers")
     )
     owners = tuple((str(a), str(b), str(c), str(d)) for a, b, c, d in run(query)) if outbox else ()
-    return Existing(outbox, functions, tuple(document["triggers"]), owners)
+    return Existing(outbox, whole, functions, tuple(document["triggers"]), owners)
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -104,9 +107,11 @@ def compare(pipeline: str, tables: Sequence[FedTable], existing: Existing, schem
     functions = {table.name: write_function(table, schema) for table in tables}
     changes: list[Change] = []
     if not existing.outbox:
-        changes.append(
-            Change("create", f"outbox in schema {schema}", "it does not exist", (outbox_statements(schema),))
-        )
+        why = "it does not exist"
+        changes.append(Change("create", f"outbox in schema {schema}", why, (outbox_statements(schema),)))
+    elif not existing.whole:
+        why = "it has no table for requests to load again"
+        changes.append(Change("extend", f"outbox in schema {schema}", why, (outbox_statements(schema),)))
     for table in tables:
         _check_owners(pipeline, table, functions[table.name], existing, schema)
     old = list(_outdated(pipeline, tables, functions, existing, schema))

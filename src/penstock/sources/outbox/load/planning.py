@@ -19,7 +19,7 @@ from penstock.ports import Budget, Remark
 from penstock.sources.outbox.functions import say_inserted
 from penstock.sources.outbox.json_sql import as_text
 from penstock.sources.outbox.load.declared import Clear, Load, compare
-from penstock.sources.outbox.load.states import COMPLETE, LOADING, LoadState
+from penstock.sources.outbox.load.states import COMPLETE, ENDED, LOADING, LoadState
 
 #: bytes that are worth a part of their own
 PART_BYTES = 4 << 20
@@ -68,8 +68,8 @@ class _Slice:
         columns = state.columns
         if state.state != LOADING:
             columns = choose_columns(self.run, load)
-            expected = estimate_rows(self.run, load)
-            state = replace(state, state=LOADING, columns=columns, expected=expected, began=self.now)
+            rows, bytes_ = estimate_rows(self.run, load), table_bytes(self.run, load)
+            state = replace(state, state=LOADING, columns=columns, expected=rows, bytes=bytes_, began=self.now)
         ranges, rows, after = self._ranges(load, state)
         if ranges:
             number = len(self.tables)
@@ -109,7 +109,7 @@ def plan_load(
 ) -> LoadPlan | None:
     """Plan the next slice of the loads of a stream; None: all are complete. `number`: of load slices before it."""
     now, clears = compare(states, loads)
-    if now == tuple(states) and all(each.state == COMPLETE for each in now):
+    if now == tuple(states) and all(each.state in ENDED for each in now):
         return None
     if number >= MAX_SLICES:
         raise StreamRefused(
@@ -123,7 +123,7 @@ def plan_load(
     [(clock,)] = run(sql.SQL("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint").format())
     slice_, after = _Slice(run, most, step, int(clock)), []
     for load, state in zip(loads, now, strict=True):
-        after.append(state if state.state == COMPLETE or slice_.is_full else slice_.add(load, state))
+        after.append(state if state.state in ENDED or slice_.is_full else slice_.add(load, state))
     plan: Document = {
         "number": number,
         "at": int(clock),
@@ -148,15 +148,23 @@ def choose_columns(run: Run, load: Load) -> tuple[str, ...]:
 
 def estimate_rows(run: Run, load: Load) -> int:
     """Rows of a table by the statistics; where there are none, few are counted."""
-    fed = load.fed
-    names = [to_text(each.sql) for each in (fed.name, *fed.partitions, *fed.children)]
     known = sql.SQL("SELECT sum(greatest(reltuples, 0))::bigint FROM pg_class WHERE oid = ANY ({}::regclass[])")
-    [(rows,)] = run(known.format(sql.Literal(names)))
+    [(rows,)] = run(known.format(sql.Literal(_relations(load))))
     if rows:
         return int(rows)
     query = sql.SQL("SELECT count(*) FROM (SELECT FROM {} LIMIT {}) AS counted")
     [(rows,)] = run(query.format(load.table.sql, sql.Literal(COUNTED_ROWS)))
     return int(rows)
+
+
+def table_bytes(run: Run, load: Load) -> int:
+    """Bytes of a table on the server's disk, without indexes."""
+    query = sql.SQL("SELECT coalesce(sum(pg_table_size(oid)), 0)::bigint FROM unnest({}::regclass[]) AS t (oid)")
+    return int(run(query.format(sql.Literal(_relations(load))))[0][0])
+
+
+def _relations(load: Load) -> list[str]:
+    return [to_text(each.sql) for each in (load.fed.name, *load.fed.partitions, *load.fed.children)]
 
 
 def estimate_left(run: Run, load: Load, state: LoadState) -> int:
