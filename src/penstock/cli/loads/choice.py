@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.shared.outbox_place import outbox_place
+
 if TYPE_CHECKING:
+    from penstock.cli.shared.outbox_place import Place
     from penstock.sources.outbox.load.declared import Load
     from penstock.sources.outbox.server import Server
 
@@ -26,7 +28,7 @@ Ask = Callable[["Server", str, "Mapping[str, Sequence[Load]]"], None]
 
 def ask(
     command: str,
-    request: Callable[[], Ask],
+    request: Callable[[Place], Ask],
     describe: Callable[[str, Sequence[Load]], str],
     *,
     file: str,
@@ -48,7 +50,7 @@ def ask(
         require_streams(stream or (), place.streams)
         chosen = choose_loads(place.loads(), place.options.default_schema, table or (), stream or ())
         confirm([f"{name}: {describe(name, loads)}" for name, loads in chosen.items()], yes=yes, to_stderr=as_json)
-        request()(place.server, place.pipeline, chosen)
+        request(place)(place.server, place.pipeline, chosen)
         if as_json:
             named = {name: [each.name for each in loads] for name, loads in chosen.items()}
             print_json({"pipeline": place.pipeline, DONE[command]: named}, indent=2)

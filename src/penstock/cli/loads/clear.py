@@ -10,6 +10,7 @@ from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, S
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.cli.shared.outbox_place import Place
     from penstock.sources.outbox.load.declared import Load
 
 
@@ -39,7 +40,7 @@ def clear(
         what = "all of its entities are" if any(each.creates for each in loads) else "their fields are"
         return f"{names(loads)}: {what} removed, and not loaded again"
 
-    def request() -> Ask:
+    def request(_: Place) -> Ask:
         from penstock.sources.outbox.load.requests import clear_loads
 
         return clear_loads

@@ -10,6 +10,7 @@ from penstock.cli.shared.parameters import EnvFile, File, Json, Pipeline, Set, S
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.cli.shared.outbox_place import Place
     from penstock.sources.outbox.load.declared import Load
 
 
@@ -38,7 +39,7 @@ def drop(
     def describe(_: str, loads: Sequence[Load]) -> str:
         return f"{names(loads)}: no more rows are loaded; what has been loaded stays"
 
-    def request() -> Ask:
+    def request(_: Place) -> Ask:
         from penstock.sources.outbox.load.requests import drop_loads
 
         return drop_loads

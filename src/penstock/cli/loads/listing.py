@@ -39,6 +39,7 @@ def list_(
 
     `pending` also where the declaration of a table has changed since it was loaded: the next run loads it again.
     `failed`: it was being loaded when its stream failed; the next run goes on. `dropped`: it was given up or cleared.
+    `waiting`: for the files of a dump. `trial`: only the first rows of a dump were loaded.
     The rows and bytes of a table are estimated; bytes are those on the server's disk.
     """
     with outbox_place(file, set_, pipeline, "penstock loads list FILE", as_json=as_json) as place:
@@ -68,7 +69,11 @@ def _documents(place: Place) -> list[dict[str, Any]]:
     for name, loads in place.loads().items():
         last = states[name].last if name in states else None
         known = OutboxMark.of(last.mark).loads if last and last.mark else ()
-        found += [_document(name, each, failed=name in failing) for each in compare(known, loads)[0]]
+        waiting = {each.name for each in loads if each.hold is not None and each.hold.waits}
+        found += [
+            _document(name, each, failed=name in failing) | ({"state": "waiting"} if each.name in waiting else {})
+            for each in compare(known, loads)[0]
+        ]
     return found
 
 

@@ -129,6 +129,17 @@ def newest_ended(snapshot: str) -> int:
     return int(snapshot.split(":")[1])
 
 
+def sees_all(snapshot: str, other: str) -> bool:
+    """Whether a snapshot sees every transaction that another one sees."""
+    (end, open_), (newest, still) = _parse(snapshot), _parse(other)
+    return newest <= end and all(number >= newest or number in still for number in open_)
+
+
+def _parse(snapshot: str) -> tuple[int, frozenset[int]]:
+    _, newest, others = snapshot.split(":")
+    return int(newest), frozenset(int(each) for each in others.split(",") if each)
+
+
 def describe(mark: Mark | None) -> str:
     if mark is None:
         return "the beginning of the outbox"

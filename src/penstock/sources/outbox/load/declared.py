@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from penstock.core.documents import Document, canonical
 from penstock.links.postgres.literals import TableName
 from penstock.sources.outbox.feeds import DirectFeed, Entity, FanOutFeed, FedField, FedTable, Feed, KeyPart
+from penstock.sources.outbox.load.dumps import Dump, Hold
 from penstock.sources.outbox.load.states import COMPLETE, DROPPED, ENDED, LoadState
 
 _DIGITS = 16
@@ -38,6 +39,10 @@ class Load:
     fields: str
     #: False: it was dropped
     wanted: bool = True
+    #: read in place of the table
+    dump: Dump | None = None
+    #: of the stream, for its dump
+    hold: Hold | None = None
 
     @property
     def creates(self) -> bool:

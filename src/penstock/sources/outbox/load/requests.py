@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
 
 from psycopg import sql
 
@@ -17,6 +19,7 @@ from penstock.links.postgres.literals import TableName, load_statement
 from penstock.links.postgres.write_connection import Connection
 from penstock.sources.outbox.failures import explained
 from penstock.sources.outbox.load.declared import Load, digest
+from penstock.sources.outbox.load.dumps import Dump, Hold
 from penstock.sources.outbox.server import Server
 
 PACKAGE = "penstock.sources.outbox"
@@ -33,6 +36,10 @@ class Request:
     since: str | None
     #: False: the load was dropped
     wanted: bool
+    #: the declaration of the stream for which it waits for files, or for which they were given; None: no files
+    declared: str | None = None
+    hold: Hold | None = None
+    dump: Dump | None = None
 
 
 def read_requests(server: Server, pipeline: str) -> dict[tuple[str, str], Request]:
@@ -40,21 +47,50 @@ def read_requests(server: Server, pipeline: str) -> dict[tuple[str, str], Reques
     name = sql.Identifier(server.options.outbox_schema, "loads")
     if server.session.rows(sql.SQL("SELECT to_regclass({})::text").format(sql.Literal(name.as_string())))[0][0] is None:
         return {}
-    query = sql.SQL("SELECT stream, load, since::text, wanted FROM {} WHERE pipeline = {}")
-    rows = server.session.rows(query.format(name, sql.Literal(pipeline)))
-    return {(str(stream), str(load)): Request(since, wanted) for stream, load, since, wanted in rows}
+    query = load_statement(PACKAGE, "requests").format(loads=name, pipeline=sql.Literal(pipeline))
+    return {(str(row[0]), str(row[1])): _request(*row[2:]) for row in server.session.rows(query)}
+
+
+def _request(
+    since: str | None,
+    wanted: bool,
+    waits: bool,
+    horizon: datetime | None,
+    snapshot: str | None,
+    low: int | None,
+    declared: str | None,
+    dump: Any,
+) -> Request:
+    if declared is None:
+        return Request(since, wanted)
+    hold = Hold(horizon, snapshot, low, waits)
+    return Request(since, wanted, declared, hold, None if dump is None else Dump.of(dump))
 
 
 def with_requests(stream: str, loads: Sequence[Load], requests: Requests) -> tuple[Load, ...]:
     """The loads of a stream, as they were asked for."""
-    return tuple(_requested(each, requests.get((stream, each.name))) for each in loads)
+    declared = declaration_of(loads)
+    return tuple(_requested(each, requests.get((stream, each.name)), declared) for each in loads)
 
 
-def _requested(load: Load, request: Request | None) -> Load:
+def _requested(load: Load, request: Request | None, declared: str) -> Load:
     if request is None:
         return load
     identity = digest({"identity": load.identity, "asked": request.since}) if request.since else load.identity
-    return replace(load, identity=identity, wanted=request.wanted)
+    # Files are void with another declaration: documents of older triggers could come after them.
+    holds = request.declared == declared
+    return replace(
+        load,
+        identity=identity,
+        wanted=request.wanted,
+        dump=request.dump if holds else None,
+        hold=request.hold if holds else None,
+    )
+
+
+def declaration_of(loads: Sequence[Load]) -> str:
+    """A hash of all that a stream loads, before requests."""
+    return digest({each.name: [each.identity, each.fields] for each in loads})
 
 
 def choose_loads(

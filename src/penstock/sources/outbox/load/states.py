@@ -36,11 +36,11 @@ class LoadState:
     rows: int = 0
     #: rows of the table when the load began, by statistics
     expected: int = 0
-    #: of the table when the load began, on the server's disk
-    bytes: int = 0
     #: the server's clock in microseconds when the first range was planned, and the last one
     began: int | None = None
     ended: int | None = None
+    #: of the table when the load began, on the server's disk
+    bytes: int = 0
 
     @property
     def bytes_read(self) -> int:
@@ -79,7 +79,7 @@ class LoadState:
             None if after is None else tuple(map(str, after)),
             int(document["rows"]),
             int(document["expected"]),
-            int(document.get("bytes", 0)),
             document["began"],
             document["ended"],
+            int(document.get("bytes", 0)),
         )

@@ -3,4 +3,4 @@ INSERT INTO {loads} AS l (pipeline, stream, load, since, wanted) VALUES ({named}
 ON CONFLICT (pipeline, stream, load) DO UPDATE SET
     since = coalesce(excluded.since, l.since),
     wanted = excluded.wanted,
-    waits = false, horizon = NULL, snapshot = NULL, low = NULL, dump = NULL
+    waits = false, horizon = NULL, snapshot = NULL, low = NULL, declared = NULL, dump = NULL

@@ -58,7 +58,9 @@ CREATE TABLE IF NOT EXISTS {schema}.loads (
     snapshot text,
     -- Documents up to this id had been read, or deleted.
     low bigint,
-    -- The files of the dump, and the declaration that they were given for.
+    -- The declaration of the stream when it began to wait: with another one, the dump is void.
+    declared text,
+    -- Its files.
     dump jsonb,
     PRIMARY KEY (pipeline, stream, load)
 );
