@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import psycopg
@@ -105,8 +105,13 @@ def _apply(transaction: Connection, schema: str, pipeline: str, resolved: Resolv
     return comparison.changes
 
 
-def drop_triggers(connection: WriteConnection, options: Options, pipeline: str) -> tuple[Change, ...]:
-    """Release a pipeline's triggers, and drop those that no other pipeline uses; the outbox goes with the last one."""
+def drop_triggers(
+    connection: WriteConnection, options: Options, pipeline: str, tables: Collection[str] | None = None
+) -> tuple[Change, ...]:
+    """Release a pipeline's triggers, and drop those that no other pipeline uses; the outbox goes with the last one.
+
+    `tables`: only those on these tables. Then the pipeline stays registered, and the outbox stays.
+    """
     schema = options.outbox_schema
     with (
         explained(connection.target.where, "the triggers cannot be dropped"),
@@ -116,16 +121,19 @@ def drop_triggers(connection: WriteConnection, options: Options, pipeline: str) 
         existing = _read(transaction, schema)
         if not existing.outbox:
             return ()
-        changes = list(
-            drop_unused(existing, {name for owner, *_, name in existing.owners if owner != pipeline}, schema)
+        left = [row for row in existing.owners if row[0] != pipeline or (tables is not None and row[1] not in tables)]
+        changes = list(drop_unused(existing, {name for *_, name in left}, schema))
+        chosen = sql.SQL("true") if tables is None else sql.SQL("relation = ANY ({})").format(sql.Literal(list(tables)))
+        own = sql.SQL("DELETE FROM {} WHERE pipeline = {} AND {}")
+        names = (
+            ["triggers"] if tables is not None else ["triggers", "consumers", *(["loads"] if existing.whole else [])]
         )
-        own = sql.SQL("DELETE FROM {} WHERE pipeline = {}")
-        for name in ("triggers", "consumers", *(["loads"] if existing.whole else [])):
-            transaction.execute(own.format(sql.Identifier(schema, name), sql.Literal(pipeline)))
-        if not any(owner != pipeline for owner, *_ in existing.owners) and not _has_consumers(transaction, schema):
-            names = [sql.Identifier(schema, name) for name in TABLES]
+        for name in names:
+            transaction.execute(own.format(sql.Identifier(schema, name), sql.Literal(pipeline), chosen))
+        if tables is None and not left and not _has_consumers(transaction, schema):
+            dropped = [sql.Identifier(schema, name) for name in TABLES]
             drop = sql.SQL("DROP TABLE IF EXISTS {}; DROP FUNCTION {}()").format(
-                sql.SQL(", ").join(names), sql.Identifier(schema, "refuse_truncate")
+                sql.SQL(", ").join(dropped), sql.Identifier(schema, "refuse_truncate")
             )
             changes.append(Change("drop", f"outbox in schema {schema}", "no pipeline uses it", (drop,)))
         _execute(transaction, changes)

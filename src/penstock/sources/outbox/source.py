@@ -31,7 +31,7 @@ from penstock.sources.outbox.load.states import LoadState
 from penstock.sources.outbox.marks import OutboxMark, describe_load
 from penstock.sources.outbox.options import Options, StreamOptions
 from penstock.sources.outbox.reader import OutboxReader
-from penstock.sources.outbox.registry import Registry, watched_since
+from penstock.sources.outbox.registry import Registry, find_gone, watched_since
 from penstock.sources.outbox.server import OutboxState, Server
 from penstock.sources.outbox.triggers import Change
 from penstock.sources.outbox.windows import Window, make_parts, window_of
@@ -283,7 +283,11 @@ class OutboxSource:
         loads = [estimate_left(self._server.session.rows, *each) for each in self._left_to_load(stream, at)]
         exact = rows < COUNTED_ROWS and not loads
         waiting = self._waiting(stream) if ceiling.get("held") else None
-        return Remaining(int(rows) + sum(loads), exact=exact, warning=waiting or self._warning())
+        return Remaining(
+            int(rows) + sum(loads),
+            exact=exact,
+            warning=waiting or self._warning() or find_gone(self._server, self._context.pipeline, stream),
+        )
 
     def _left_to_load(self, stream: str, at: OutboxMark) -> tuple[tuple[Load, LoadState], ...]:
         return remaining_loads(at.loads, self._loads_of(stream))

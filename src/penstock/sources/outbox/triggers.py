@@ -154,9 +154,9 @@ def _check_owners(pipeline: str, table: FedTable, function: Function, existing: 
                 f"{table.name} has triggers of pipeline '{owner}', which declares it otherwise: one outbox has one "
                 "function for each table",
                 safe=UNTOUCHED,
-                next_step="declare the table alike in both pipelines, for all streams that it feeds, and let "
-                f"`penstock triggers drop` of '{owner}' release it; or set `outbox_schema` of this source to another "
-                f"schema than {schema}",
+                next_step="declare the table alike in both pipelines, for all streams that it feeds, release it with "
+                f"`penstock triggers drop FILE --of {owner} --table {table.name}`, and apply both; or set "
+                f"`outbox_schema` of this source to another schema than {schema}",
                 pipeline=pipeline,
             )
 
@@ -216,11 +216,20 @@ def _trigger_changes(
         yield from _one_trigger(relation, function.name, function, existing, schema, _ROW_KIND, again)
     for relation in (table.name, *table.partitions, *table.children):
         truncate = function.name + TRUNCATE_SUFFIX
-        yield from _one_trigger(relation, truncate, function, existing, schema, _TRUNCATE_KIND, again)
+        came = (
+            f"; if the partition was attached with rows in it, {_load_again(table.name)} delivers them"
+            if relation in table.partitions and function.name in existing.on(table.name)
+            else again
+        )
+        yield from _one_trigger(relation, truncate, function, existing, schema, _TRUNCATE_KIND, came)
     for relation in table.partitions:
         there = existing.on(relation).get(function.name)
         if there is not None and there["enabled"] != "A":
             yield _enable(relation, function.name, there["enabled"])
+
+
+def _load_again(table: TableName) -> str:
+    return f"`penstock loads start FILE --table {table}`"
 
 
 def _one_trigger(
@@ -291,8 +300,15 @@ def drop_unused(
         ours = relations is not None and each["function"] in relations.values()
         misplaced = ours and relations is not None and relations.get(_pair(relation)) != each["function"]
         if (each["function"] not in wanted or misplaced) and not each["inherited"]:
-            why = "the pipeline file does not ask for it"
-            yield Change("drop", f"trigger {each['name']} on {relation}", why, (_drop(relation, each["name"]),))
+            why, table = "the pipeline file does not ask for it", None
+            if misplaced and relations is not None:
+                table = next(TableName(*pair) for pair, name in relations.items() if name == each["function"])
+                why += (
+                    f" on this table; if it was a partition of {table} and was detached with rows in it, "
+                    f"{_load_again(table)} removes them"
+                )
+            drop = _drop(relation, each["name"])
+            yield Change("drop", f"trigger {each['name']} on {relation}", why, (drop,), str(table or ""))
     for name in existing.functions:
         if name not in wanted:
             drop = sql.SQL("DROP FUNCTION {}()").format(sql.Identifier(schema, name))
