@@ -14,7 +14,8 @@ import pytest
 from tests.sources.outbox.shops import IMAGES, SCHEMA, Shop
 from tests.sources.outbox.test_refusals import DIRECT, stream
 
-from penstock.errors import PenstockError
+from penstock.errors import NotComparable, PenstockError
+from penstock.ports import ComparingSource, capability
 
 MORE = (
     "CREATE TABLE keyless (id bigint, url text); CREATE VIEW some_view AS SELECT * FROM images;"
@@ -207,4 +208,17 @@ def test_a_consumer_that_is_gone(shop: Shop) -> None:
     assert source.remaining("images", content, last, ceiling).warning == (
         "pipeline 'gone' has not read documents that are 3.0 days old: the outbox keeps them and all later ones. If "
         "it is gone, `penstock triggers drop FILE --of gone` removes its registration"
+    )
+
+
+def test_verify_says_what_to_use_instead(shop: Shop) -> None:
+    source = shop.source()
+    reading = capability(source, ComparingSource)
+    assert reading is not None
+    with pytest.raises(NotComparable) as no:
+        reading.compared_columns("images", source.content("images"))
+    assert told(no.value) == (
+        "images: cannot be compared, because an outbox has changes of rows, and not the rows themselves\n"
+        "Nothing was read or written.\nNext: compare with a query over the stream's tables; `penstock loads start FILE "
+        "--stream images` reads them again, corrects what differs, and removes what they no longer have"
     )

@@ -21,6 +21,7 @@ from penstock.links.postgres.transactions import Identity
 from penstock.ports import Budget, Context, Planned, Reading, Remaining, Remark, StreamInfo
 from penstock.sources.outbox import marks
 from penstock.sources.outbox.applying import Resolved, plan_triggers, resolve
+from penstock.sources.outbox.comparing import RefusedComparison
 from penstock.sources.outbox.failures import no_outbox
 from penstock.sources.outbox.load.declared import Load, loads_of, remaining_loads
 from penstock.sources.outbox.load.dumps import Hold
@@ -46,7 +47,7 @@ PARTS_PER_WORKER = 2
 COUNTED_ROWS = 100_000
 
 
-class OutboxSource:
+class OutboxSource(RefusedComparison):
     """Streams of one outbox. See `penstock.ports.Source` for the obligations of each method."""
 
     def __init__(self, options: Options, streams: Mapping[str, StreamOptions], context: Context) -> None:
