@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from penstock import wiring
 from penstock.cli import app
+from penstock.cli.quarantine.listing import _next_steps
 
 FILE = """\
 pipelines:
@@ -117,3 +118,30 @@ def test_what_cannot_be_asked(url: str) -> None:
     assert (unknown.exit_code, "stream 'order' has no rows in quarantine" in unknown.output) == (2, True)
     which = penstock("quarantine", "drop", "shop.yaml")
     assert (which.exit_code, "--pipeline" in which.output) == (2, True)
+
+
+OPS = """\
+pipelines:
+  images:
+    source: {type: outbox, url: "postgresql://nowhere/db"}
+    sink: {type: postgres, url: "postgresql://nowhere/other"}
+    streams:
+      images:
+        mode: state
+        direct: [{table: images, key: id, columns: [url], creates: true}]
+      log:
+        direct: [{table: images, key: id, columns: [url], creates: true}]
+"""
+
+
+def test_what_is_suggested_for_ops(tmp_path: Path) -> None:
+    """Never what would be refused."""
+    path = tmp_path / "images.yaml"
+    path.write_text(OPS)
+    file = wiring.load(str(path), ())
+    load = f"penstock loads start {path} --pipeline images --stream images"
+    of_ops = f"Next: fix the cause. Ops are not replayed; {load} reads the tables again"
+    assert _next_steps(file, "images", {"images": 2}) == [of_ops]
+    replay = f"Next: fix the cause, then penstock quarantine replay {path} --pipeline images"
+    assert _next_steps(file, "images", {"log": 2}) == [replay]
+    assert _next_steps(file, "images", {"images": 1, "log": 2}) == [f"{replay} --stream log", of_ops]

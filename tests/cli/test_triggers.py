@@ -84,6 +84,44 @@ def test_drop_asks_first_and_leaves_nothing(shop: Shop) -> None:
     assert "there is nothing to drop" in shop.triggers("drop", "--yes").out
 
 
+def test_drop_of_one_table_and_of_a_pipeline_that_is_gone(shop: Shop) -> None:
+    shop.triggers("apply")
+    gone = "INSERT INTO penstock_outbox.{} SELECT 'gone', {} FROM penstock_outbox.{}"
+    execute(
+        shop.url,
+        gone.format(
+            "triggers", "relation, relation_oid, function, applied_at", "triggers WHERE relation <> 'public.posts'"
+        ),
+        "INSERT INTO penstock_outbox.consumers VALUES ('gone', 'images', 1, 0, now() - interval '2 days')",
+        "INSERT INTO posts VALUES (1)",
+    )
+    said = shop.triggers("status").out
+    assert "if it is gone, `penstock triggers drop FILE --of gone` removes its registration" in said
+    asked = shop.triggers("drop", "--table", "posts", "--table", "images", code=2).out
+    assert asked.splitlines() == [
+        "images: the triggers on public.posts are dropped.",
+        "images: the triggers on public.images stay: gone use them.",
+    ]
+    shop.triggers("drop", "--table", "posts", "--table", "images", "--yes")
+    assert len(rows(shop.url, TRIGGERS)) == 4
+    assert "public.posts: 3 differences" in shop.triggers("status", code=2).out
+    no = shop.triggers("drop", "--table", "post", code=2).err
+    assert "pipeline 'images' has no triggers on public.post; tables: public.image_tags" in no
+    no = shop.triggers("drop", "--of", "goen", code=2).err
+    assert "no pipeline 'goen' uses the outbox; did you mean 'gone'?" in no
+    asked = shop.triggers("drop", "--of", "gone", code=2).out
+    assert asked.splitlines() == [
+        "gone: the triggers on public.images are dropped.",
+        "gone: the triggers on public.image_tags stay: images use them.",
+        "gone: its registration for images is removed.",
+        "The outbox stays: images use it.",
+    ]
+    assert "gone: made 3 changes" in shop.triggers("drop", "--of", "gone", "--yes").out
+    assert rows(shop.url, "SELECT pipeline, relation FROM penstock_outbox.triggers") == [
+        ("images", "public.image_tags")
+    ]
+
+
 def test_a_pipeline_that_is_not_filled_by_triggers(shop: Shop) -> None:
     done = shop.command.run("triggers", "plan", "shop.yaml", "--pipeline", "shop")
     assert done.code == 2

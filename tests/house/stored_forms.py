@@ -42,6 +42,7 @@ from penstock.sinks.http.template import compile_row
 from penstock.sources.outbox.feeds import DirectFeed, Entity, FanOutFeed, FedField, FedTable, KeyPart, MultiValueFeed
 from penstock.sources.outbox.forms import form_of
 from penstock.sources.outbox.load.declared import loads_of
+from penstock.sources.outbox.load.dumps import Dump
 from penstock.sources.outbox.load.states import LoadState
 from penstock.sources.outbox.marks import OutboxMark
 from penstock.store import schema
@@ -54,6 +55,11 @@ from penstock.wal.ledger import Bare, Chunk, Ledger, Place, to_document, with_ba
 from penstock.wal.meta import Meta
 from penstock.wal.readers import Reader, register_at
 
+DUMP = Dump(
+    ({"path": "/dump/images.csv", "size": 40, "mtime": 1_700_000_000_000_000_000, "format": "csv"},),
+    ({"file": 0, "group": 0, "rows": 2, "most": 1},),
+    1,
+)
 FROZEN = Path(__file__).with_name("stored_forms.json")
 
 COLUMNS = (
@@ -128,6 +134,8 @@ def stored_forms() -> dict[str, object]:
         "log: readers": _readers(),
         "outbox: mark with loads": replace(OUTBOX, loads=(LOADING,), load_slices=2).mark().text,
         "outbox: declarations of loads": _declarations(),
+        "outbox: files of a dump": DUMP.document(),
+        "outbox: a piece of a dump in a plan": DUMP.piece(0),
         "receiver: schemas": schemas.text_of([schemas.schema_of("rows", {"id": "int64"}, ("id",), "refuse")]),
         "receiver: tokens": _tokens(),
         "receiver: folder of a stream": folders.folder_of("", "Shop/Ä.b-c_1"),

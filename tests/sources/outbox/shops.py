@@ -171,7 +171,7 @@ class Shop:
                 source.accept(stream, last, content)
             source.prepare(stream, content, last)
             prepared()
-            ceiling = source.ceiling(stream, content, "run")
+            ceiling = source.ceiling(stream, content, "run", last.mark if last else None)
             assert ceiling is not None
             while most is None or most > 0:
                 after = last.mark if last else None

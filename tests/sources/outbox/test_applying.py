@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.sources.outbox.shops import IMAGES, SCHEMA, Shop
+from tests.sources.outbox.test_loads import finish
 
 from penstock.errors import InputError, StreamFailed, StreamRefused
 from penstock.sources.outbox.applying import drop_triggers
@@ -36,10 +37,10 @@ def changes(shop: Shop) -> list[str]:
     return found
 
 
-def drop(shop: Shop) -> list[str]:
+def drop(shop: Shop, *tables: str) -> list[str]:
     server = Server(shop.options, shop.context)
     try:
-        return [each.what for each in drop_triggers(server.writing, shop.options, shop.pipeline)]
+        return [each.what for each in drop_triggers(server.writing, shop.options, shop.pipeline, tables or None)]
     finally:
         server.close()
 
@@ -151,6 +152,33 @@ def test_two_pipelines_that_declare_a_table_otherwise(shop: Shop) -> None:
     shop.execute("INSERT INTO images VALUES (1, 'a')")
     assert [len(each["ops"]) for each in shop.written()] == [4]
     assert (shop.read(), apart.read()) == (1, 1)
+
+
+def test_a_table_of_two_pipelines_is_changed(shop: Shop) -> None:
+    """One releases the table, the other one changes it, and the first follows. Changes are recorded all the time."""
+    other = Shop(shop.url, pipeline="other", first_load=True)
+    other.apply()
+    shop.execute("INSERT INTO images VALUES (1, 'a')")
+    assert shop.read() == 1
+    finish(other)
+    direct = [{"table": "images", "key": "id", "columns": ["url", "post_id"], "creates": True}]
+    changed = narrower(direct=direct)
+    first = Shop(shop.url, changed)
+    with pytest.raises(InputError, match=r"penstock triggers drop FILE --of other --table public\.images"):
+        first.apply()
+    assert drop(other, "public.images") == [], "the triggers are in use"
+    first.apply()
+    shop.execute("INSERT INTO images VALUES (2, 'b')")
+    with pytest.raises(InputError, match="has triggers of pipeline 'shop', which declares it otherwise"):
+        other.read()
+    then = Shop(shop.url, changed, pipeline="other", first_load=True)
+    then.last, then.documents = other.last, other.documents
+    assert then.apply() == ()
+    finish(then)
+    assert [each["key"] for id_, each in then.documents["images"] if id_ < 0 and each.get("creates")] == [1, 1, 2]
+    assert drop(first, "public.posts", "public.images") == []
+    assert sorted(set(drop(then, "public.posts"))) == ["drop"]
+    assert shop.rows("SELECT count(*) FROM penstock_outbox.consumers") == [(2,)]
 
 
 def test_a_writer_that_does_not_end_is_not_waited_for_long(shop: Shop) -> None:

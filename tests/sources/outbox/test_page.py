@@ -18,7 +18,7 @@ def test_the_file_of_the_page(database: str, tmp_path: Path) -> None:
     (tmp_path / "images.yaml").write_text(block.text)
     execute(database, SCHEMA, "CREATE TABLE image_stats (image_id bigint PRIMARY KEY, views int)")
     command = Command(tmp_path, "loop", environment={"DATABASE_URL": database})
-    (session,) = blocks(PAGE, "console")
+    session = blocks(PAGE, "console")[0]
     words = [line.removeprefix("$ penstock ").partition("#")[0].split() for line in session.text.splitlines()]
     assert [each[-1] for each in words] == ["images.yaml"] * 3
     for each in words:

@@ -91,6 +91,19 @@ def init(
     add: Annotated[
         bool, typer.Option("--add", help="Add missing tables to an existing file, and change nothing else in it.")
     ] = False,
+    outbox: Annotated[
+        bool,
+        typer.Option("--outbox", help="Propose one entity, put together from the tables that foreign keys relate."),
+    ] = False,
+    entity: Annotated[
+        str | None,
+        typer.Option(
+            "--entity",
+            metavar="TABLE",
+            help="--outbox: the table whose rows are the entities. Default: the one with most relations.",
+            show_default=False,
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
     """Inspect a database or an API and write a pipeline file: every stream, how to read it, and the reasons.
@@ -104,12 +117,16 @@ def init(
       penstock init --add --output shop.yaml --include 'sales_*'
       penstock init https://api.example.com/v1 --path charges --path 'customers/{id}/cards' --path customers
       penstock init --source stripe --sink lake      (the key is in STRIPE_API_KEY)
+      penstock init --outbox --entity images --sink lake --output images.yaml
 
     The file never contains the URL: it takes it from an environment variable. Proposals are based on keys, indexes,
     triggers and statistics; comments in the file give the reasons. No table is read, and only the file is written.
 
     Of an API, the first pages of each list are read: the records, the id, the columns with their types, the paging and
     the filter by time are guessed from them, and the API is asked whether paging and filter are right.
+
+    --outbox proposes a stream of an outbox: an entity, the tables with one row or several values for each, and those
+    that it refers to. It reads the catalog alone, and refuses what `penstock triggers plan` would refuse.
 
     --add extends an existing file: it adds a stream for each table that no stream reads, with the file's own source and
     sink. Of the other options, only --pipeline, --include, --exclude, --views and --stdout apply.
@@ -118,7 +135,17 @@ def init(
     with report_errors(output):
         from penstock.cli.init.proposal import InitOptions, propose
 
-        if given.pop("add"):
+        with_add, with_outbox, entity = given.pop("add"), given.pop("outbox"), given.pop("entity")
+        if with_outbox and with_add:
+            raise typer.BadParameter("--add and --outbox do not go together")
+        if entity is not None and not with_outbox:
+            raise typer.BadParameter("--entity belongs to --outbox")
+        if with_outbox:
+            from penstock.cli.init.outbox import propose_outbox
+
+            propose_outbox(InitOptions(**given), entity)
+            return
+        if with_add:
             from penstock.cli.init.add import add as act
         else:
             act = propose

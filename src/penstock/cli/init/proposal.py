@@ -52,15 +52,7 @@ class InitOptions:
 
 def propose(wanted: InitOptions) -> None:
     """Write or print the file, and print the next steps."""
-    for variable in (wanted.url_env, wanted.sink_url_env or SINK_URL):
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
-            raise refuse(f"{variable!r} is not a valid name of an environment variable", "use letters, digits and _")
-    if not wanted.stdout and not wanted.force and os.path.lexists(wanted.output):
-        raise refuse(
-            f"{wanted.output} already exists",
-            "use --add to add missing tables, --force to replace the file, or --output to write another file",
-        )
-    shown = {"type": wanted.sink, **_sink_options(wanted)}
+    shown = shown_sink(wanted)
     origin = _origin(wanted)
     name = wanted.pipeline or origin.name
     context = Context(pipeline=name, folder=os.path.dirname(os.path.abspath(wanted.output)), probe=NoProbe())
@@ -79,11 +71,24 @@ def propose(wanted: InitOptions) -> None:
     if wanted.stdout:
         print(text, end="")
         return
-    _write(Path(wanted.output), text, force=wanted.force)
+    write_file(Path(wanted.output), text, force=wanted.force)
     print("\n".join(_next_steps(wanted, origin, streams)))
 
 
 # ---------------------------------------------------------------- both sides
+
+
+def shown_sink(wanted: InitOptions) -> dict[str, Any]:
+    """The sink as the file has it; InputError for a variable that is none, and for a file that exists."""
+    for variable in (wanted.url_env, wanted.sink_url_env or SINK_URL):
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
+            raise refuse(f"{variable!r} is not a valid name of an environment variable", "use letters, digits and _")
+    if not wanted.stdout and not wanted.force and os.path.lexists(wanted.output):
+        raise refuse(
+            f"{wanted.output} already exists",
+            "use --add to add missing tables, --force to replace the file, or --output to write another file",
+        )
+    return {"type": wanted.sink, **_sink_options(wanted)}
 
 
 def _origin(wanted: InitOptions) -> Origin:
@@ -192,10 +197,17 @@ def filter_tables(
 ) -> list[DiscoveredStream]:
     """The tables that match the patterns."""
 
-    def matches(offered: DiscoveredStream, patterns: Sequence[str] | None) -> bool:
-        return any(fnmatchcase(offered.name, pattern) for pattern in patterns or ())
+    names = set(filter_names([each.name for each in offers], include, exclude))
+    return [each for each in offers if each.name in names]
 
-    return [o for o in offers if (not include or matches(o, include)) and not matches(o, exclude)]
+
+def filter_names(names: Sequence[str], include: Sequence[str] | None, exclude: Sequence[str] | None) -> list[str]:
+    """The names that match the patterns."""
+
+    def matches(name: str, patterns: Sequence[str] | None) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in patterns or ())
+
+    return [name for name in names if (not include or matches(name, include)) and not matches(name, exclude)]
 
 
 def streams_for(offers: Sequence[DiscoveredStream], sink: Sink, *, views: bool) -> list[Stream]:
@@ -214,16 +226,21 @@ def streams_for(offers: Sequence[DiscoveredStream], sink: Sink, *, views: bool) 
 # ---------------------------------------------------------------- the file, and the printed text
 
 
+def opening_lines(wanted: InitOptions, opening: Sequence[str], sink: Mapping[str, Any]) -> list[str]:
+    """The first comment of a file for a database."""
+    of_sink, holds = wanted.sink_url_env or SINK_URL, f"The environment variable {wanted.url_env} holds the URL"
+    return [*opening, f"{holds}; {of_sink} holds that of the sink." if "url" in sink else f"{holds}.", ""]
+
+
 def _opening(wanted: InitOptions, origin: Origin, sink: Mapping[str, Any]) -> list[str]:
     of_sink = wanted.sink_url_env or SINK_URL
     if "url" in origin.options:
-        holds = f"The environment variable {wanted.url_env} holds the URL"
-        return [*origin.opening, f"{holds}; {of_sink} holds that of the sink." if "url" in sink else f"{holds}.", ""]
+        return opening_lines(wanted, origin.opening, sink)
     holds = f"The environment variable {of_sink} holds the URL of the sink."
     return [*origin.opening, *([holds] if "url" in sink else []), ""]
 
 
-def _write(path: Path, text: str, *, force: bool) -> None:
+def write_file(path: Path, text: str, *, force: bool) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w" if force else "x", encoding="utf-8") as file:

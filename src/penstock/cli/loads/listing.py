@@ -30,7 +30,7 @@ def list_(
     _env_file: EnvFile = None,
     as_json: Json = False,
 ) -> None:
-    """List the first load of each table: pending, loading, complete or failed, with rows and times.
+    """List the first load of each table: its state, rows, bytes and times.
 
     \b
     Examples:
@@ -38,7 +38,9 @@ def list_(
       penstock loads list images.yaml --stream images --json
 
     `pending` also where the declaration of a table has changed since it was loaded: the next run loads it again.
-    `failed`: it was being loaded when its stream failed; the next run goes on. The rows of a table are estimated.
+    `failed`: it was being loaded when its stream failed; the next run goes on. `dropped`: it was given up or cleared.
+    `waiting`: for the files of a dump. `trial`: only the first rows of a dump were loaded.
+    The rows and bytes of a table are estimated; bytes are those on the server's disk.
     """
     with outbox_place(file, set_, pipeline, "penstock loads list FILE", as_json=as_json) as place:
         from penstock.cli.shared.render import align, print_json
@@ -67,7 +69,11 @@ def _documents(place: Place) -> list[dict[str, Any]]:
     for name, loads in place.loads().items():
         last = states[name].last if name in states else None
         known = OutboxMark.of(last.mark).loads if last and last.mark else ()
-        found += [_document(name, each, failed=name in failing) for each in compare(known, loads)[0]]
+        waiting = {each.name for each in loads if each.hold is not None and each.hold.waits}
+        found += [
+            _document(name, each, failed=name in failing) | ({"state": "waiting"} if each.name in waiting else {})
+            for each in compare(known, loads)[0]
+        ]
     return found
 
 
@@ -99,6 +105,8 @@ def _document(stream: str, state: LoadState, *, failed: bool) -> dict[str, Any]:
         "state": "failed" if failed and state.state == "loading" else state.state,
         "rows": state.rows,
         "expected": max(state.rows, state.expected) if state.state != "pending" else None,
+        "bytes": state.bytes_read,
+        "expected_bytes": state.bytes if state.state != "pending" else None,
         "columns": list(state.columns),
         "after": None if state.after is None else list(state.after),
         "began_at": time(state.began),
@@ -107,9 +115,12 @@ def _document(stream: str, state: LoadState, *, failed: bool) -> dict[str, Any]:
 
 
 def _line(document: dict[str, Any]) -> list[str]:
-    rows = ""
-    if document["state"] == "complete":
-        rows = f"{document['rows']:,} rows, ended {document['ended_at']}"
-    elif document["state"] != "pending":
-        rows = f"{document['rows']:,} of about {document['expected']:,} rows, began {document['began_at']}"
-    return [document["stream"], document["table"], document["state"], rows]
+    from penstock.cli.shared.render import size
+
+    rows, state = "", document["state"]
+    if state == "complete":
+        rows = f"{document['rows']:,} rows, {size(document['bytes'])}, ended {document['ended_at']}"
+    elif document["began_at"] is not None:
+        rows = f"{document['rows']:,} of about {document['expected']:,} rows, {size(document['bytes'])} of about "
+        rows += f"{size(document['expected_bytes'])}, began {document['began_at']}"
+    return [document["stream"], document["table"], state, rows]

@@ -12,6 +12,7 @@ from penstock.cli.shared.parameters import EnvFile, File, Json, Pipelines, Set, 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from penstock.config import File as PipelineFile
     from penstock.ports import Quarantined
 
 
@@ -36,8 +37,9 @@ def list_(
 
     With `refused: quarantine` or `oversized: quarantine` on an http sink, rows are stored beside the pipeline's spools.
 
-    With `mode: state` on a stream of a lake sink, ops that were not understood are stored in the table. They stay
-    there, and can be neither replayed nor dropped.
+    With `mode: state`, ops that were not understood are listed. They are not replayed: a later op may have written the
+    same field. `penstock loads start` reads the rows again instead, after all changes so far. Those of a lake table
+    stay in the list; those of a Postgres table can be dropped.
     """
     with report_errors(file, as_json=as_json):
         from contextlib import closing
@@ -58,7 +60,7 @@ def list_(
                 counts, rows = sides[1].quarantined(stream or (), limit=limit)
             documents.append(_document(name, counts, rows))
             if not as_json:
-                print("\n".join(_lines(loaded.path, name, counts, rows)))
+                print("\n".join([*_lines(name, counts, rows), *_next_steps(loaded, name, counts)]))
         if as_json:
             print_json({"file": loaded.path, "pipelines": documents}, indent=2)
         elif not documents:
@@ -86,7 +88,7 @@ def _document(pipeline: str, counts: Mapping[str, int], rows: Sequence[Quarantin
     return {"pipeline": pipeline, "streams": streams, "rows": listed}
 
 
-def _lines(path: str, pipeline: str, counts: Mapping[str, int], rows: Sequence[Quarantined]) -> list[str]:
+def _lines(pipeline: str, counts: Mapping[str, int], rows: Sequence[Quarantined]) -> list[str]:
     import json
 
     from penstock.cli.shared.render import count
@@ -100,5 +102,23 @@ def _lines(path: str, pipeline: str, counts: Mapping[str, int], rows: Sequence[Q
     more = sum(counts.values()) - len(rows)
     if more > 0:
         lines.append(f"  … and {count(more, 'row')} more (--limit)")
-    lines.append(f"Next: fix the cause, then penstock quarantine replay {path} --pipeline {pipeline}")
+    return lines
+
+
+def _next_steps(file: PipelineFile, pipeline: str, counts: Mapping[str, int]) -> list[str]:
+    """What helps. Ops are not replayed, because later ones may have written the same fields."""
+    chosen = file.pipelines[pipeline]
+    of_ops = [name for name in counts if getattr(chosen.sink_streams.get(name), "mode", None) == "state"]
+    lines = []
+    if len(of_ops) < len(counts):
+        only = "".join(f" --stream {name}" for name in counts if name not in of_ops) if of_ops else ""
+        lines.append(f"Next: fix the cause, then penstock quarantine replay {file.path} --pipeline {pipeline}{only}")
+    if not of_ops:
+        return lines
+    streams = "".join(f" --stream {name}" for name in of_ops)
+    if chosen.source_type == "outbox":
+        load = f"penstock loads start {file.path} --pipeline {pipeline}{streams}"
+    else:
+        load = f"penstock loads start{streams} for the pipeline that reads the outbox"
+    lines.append(f"Next: fix the cause. Ops are not replayed; {load} reads the tables again")
     return lines

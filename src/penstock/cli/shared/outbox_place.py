@@ -36,17 +36,22 @@ class Place:
         resolved.require_all()
         return resolved
 
-    def loads(self) -> dict[str, tuple[Load, ...]]:
-        """The first loads of each stream, as the file declares them; StreamRefused without an outbox."""
+    def loads(self, *, asked: bool = True) -> dict[str, tuple[Load, ...]]:
+        """The first loads of each stream, as the file declares them; StreamRefused without an outbox.
+
+        Without `asked`, requests of `penstock loads` are left out.
+        """
         from penstock.sources.outbox.load.declared import loads_of
+        from penstock.sources.outbox.load.requests import read_requests, with_requests
         from penstock.sources.outbox.registry import watched_since
 
         resolved = self.resolve()
         self.server.read_state()
         since = watched_since(self.server, self.pipeline)
+        requests = read_requests(self.server, self.pipeline) if asked else {}
         known = {table.name: table for table in resolved.tables}
         return {
-            name: loads_of(resolved.entities[name], known, since)
+            name: with_requests(name, loads_of(resolved.entities[name], known, since), requests)
             for name, each in self.streams.items()
             if each.first_load
         }

@@ -60,6 +60,7 @@ def status(
 
 def _lines(facts: OutboxFacts) -> list[str]:
     from penstock.cli.shared.render import count
+    from penstock.sources.outbox.registry import GONE_SECONDS
 
     lines = [f"outbox: about {count(facts.rows, 'document')}, {facts.bytes / 2**20:,.1f} MiB"]
     if facts.oldest_seconds is not None:
@@ -69,6 +70,10 @@ def _lines(facts: OutboxFacts) -> list[str]:
             f"{each.pipeline}/{each.stream}: {count(each.behind, 'document')} not certainly read, "
             f"registered {each.seconds:,.0f} s ago"
         )
+        if each.behind and each.seconds > GONE_SECONDS:
+            lines.append(
+                f"  if it is gone, `penstock triggers drop FILE --of {each.pipeline}` removes its registration"
+            )
     for stream in facts.unread:
         lines.append(f"{stream}: no pipeline reads it: its documents are kept; `penstock run` registers one")
     if facts.blocker is not None:

@@ -20,6 +20,8 @@ PACKAGE = "penstock.links.postgres"
 
 #: begins every transaction: it only reads committed data, whatever the role's defaults are
 BEGIN_READ_ONLY = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
+#: the same for a transaction with temporary tables
+BEGIN_READ_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 #: the same for a transaction that imports a snapshot
 BEGIN_IN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 #: a query that is run only to learn which server answers
@@ -133,9 +135,12 @@ def set_config_calls(chosen: Mapping[str, str]) -> sql.Composed:
     return sql.SQL(", ").join(calls)
 
 
-def begin_statement(chosen: Mapping[str, str], snapshot: str | None = None) -> str:
-    """Begin a transaction, import an exported snapshot if there is one, and make the settings."""
-    first = [BEGIN_READ_ONLY]
+def begin_statement(chosen: Mapping[str, str], snapshot: str | None = None, *, writes: bool = False) -> str:
+    """Begin a transaction, import an exported snapshot if there is one, and make the settings.
+
+    `writes`: it may create temporary tables.
+    """
+    first = [BEGIN_READ_WRITE if writes else BEGIN_READ_ONLY]
     if snapshot is not None:
         first = [BEGIN_IN_SNAPSHOT, to_text(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))]
     return ";\n".join([*first, to_text(sql.SQL("SELECT ") + set_config_calls(chosen))])

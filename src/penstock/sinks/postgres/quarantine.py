@@ -107,8 +107,8 @@ class Quarantine:
                 raise StreamRefused(
                     "quarantined ops cannot be replayed: later ops may have written the same fields, and an older "
                     "value would replace a newer one",
-                    next_step="correct the cause and update the rows of these entities at the source, which writes "
-                    "new ops; then: penstock quarantine drop FILE",
+                    next_step="correct the cause, then read the tables again with `penstock loads start FILE --stream "
+                    f"{config.info.name}`, of the pipeline that reads the outbox; then: penstock quarantine drop FILE",
                 )
             pairs = [(name, type_) for name, type_ in json.loads(columns)]
             target = _describe_complete(connection, config, pairs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -33,6 +33,8 @@ from penstock.sources.outbox.triggers import (
 
 #: for pg_advisory_xact_lock: one process at a time changes triggers
 APPLY_LOCK_ID = 7_365_226_101_345
+#: of an outbox
+TABLES = ("outbox", "identity", "consumers", "floors", "triggers", "loads")
 #: of an apply that was ended by the server because of a deadlock with writers; it goes on for `lock_timeout` at least
 DEADLOCKS = Retry(10, Backoff(0.1, 2.0))
 
@@ -106,8 +108,13 @@ def _apply(transaction: Connection, schema: str, pipeline: str, resolved: Resolv
     return comparison.changes
 
 
-def drop_triggers(connection: WriteConnection, options: Options, pipeline: str) -> tuple[Change, ...]:
-    """Release a pipeline's triggers, and drop those that no other pipeline uses; the outbox goes with the last one."""
+def drop_triggers(
+    connection: WriteConnection, options: Options, pipeline: str, tables: Collection[str] | None = None
+) -> tuple[Change, ...]:
+    """Release a pipeline's triggers, and drop those that no other pipeline uses; the outbox goes with the last one.
+
+    `tables`: only those on these tables. Then the pipeline stays registered, and the outbox stays.
+    """
     schema = options.outbox_schema
     with (
         explained(connection.target.where, "the triggers cannot be dropped"),
@@ -117,18 +124,19 @@ def drop_triggers(connection: WriteConnection, options: Options, pipeline: str) 
         existing = _read(transaction, schema)
         if not existing.outbox:
             return ()
-        changes = list(
-            drop_unused(existing, {name for owner, *_, name in existing.owners if owner != pipeline}, schema)
+        left = [row for row in existing.owners if row[0] != pipeline or (tables is not None and row[1] not in tables)]
+        changes = list(drop_unused(existing, {name for *_, name in left}, schema))
+        chosen = sql.SQL("true") if tables is None else sql.SQL("relation = ANY ({})").format(sql.Literal(list(tables)))
+        own = sql.SQL("DELETE FROM {} WHERE pipeline = {} AND {}")
+        names = (
+            ["triggers"] if tables is not None else ["triggers", "consumers", *(["loads"] if existing.whole else [])]
         )
-        own = sql.SQL("DELETE FROM {} WHERE pipeline = {}")
-        for name in ("triggers", "consumers"):
-            transaction.execute(own.format(sql.Identifier(schema, name), sql.Literal(pipeline)))
-        if not any(owner != pipeline for owner, *_ in existing.owners) and not _has_consumers(transaction, schema):
-            drop = sql.SQL("DROP TABLE {}, {}, {}, {}, {}; DROP FUNCTION {}()").format(
-                *(
-                    sql.Identifier(schema, name)
-                    for name in ("outbox", "identity", "consumers", "floors", "triggers", "refuse_truncate")
-                )
+        for name in names:
+            transaction.execute(own.format(sql.Identifier(schema, name), sql.Literal(pipeline), chosen))
+        if tables is None and not left and not _has_consumers(transaction, schema):
+            dropped = [sql.Identifier(schema, name) for name in TABLES]
+            drop = sql.SQL("DROP TABLE IF EXISTS {}; DROP FUNCTION {}()").format(
+                sql.SQL(", ").join(dropped), sql.Identifier(schema, "refuse_truncate")
             )
             changes.append(Change("drop", f"outbox in schema {schema}", "no pipeline uses it", (drop,)))
         _execute(transaction, changes)

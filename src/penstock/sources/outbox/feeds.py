@@ -10,7 +10,7 @@ from psycopg import sql
 from penstock.core.content import Column
 from penstock.core.ops import FanOut, Layout
 from penstock.links.postgres.literals import TableName
-from penstock.sources.outbox.expressions import fill
+from penstock.sources.outbox.expressions import fill, placeholders
 from penstock.sources.outbox.forms import Form
 
 
@@ -152,6 +152,21 @@ def fill_row(text: str, row: str) -> sql.Composed:
 def plain_column(name: str) -> str:
     """The expression that is a column alone."""
     return "{" + name + "}"
+
+
+def needed_columns(feed: Feed) -> tuple[str, ...]:
+    """The columns of a table's rows that its documents are made of."""
+    names: list[str] = []
+    if isinstance(feed, FanOutFeed):
+        names += [part.column for _, part in feed.match] + [part.column for part in feed.reads]
+        texts = [each.expression for each in feed.fields]
+    elif isinstance(feed, DirectFeed):
+        names += [part.column for part in feed.key]
+        texts = [each.expression for each in feed.fields]
+    else:
+        names += [*(part.column for part in feed.key), feed.value.column]
+        texts = [feed.where] if feed.where is not None else []
+    return tuple(dict.fromkeys([*names, *(name for text in texts for name in placeholders(text))]))
 
 
 def tables_of(entities: Mapping[str, Entity], known: Mapping[TableName, FedTable]) -> list[FedTable]:

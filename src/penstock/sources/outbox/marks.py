@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.core.marks import Mark
+from penstock.core.sizes import shown_size
 from penstock.errors import StreamRefused
 from penstock.sources.outbox.load.states import LOADING, PENDING, LoadState
 
@@ -128,6 +129,17 @@ def newest_ended(snapshot: str) -> int:
     return int(snapshot.split(":")[1])
 
 
+def sees_all(snapshot: str, other: str) -> bool:
+    """Whether a snapshot sees every transaction that another one sees."""
+    (end, open_), (newest, still) = _parse(snapshot), _parse(other)
+    return newest <= end and all(number >= newest or number in still for number in open_)
+
+
+def _parse(snapshot: str) -> tuple[int, frozenset[int]]:
+    _, newest, others = snapshot.split(":")
+    return int(newest), frozenset(int(each) for each in others.split(",") if each)
+
+
 def describe(mark: Mark | None) -> str:
     if mark is None:
         return "the beginning of the outbox"
@@ -139,7 +151,8 @@ def describe(mark: Mark | None) -> str:
     loading = [describe_load(each) for each in at.loads if each.state == LOADING]
     pending = sum(each.state == PENDING for each in at.loads)
     still = [f"{pending} more {'is' if pending == 1 else 'are'} still to be loaded"] if pending else []
-    return "; ".join([said, *loading, *still])
+    older = ["until it ends and the changes made meanwhile are read, older values may show"] if loading else []
+    return "; ".join([said, *loading, *older, *still])
 
 
 def describe_load(state: LoadState) -> str:
@@ -147,4 +160,7 @@ def describe_load(state: LoadState) -> str:
     if state.state == PENDING:
         return f"{state.name} is still to be loaded"
     place = f", up to ({', '.join(state.columns)}) = ({', '.join(state.after)})" if state.after else ""
-    return f"{state.name} is being loaded{place}: {state.rows:,} of about {max(state.rows, state.expected):,} rows"
+    rows = f"{state.rows:,} of about {max(state.rows, state.expected):,} rows"
+    # A mark of an earlier penstock has no bytes.
+    bytes_ = f", {shown_size(state.bytes_read)} of about {shown_size(state.bytes)}" if state.bytes else ""
+    return f"{state.name} is being loaded{place}: {rows}{bytes_}"

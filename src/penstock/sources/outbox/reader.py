@@ -72,8 +72,8 @@ class DocumentReader:
                 ) from error
 
     @contextmanager
-    def _cursor(self, table: str) -> Iterator[Any]:
-        """A cursor in a transaction, on a server that has all that was planned."""
+    def _cursor(self, table: str, *, writes: bool = False) -> Iterator[Any]:
+        """A cursor in a transaction, on a server that has all that was planned. `writes`: temporary tables."""
         from penstock.links.postgres import arrow
 
         try:
@@ -84,7 +84,7 @@ class DocumentReader:
             ) from None
         try:
             with connection, connection.cursor() as cursor:
-                self._begin(cursor)
+                self._begin(cursor, writes=writes)
                 yield cursor
                 # A pooler closes a connection whose transaction was left open.
                 cursor.executescript("COMMIT")
@@ -93,13 +93,13 @@ class DocumentReader:
                 error.sqlstate, str(error), where=self.target.where, table=table, stream=self.stream
             ).at(pipeline=self.pipeline) from error
 
-    def _begin(self, cursor: Any) -> None:
+    def _begin(self, cursor: Any, *, writes: bool) -> None:
         chosen = transaction_settings(
             statement_timeout=self.statement_timeout,
             application_name=self.target.application_name,
             more=self.more,
         )
-        begin, ask_server = begin_statement(chosen), to_text(server_query(self.visible))
+        begin, ask_server = begin_statement(chosen, writes=writes), to_text(server_query(self.visible))
 
         def ask() -> ServerState:
             cursor.executescript(begin)

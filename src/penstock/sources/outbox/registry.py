@@ -21,6 +21,8 @@ from penstock.sources.outbox.server import Server
 PACKAGE = "penstock.sources.outbox"
 #: documents that one transaction deletes
 PRUNE_ROWS = 5000
+#: beyond `keep_hours`: a consumer that has not read for so long may be gone
+GONE_SECONDS = 86_400.0
 #: transactions of one call
 PRUNE_BATCHES = 20
 
@@ -117,6 +119,25 @@ def watched_since(server: Server, pipeline: str) -> dict[str, str]:
     name = sql.Identifier(server.options.outbox_schema, "triggers")
     rows = server.session.rows(query.format(name, sql.Literal(pipeline)))
     return {str(relation): str(since) for relation, since in rows}
+
+
+def find_gone(server: Server, pipeline: str, stream: str) -> str | None:
+    """Another consumer that has not read for long, for people: documents that it has not read stay."""
+    schema = server.options.outbox_schema
+    query = load_statement(PACKAGE, "slowest").format(
+        consumers=sql.Identifier(schema, "consumers"),
+        outbox=sql.Identifier(schema, "outbox"),
+        stream=sql.Literal(stream),
+        pipeline=sql.Literal(pipeline),
+        seconds=sql.Literal(server.options.keep_hours * 3600 + GONE_SECONDS),
+    )
+    for name, seconds in server.session.rows(query, stream=stream):
+        return (
+            f"pipeline '{name}' has not read documents that are {seconds / 86_400:,.1f} days old: the outbox keeps "
+            f"them and all later ones. If it is gone, `penstock triggers drop FILE --of {name}` removes its "
+            "registration"
+        )
+    return None
 
 
 def below_floor(stream: str, mark: OutboxMark, floor: int) -> StreamRefused:

@@ -21,15 +21,18 @@ from penstock.links.postgres.transactions import Identity
 from penstock.ports import Budget, Context, Planned, Reading, Remaining, Remark, StreamInfo
 from penstock.sources.outbox import marks
 from penstock.sources.outbox.applying import Resolved, plan_triggers, resolve
+from penstock.sources.outbox.comparing import RefusedComparison
 from penstock.sources.outbox.failures import no_outbox
 from penstock.sources.outbox.load.declared import Load, loads_of, remaining_loads
+from penstock.sources.outbox.load.dumps import Hold
 from penstock.sources.outbox.load.planning import check_readable, estimate_left, explain_loads, plan_load
 from penstock.sources.outbox.load.reading import LoadReader, load_of, load_parts
+from penstock.sources.outbox.load.requests import read_requests, with_requests
 from penstock.sources.outbox.load.states import LoadState
 from penstock.sources.outbox.marks import OutboxMark, describe_load
 from penstock.sources.outbox.options import Options, StreamOptions
 from penstock.sources.outbox.reader import OutboxReader
-from penstock.sources.outbox.registry import Registry, watched_since
+from penstock.sources.outbox.registry import Registry, find_gone, watched_since
 from penstock.sources.outbox.server import OutboxState, Server
 from penstock.sources.outbox.triggers import Change
 from penstock.sources.outbox.windows import Window, make_parts, window_of
@@ -44,7 +47,7 @@ PARTS_PER_WORKER = 2
 COUNTED_ROWS = 100_000
 
 
-class OutboxSource:
+class OutboxSource(RefusedComparison):
     """Streams of one outbox. See `penstock.ports.Source` for the obligations of each method."""
 
     def __init__(self, options: Options, streams: Mapping[str, StreamOptions], context: Context) -> None:
@@ -125,10 +128,15 @@ class OutboxSource:
         if not self._streams[stream].first_load:
             return ()
         if stream not in self._loads:
-            resolved, since = self._resolve(), watched_since(self._server, self._context.pipeline)
-            known = {table.name: table for table in resolved.tables}
-            self._loads[stream] = loads_of(resolved.entities[stream], known, since)
+            asked = read_requests(self._server, self._context.pipeline)
+            self._loads[stream] = with_requests(stream, self._declared_loads(stream), asked)
         return self._loads[stream]
+
+    def _declared_loads(self, stream: str) -> tuple[Load, ...]:
+        """The same, before requests."""
+        resolved, since = self._resolve(), watched_since(self._server, self._context.pipeline)
+        known = {table.name: table for table in resolved.tables}
+        return loads_of(resolved.entities[stream], known, since)
 
     def accept(self, stream: str, last: Position, content: Content) -> None:
         if last.mark is None:
@@ -155,18 +163,32 @@ class OutboxSource:
 
     def ceiling(self, stream: str, content: Content, run: str, after: Mark | None = None) -> Document | None:
         state = self._server.read_state(stream)
+        # A request that was committed before the snapshot counts.
+        self._loads.pop(stream, None)
+        hold = self._hold(stream, OutboxMark.of(after).loads if after is not None else ())
+        held: Document = {} if hold is None else {"held": True, "low": hold.low}
+        if hold is not None:
+            read = OutboxMark.of(after).read if after is not None else marks.NOTHING
+            state = replace(state, snapshot=hold.snapshot or read, writer=None)
         return {
             "snapshot": state.snapshot,
             "last": state.last,
             "writer": state.writer,
             "token": state.token,
             "lsn": state.lsn,
-            "loads": self._declared(stream),
+            "loads": self._declared(stream) if hold is None or not hold.waits else None,
+            **held,
         }
+
+    def _hold(self, stream: str, states: Sequence[LoadState]) -> Hold | None:
+        """What a dump allows to be read: the files that are named come before those that are still to be made."""
+        left = [load.hold for load, _ in remaining_loads(states, self._loads_of(stream)) if load.dump and load.hold]
+        waiting = [load.hold for load in self._loads_of(stream) if load.hold and load.hold.waits]
+        return min(left or waiting, key=lambda each: each.order, default=None)
 
     def _declared(self, stream: str) -> Document:
         """What is to be loaded: by its name, the hashes of each load."""
-        return {each.name: [each.identity, each.fields] for each in self._loads_of(stream)}
+        return {each.name: [each.identity, each.fields, each.wanted] for each in self._loads_of(stream)}
 
     def plan(
         self, stream: str, content: Content, after: Mark | None, ceiling: Document, budget: Budget
@@ -176,6 +198,8 @@ class OutboxSource:
         if after is not None:
             self._server.check_mark(stream, at)
             self._server.check_outbox(stream, at, state)
+        if ceiling.get("held"):
+            self._check_hold(stream, at, ceiling)
         bound = None if state.writer is None else (state.writer, state.last)
         snapshot, bound = (at.window, at.bound) if at.window is not None else (state.snapshot, bound)
         window = Window(snapshot, at.read, max(at.low, at.id if at.window else 0))
@@ -203,6 +227,24 @@ class OutboxSource:
         cuts = [id_ for n, id_ in found.items() if n < rows and n % step == 0]
         return Planned(
             replace(upto, timeline=server.timeline, lsn=server.lsn).mark(), plan={"cuts": cuts}, rows=rows, exact=True
+        )
+
+    def _check_hold(self, stream: str, at: OutboxMark, ceiling: Document) -> None:
+        """StreamRefused if the stream has read what a dump may not show, or documents since then were deleted."""
+        query = sql.SQL("SELECT coalesce(max(low), 0) FROM {} WHERE stream = {}").format(
+            sql.Identifier(self._options.outbox_schema, "floors"), sql.Literal(stream)
+        )
+        [(floor,)] = self._server.session.rows(query, stream=stream)
+        known: Any = ceiling
+        if marks.sees_all(known["snapshot"], at.window or at.read) and (known["low"] is None or floor <= known["low"]):
+            return
+        raise StreamRefused(
+            "the files of a dump are older than what the stream has read, or than documents that were deleted: changes "
+            "made in between would be missing",
+            safe=UNTOUCHED,
+            next_step=f"`penstock loads start FILE --stream {stream}` reads the tables themselves; with --await-files, "
+            "the stream waits for a new dump",
+            stream=stream,
         )
 
     def _plan_load(
@@ -241,10 +283,24 @@ class OutboxSource:
         [(rows,)] = self._server.session.rows(query, stream=stream)
         loads = [estimate_left(self._server.session.rows, *each) for each in self._left_to_load(stream, at)]
         exact = rows < COUNTED_ROWS and not loads
-        return Remaining(int(rows) + sum(loads), exact=exact, warning=self._warning())
+        waiting = self._waiting(stream) if ceiling.get("held") else None
+        return Remaining(
+            int(rows) + sum(loads),
+            exact=exact,
+            warning=waiting or self._warning() or find_gone(self._server, self._context.pipeline, stream),
+        )
 
     def _left_to_load(self, stream: str, at: OutboxMark) -> tuple[tuple[Load, LoadState], ...]:
         return remaining_loads(at.loads, self._loads_of(stream))
+
+    def _waiting(self, stream: str) -> str | None:
+        names = ", ".join(each.name for each in self._loads_of(stream) if each.hold is not None and each.hold.waits)
+        if not names:
+            return None
+        return (
+            f"the stream waits for a dump of {names}; changes are kept in the outbox meanwhile. Name its files with "
+            "`penstock loads start FILE --from`, or end the wait with `penstock loads drop FILE`"
+        )
 
     def _warning(self) -> str | None:
         blocker = self._server.find_blocker()

@@ -27,7 +27,7 @@ _ROW_KIND, _TRUNCATE_KIND = 29, 34
 class Change:
     """One thing that `apply` does."""
 
-    #: create, replace, enable, drop
+    #: create, extend, replace, enable, drop
     what: str
     #: the table, or the function, that it is about
     about: str
@@ -47,6 +47,8 @@ class Existing:
 
     #: there is an outbox
     outbox: bool = False
+    #: it has all of its tables
+    whole: bool = False
     #: by name
     functions: Mapping[str, Function] = field(default_factory=dict)
     triggers: tuple[Mapping[str, Any], ...] = ()
@@ -64,11 +66,12 @@ def _pair(relation: TableName) -> tuple[str, str]:
 
 def read_existing(run: RunQuery, schema: str) -> Existing:
     """What the database has now."""
-    there = sql.SQL("SELECT to_regclass({})::text").format(sql.Literal(to_text(sql.Identifier(schema, "outbox"))))
+    names = [sql.Literal(to_text(sql.Identifier(schema, name))) for name in ("outbox", "loads")]
+    there = sql.SQL("SELECT to_regclass({})::text, to_regclass({})::text").format(*names)
     found = run(load_statement(PACKAGE, "existing").format(schema=sql.Literal(schema), prefix=sql.Literal(PREFIX)))
-    outbox = run(there)[0][0] is not None
+    outbox, whole = (name is not None for name in run(there)[0])
     if not found:
-        return Existing(outbox)
+        return Existing(outbox, whole)
     document = found[0][0]
     functions = {
         each["name"]: Function(
@@ -82,7 +85,7 @@ def read_existing(run: RunQuery, schema: str) -> Existing:
         sql.Identifier(schema, "triggers")
     )
     owners = tuple((str(a), str(b), str(c), str(d)) for a, b, c, d in run(query)) if outbox else ()
-    return Existing(outbox, functions, tuple(document["triggers"]), owners)
+    return Existing(outbox, whole, functions, tuple(document["triggers"]), owners)
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -104,9 +107,11 @@ def compare(pipeline: str, tables: Sequence[FedTable], existing: Existing, schem
     functions = {table.name: write_function(table, schema) for table in tables}
     changes: list[Change] = []
     if not existing.outbox:
-        changes.append(
-            Change("create", f"outbox in schema {schema}", "it does not exist", (outbox_statements(schema),))
-        )
+        why = "it does not exist"
+        changes.append(Change("create", f"outbox in schema {schema}", why, (outbox_statements(schema),)))
+    elif not existing.whole:
+        why = "it has no table for requests to load again"
+        changes.append(Change("extend", f"outbox in schema {schema}", why, (outbox_statements(schema),)))
     for table in tables:
         _check_owners(pipeline, table, functions[table.name], existing, schema)
     old = list(_outdated(pipeline, tables, functions, existing, schema))
@@ -149,9 +154,9 @@ def _check_owners(pipeline: str, table: FedTable, function: Function, existing: 
                 f"{table.name} has triggers of pipeline '{owner}', which declares it otherwise: one outbox has one "
                 "function for each table",
                 safe=UNTOUCHED,
-                next_step="declare the table alike in both pipelines, for all streams that it feeds, and let "
-                f"`penstock triggers drop` of '{owner}' release it; or set `outbox_schema` of this source to another "
-                f"schema than {schema}",
+                next_step="declare the table alike in both pipelines, for all streams that it feeds, release it with "
+                f"`penstock triggers drop FILE --of {owner} --table {table.name}`, and apply both; or set "
+                f"`outbox_schema` of this source to another schema than {schema}",
                 pipeline=pipeline,
             )
 
@@ -211,11 +216,20 @@ def _trigger_changes(
         yield from _one_trigger(relation, function.name, function, existing, schema, _ROW_KIND, again)
     for relation in (table.name, *table.partitions, *table.children):
         truncate = function.name + TRUNCATE_SUFFIX
-        yield from _one_trigger(relation, truncate, function, existing, schema, _TRUNCATE_KIND, again)
+        came = (
+            f"; if the partition was attached with rows in it, {_load_again(table.name)} delivers them"
+            if relation in table.partitions and function.name in existing.on(table.name)
+            else again
+        )
+        yield from _one_trigger(relation, truncate, function, existing, schema, _TRUNCATE_KIND, came)
     for relation in table.partitions:
         there = existing.on(relation).get(function.name)
         if there is not None and there["enabled"] != "A":
             yield _enable(relation, function.name, there["enabled"])
+
+
+def _load_again(table: TableName) -> str:
+    return f"`penstock loads start FILE --table {table}`"
 
 
 def _one_trigger(
@@ -286,8 +300,15 @@ def drop_unused(
         ours = relations is not None and each["function"] in relations.values()
         misplaced = ours and relations is not None and relations.get(_pair(relation)) != each["function"]
         if (each["function"] not in wanted or misplaced) and not each["inherited"]:
-            why = "the pipeline file does not ask for it"
-            yield Change("drop", f"trigger {each['name']} on {relation}", why, (_drop(relation, each["name"]),))
+            why, table = "the pipeline file does not ask for it", None
+            if misplaced and relations is not None:
+                table = next(TableName(*pair) for pair, name in relations.items() if name == each["function"])
+                why += (
+                    f" on this table; if it was a partition of {table} and was detached with rows in it, "
+                    f"{_load_again(table)} removes them"
+                )
+            drop = _drop(relation, each["name"])
+            yield Change("drop", f"trigger {each['name']} on {relation}", why, (drop,), str(table or ""))
     for name in existing.functions:
         if name not in wanted:
             drop = sql.SQL("DROP FUNCTION {}()").format(sql.Identifier(schema, name))

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.core.documents import Document, canonical
 from penstock.links.postgres.literals import TableName
 from penstock.sources.outbox.feeds import DirectFeed, Entity, FanOutFeed, FedField, FedTable, Feed, KeyPart
-from penstock.sources.outbox.load.states import COMPLETE, LoadState
+from penstock.sources.outbox.load.dumps import Dump, Hold
+from penstock.sources.outbox.load.states import COMPLETE, DROPPED, ENDED, LoadState
 
 _DIGITS = 16
 
@@ -36,6 +37,12 @@ class Load:
     identity: str
     #: of the fields; another one: they are set again
     fields: str
+    #: False: it was dropped
+    wanted: bool = True
+    #: read in place of the table
+    dump: Dump | None = None
+    #: of the stream, for its dump
+    hold: Hold | None = None
 
     @property
     def creates(self) -> bool:
@@ -79,8 +86,8 @@ def loads_of(entity: Entity, tables: Mapping[TableName, FedTable], since: Mappin
                 table,
                 tables[table],
                 feed,
-                _hash({**identity, "table": str(table), "oid": tables[table].oid, "since": since.get(str(table), "")}),
-                _hash(fields),
+                digest({**identity, "table": str(table), "oid": tables[table].oid, "since": since.get(str(table), "")}),
+                digest(fields),
             )
         )
     return tuple(sorted(found, key=lambda each: not each.creates))
@@ -94,7 +101,7 @@ def compare(states: Sequence[LoadState], loads: Sequence[Load]) -> tuple[tuple[L
         # All entities go, and with them what every table has said of them. Not the values that fan-outs keep.
         clears: list[Clear] = [(str(creating.table), None)]
         clears += [(str(each.table), each.names) for each in loads if isinstance(each.feed, FanOutFeed)]
-        return tuple(each.state for each in loads), tuple(clears)
+        return tuple(_unless_dropped(each, each.state) for each in loads), tuple(clears)
     clears, now = [], []
     for load in loads:
         state = known.get(load.name)
@@ -102,14 +109,20 @@ def compare(states: Sequence[LoadState], loads: Sequence[Load]) -> tuple[tuple[L
         # A field that is new here may have been set by another table, or by this one at an earlier time.
         if new := tuple(name for name in load.names if same is None or name not in same.names):
             clears.append((str(load.table), new))
-        now.append(same if same is not None and same.fields == load.fields else load.state)
+        now.append(_unless_dropped(load, same if same is not None and same.fields == load.fields else load.state))
     return tuple(now), tuple(clears)
 
 
+def _unless_dropped(load: Load, state: LoadState) -> LoadState:
+    if load.wanted:
+        return load.state if state.state == DROPPED else state
+    return state if state.state == COMPLETE else replace(state, state=DROPPED, after=None)
+
+
 def remaining_loads(states: Sequence[LoadState], loads: Sequence[Load]) -> tuple[tuple[Load, LoadState], ...]:
-    """The loads that are not complete."""
+    """The loads that have not ended."""
     now, _ = compare(states, loads)
-    return tuple((load, state) for load, state in zip(loads, now, strict=True) if state.state != COMPLETE)
+    return tuple((load, state) for load, state in zip(loads, now, strict=True) if state.state not in ENDED)
 
 
 def _is_same(state: LoadState | None, load: Load) -> bool:
@@ -151,5 +164,6 @@ def _field(field: FedField) -> Document:
     }
 
 
-def _hash(document: Document) -> str:
+def digest(document: Document) -> str:
+    """The hash of a declaration."""
     return hashlib.sha256(canonical(document).encode()).hexdigest()[:_DIGITS]

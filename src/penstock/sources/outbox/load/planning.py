@@ -16,10 +16,12 @@ from penstock.links.postgres.key_walk import range_condition, walk_steps
 from penstock.links.postgres.literals import quote, to_text
 from penstock.links.postgres.tables import describe
 from penstock.ports import Budget, Remark
+from penstock.sources.outbox.feeds import needed_columns
 from penstock.sources.outbox.functions import say_inserted
 from penstock.sources.outbox.json_sql import as_text
 from penstock.sources.outbox.load.declared import Clear, Load, compare
-from penstock.sources.outbox.load.states import COMPLETE, LOADING, LoadState
+from penstock.sources.outbox.load.dumps import PIECE, Dump
+from penstock.sources.outbox.load.states import COMPLETE, ENDED, LOADING, TRIAL, LoadState
 
 #: bytes that are worth a part of their own
 PART_BYTES = 4 << 20
@@ -67,26 +69,37 @@ class _Slice:
         """The load after the ranges that there is room for."""
         columns = state.columns
         if state.state != LOADING:
-            columns = choose_columns(self.run, load)
-            expected = estimate_rows(self.run, load)
-            state = replace(state, state=LOADING, columns=columns, expected=expected, began=self.now)
-        ranges, rows, after = self._ranges(load, state)
-        if ranges:
+            columns = choose_columns(self.run, load) if load.dump is None else (PIECE,)
+            rows, bytes_ = estimate_size(self.run, load)
+            state = replace(state, state=LOADING, columns=columns, expected=rows, bytes=bytes_, began=self.now)
+        pieces, rows, after = self._ranges(load, state) if load.dump is None else self._files(load.dump, state)
+        if pieces:
             number = len(self.tables)
-            self.tables.append(_table(load, columns))
-            self.pieces += [
-                {"table": number, "after": _listed(each.after), "upto": _listed(each.upto)} for each in ranges
-            ]
+            self.tables.append(_table(self.run, load, columns))
+            self.pieces += [{"table": number, **each} for each in pieces]
         self.rows += rows
         self.room -= rows
         state = replace(state, after=after, rows=state.rows + rows)
-        return state if after is not None else replace(state, state=COMPLETE, ended=self.now)
+        if after is not None:
+            return state
+        ended = TRIAL if load.dump is not None and load.dump.limit is not None else COMPLETE
+        return replace(state, state=ended, ended=self.now)
 
-    def _ranges(self, load: Load, state: LoadState) -> tuple[Sequence[Range], int, Key | None]:
+    def _files(self, dump: Dump, state: LoadState) -> tuple[Sequence[dict[str, Any]], int, Key | None]:
+        """The next pieces of a dump, the rows in them, and how many are behind them; None: all."""
+        first = end = int(state.after[0]) if state.after else 0
+        rows = 0
+        while end < len(dump.pieces) and end - first < MAX_PIECES and (end == first or rows < self.room):
+            rows += dump.pieces[end]["rows"]
+            end += 1
+        pieces = [{"piece": dump.piece(number)} for number in range(first, end)]
+        return pieces, rows, (str(end),) if end < len(dump.pieces) else None
+
+    def _ranges(self, load: Load, state: LoadState) -> tuple[Sequence[dict[str, Any]], int, Key | None]:
         """The next ranges, the rows in them, and where they end; None: at the end of the table."""
         columns, after = state.columns, state.after
         if not columns:
-            return [Range(None, None)], state.expected, None
+            return [_piece(Range(None, None))], state.expected, None
         key = [sql.Identifier("t", name) for name in columns]
         cuts, rest = walk_steps(
             self.run,
@@ -101,7 +114,8 @@ class _Slice:
         if not rows:
             return [], 0, None
         upto = None if rows < self.room else cuts[-1].key
-        return cut(Range(after, upto), [each.key for each in cuts if each.key != upto]), rows, upto
+        ranges = cut(Range(after, upto), [each.key for each in cuts if each.key != upto])
+        return [_piece(each) for each in ranges], rows, upto
 
 
 def plan_load(
@@ -109,7 +123,7 @@ def plan_load(
 ) -> LoadPlan | None:
     """Plan the next slice of the loads of a stream; None: all are complete. `number`: of load slices before it."""
     now, clears = compare(states, loads)
-    if now == tuple(states) and all(each.state == COMPLETE for each in now):
+    if now == tuple(states) and all(each.state in ENDED for each in now):
         return None
     if number >= MAX_SLICES:
         raise StreamRefused(
@@ -123,7 +137,7 @@ def plan_load(
     [(clock,)] = run(sql.SQL("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint").format())
     slice_, after = _Slice(run, most, step, int(clock)), []
     for load, state in zip(loads, now, strict=True):
-        after.append(state if state.state == COMPLETE or slice_.is_full else slice_.add(load, state))
+        after.append(state if state.state in ENDED or slice_.is_full else slice_.add(load, state))
     plan: Document = {
         "number": number,
         "at": int(clock),
@@ -148,10 +162,8 @@ def choose_columns(run: Run, load: Load) -> tuple[str, ...]:
 
 def estimate_rows(run: Run, load: Load) -> int:
     """Rows of a table by the statistics; where there are none, few are counted."""
-    fed = load.fed
-    names = [to_text(each.sql) for each in (fed.name, *fed.partitions, *fed.children)]
     known = sql.SQL("SELECT sum(greatest(reltuples, 0))::bigint FROM pg_class WHERE oid = ANY ({}::regclass[])")
-    [(rows,)] = run(known.format(sql.Literal(names)))
+    [(rows,)] = run(known.format(sql.Literal(_relations(load))))
     if rows:
         return int(rows)
     query = sql.SQL("SELECT count(*) FROM (SELECT FROM {} LIMIT {}) AS counted")
@@ -159,9 +171,21 @@ def estimate_rows(run: Run, load: Load) -> int:
     return int(rows)
 
 
+def estimate_size(run: Run, load: Load) -> tuple[int, int]:
+    """Rows and bytes of what is to be loaded: those of a table on the server's disk, without indexes."""
+    if load.dump is not None:
+        return load.dump.rows, load.dump.bytes
+    query = sql.SQL("SELECT coalesce(sum(pg_table_size(oid)), 0)::bigint FROM unnest({}::regclass[]) AS t (oid)")
+    return estimate_rows(run, load), int(run(query.format(sql.Literal(_relations(load))))[0][0])
+
+
+def _relations(load: Load) -> list[str]:
+    return [to_text(each.sql) for each in (load.fed.name, *load.fed.partitions, *load.fed.children)]
+
+
 def estimate_left(run: Run, load: Load, state: LoadState) -> int:
     """Rows of a table that are still to be loaded."""
-    return max(0, estimate_rows(run, load) - state.rows)
+    return max(0, (load.dump.rows if load.dump is not None else estimate_rows(run, load)) - state.rows)
 
 
 def explain_loads(run: Run, loads: Sequence[Load]) -> list[Remark]:
@@ -204,7 +228,7 @@ def check_readable(loads: Sequence[Load], user: str, stream: str) -> None:
             )
 
 
-def _table(load: Load, columns: tuple[str, ...]) -> Document:
+def _table(run: Run, load: Load, columns: tuple[str, ...]) -> Document:
     """What a worker needs to read a table, also when the pipeline file has changed."""
     said = say_inserted(str(load.table), load.feed, ROW)
     return {
@@ -213,8 +237,22 @@ def _table(load: Load, columns: tuple[str, ...]) -> Document:
         "document": to_text(as_text(said.document)),
         "condition": to_text(said.condition),
         "columns": list(columns),
-        "types": types_of(load, columns),
+        "types": types_of(load, columns) if load.dump is None else [],
+        # Of a dump: the columns that are read, and their types.
+        "read": [] if load.dump is None else _typed_columns(run, load),
     }
+
+
+def _typed_columns(run: Run, load: Load) -> list[list[str]]:
+    table = describe(run, load.table)
+    if table is None:
+        raise StreamRefused(f"there is no table {load.table}", next_step="`penstock triggers apply FILE` shows more")
+    types = {column.name: column.type for column in table.columns}
+    return [[name, types[name]] for name in needed_columns(load.feed)]
+
+
+def _piece(range_: Range) -> dict[str, Any]:
+    return {"after": _listed(range_.after), "upto": _listed(range_.upto)}
 
 
 def _clear(clear: Clear) -> Document:

@@ -24,12 +24,15 @@ from penstock.links.pause import pause
 from penstock.links.postgres.key_walk import range_condition
 from penstock.links.postgres.literals import TableName, to_text
 from penstock.links.postgres.server_checks import log_bytes
+from penstock.sources.outbox.load.dump_files import read_piece
 from penstock.sources.outbox.load.planning import ROW
 from penstock.sources.outbox.reader import DocumentReader, convert
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+#: a temporary table for rows of a dump
+_COPY = "penstock_dump"
 #: ids of one slice; those of loads are negative
 SLICE_IDS = 1 << 32
 FIRST_ID = -(1 << 53)
@@ -52,6 +55,9 @@ def load_parts(slice_: Slice, load: Mapping[str, Any]) -> list[Part]:
     pieces: list[Document] = [{"clears": load["clears"], "at": load["at"]}] if load["clears"] else []
     for number in range(len(load["tables"])):
         own = [each for each in load["pieces"] if each["table"] == number]
+        if own and "piece" in own[0]:
+            pieces += own
+            continue
         ranges = [Range(_key(each["after"]), _key(each["upto"])) for each in own]
         if not ranges or not tiles(ranges, Range(ranges[0].after, ranges[-1].upto)):
             raise StreamFailed(
@@ -89,14 +95,43 @@ class LoadReader(DocumentReader):
             return
         table = self.tables[terms["table"]]
         name, given = str(table["table"]), 0
-        with self._cursor(name) as cursor:
-            self._lock(table, cursor)
-            for batch in self._fetch(cursor, select_statement(table, terms), name):
+        with self._cursor(name, writes="piece" in terms) as cursor:
+            if "piece" in terms:
+                select = self._copy_piece(table, terms["piece"], cursor)
+            else:
+                self._lock(table, cursor)
+                select = select_statement(table, terms)
+            for batch in self._fetch(cursor, select, name):
                 if given + batch.num_rows > terms["ids"]:
                     raise self._too_many(name, terms["ids"])
                 yield convert(_with_ids(batch, terms["first"] + given), schema)
                 given += batch.num_rows
-            _wait_until_durable(cursor)
+            if "piece" in terms:
+                # A pooler keeps the session, and temporary tables with it.
+                cursor.executescript(f"DROP TABLE pg_temp.{_COPY}")
+            else:
+                _wait_until_durable(cursor)
+
+    def _copy_piece(self, table: Mapping[str, Any], piece: Mapping[str, Any], cursor: Any) -> sql.Composed:
+        """Copy rows of a dump into a temporary table; the statement that reads them as rows of the table.
+
+        The server converts their text, and composes their documents as those of the table itself.
+        """
+        with read_piece(piece, [name for name, _ in table["read"]], self.stream) as rows:
+            cursor.adbc_ingest(_COPY, rows, mode="create", temporary=True)
+        columns = [
+            sql.SQL("c.{}::{} AS {}").format(sql.Identifier(name), sql.SQL(type_), sql.Identifier(name))
+            for name, type_ in table["read"]
+        ]
+        return sql.SQL(
+            "SELECT statement_timestamp() AS at, {} AS document FROM (SELECT {} FROM {} AS c) AS {} WHERE {}"
+        ).format(
+            sql.SQL(table["document"]),
+            sql.SQL(", ").join(columns),
+            sql.Identifier("pg_temp", _COPY),
+            sql.SQL(ROW),
+            sql.SQL(table["condition"]),
+        )
 
     def _lock(self, table: Mapping[str, Any], cursor: Any) -> None:
         """Lock the table before its rows are read with a later snapshot, and check that it is the one of the plan.

@@ -9,6 +9,10 @@ from penstock.core.documents import Document
 from penstock.core.ranges import Key
 
 PENDING, LOADING, COMPLETE = "pending", "loading", "complete"
+#: it was given up; only the first rows of a dump were loaded
+DROPPED, TRIAL = "dropped", "trial"
+#: nothing is left to do
+ENDED = (COMPLETE, DROPPED, TRIAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,7 @@ class LoadState:
     fields: str
     #: the fields that it sets
     names: tuple[str, ...] = ()
-    #: pending, loading or complete
+    #: pending, loading, complete, dropped or trial
     state: str = PENDING
     #: the columns whose ranges are read; () before the load begins, and for a table that is read in one range
     columns: tuple[str, ...] = ()
@@ -35,6 +39,13 @@ class LoadState:
     #: the server's clock in microseconds when the first range was planned, and the last one
     began: int | None = None
     ended: int | None = None
+    #: of the table when the load began, on the server's disk
+    bytes: int = 0
+
+    @property
+    def bytes_read(self) -> int:
+        """Of the table's bytes, as many as its rows that were read."""
+        return self.bytes * self.rows // max(self.rows, self.expected, 1)
 
     def document(self) -> Document:
         return {
@@ -47,6 +58,7 @@ class LoadState:
             "after": None if self.after is None else list(self.after),
             "rows": self.rows,
             "expected": self.expected,
+            "bytes": self.bytes,
             "began": self.began,
             "ended": self.ended,
         }
@@ -54,7 +66,7 @@ class LoadState:
     @classmethod
     def of(cls, document: Any) -> LoadState:
         """From its document; KeyError, TypeError or ValueError if it is not one."""
-        if document["state"] not in (PENDING, LOADING, COMPLETE):
+        if document["state"] not in (PENDING, LOADING, *ENDED):
             raise ValueError(document["state"])
         after = document["after"]
         return cls(
@@ -69,4 +81,5 @@ class LoadState:
             int(document["expected"]),
             document["began"],
             document["ended"],
+            int(document.get("bytes", 0)),
         )

@@ -43,6 +43,27 @@ CREATE TABLE IF NOT EXISTS {schema}.triggers (
     applied_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     PRIMARY KEY (pipeline, relation)
 );
+-- What `penstock loads` was asked for; a load without a row is made once.
+CREATE TABLE IF NOT EXISTS {schema}.loads (
+    pipeline text NOT NULL,
+    stream text NOT NULL,
+    load text NOT NULL,
+    -- With another time, what the table said before is void.
+    since timestamptz,
+    -- False: the load was dropped.
+    wanted bool NOT NULL DEFAULT true,
+    -- The stream waits for files. A dump that was begun after `horizon` shows all that `snapshot` sees.
+    waits bool NOT NULL DEFAULT false,
+    horizon timestamptz,
+    snapshot text,
+    -- Documents up to this id had been read, or deleted.
+    low bigint,
+    -- The declaration of the stream when it began to wait: with another one, the dump is void.
+    declared text,
+    -- Its files.
+    dump jsonb,
+    PRIMARY KEY (pipeline, stream, load)
+);
 CREATE OR REPLACE FUNCTION {schema}.refuse_truncate() RETURNS trigger LANGUAGE plpgsql AS $refuse$
 BEGIN
 RAISE EXCEPTION 'the outbox is not truncated: documents that no pipeline has read would be lost'
