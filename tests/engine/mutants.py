@@ -147,17 +147,19 @@ def _() -> Iterator[None]:
     def by_id(self: FilesSink, chain: Chain, manifest: Any) -> None:
         create(self, replace(chain, layout=_ById(chain.layout, manifest.slice.id)), manifest)
 
-    def path(self: Chain, number: int) -> str:
+    def name(self: Chain, number: int) -> str:
         if isinstance(self.layout, _ById):
-            return self.path(self.layout.manifest(number))
+            return self.layout.manifest(number)
         found = glob.glob(self.path(f"{self.layout.manifests}/{number:012d}-*.json"))
-        return max(found, key=lambda name: os.stat(name).st_mtime_ns)
+        newest = max(found, key=lambda name: os.stat(name).st_mtime_ns)
+        return os.path.relpath(newest, self.folder.place)
 
-    def numbers(self: Chain) -> list[int]:
+    def numbers(self: Chain, above: int = 0) -> list[int]:
         found = glob.glob(self.path(f"{self.layout.manifests}/*-*.json"))
-        return sorted({int(os.path.basename(name)[:12]) for name in found})
+        numbers = {int(os.path.basename(name)[:12]) for name in found}
+        return sorted(number for number in numbers if number > above)
 
-    with patched((FilesSink, "_create", by_id), (Chain, "manifest_path", path), (Chain, "numbers", numbers)):
+    with patched((FilesSink, "_create", by_id), (Chain, "manifest_name", name), (Chain, "numbers", numbers)):
         yield
 
 
