@@ -42,7 +42,9 @@ def find_problems(
     # Slices and a full refresh side by side would show readers the same rows twice.
     what = ""
     if is_refresh:
-        others = {name for name in folder.names(layout.data) if name[0] not in "._"} - {_last(layout.current)}
+        others = {name for name in folder.names(layout.data, limit=1000) if name[0] not in "._"} - {
+            _last(layout.current)
+        }
         if others:
             what = f"holds other files ({min(others)}), and a full refresh beside them would show readers both"
     elif folder.has_current(layout):

@@ -35,7 +35,7 @@ def explain_stream(folder: Folder, format_: str, layout: Layout, stream: StreamI
 def _find_foreign(folder: Folder, layout: Layout) -> str | None:
     """A file in the stream's folder that this pipeline did not write, or the pipeline that did; None: there is none."""
     begun = folder.has(layout.manifests)
-    names = [name for name in folder.names(layout.data) if name[0] not in "._"]
+    names = [name for name in folder.names(layout.data, limit=1000) if name[0] not in "._"]
     if names and (pipelines := other_pipelines(folder, layout)):
         return f"of pipeline {pipelines[0]}"
     # Before the first slice every file is foreign; later a name tells, and folders are partitions.

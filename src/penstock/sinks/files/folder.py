@@ -98,8 +98,8 @@ class Folder(Protocol):
         """StreamRefused if a staged file could not be made visible in one of these folders."""
         ...
 
-    def names(self, folder: str) -> list[str]:
-        """The names in a folder, or at least its first 1,000; empty: there is no such folder."""
+    def names(self, folder: str, limit: int | None = None) -> list[str]:
+        """The names in a folder, or at least its first `limit`; empty: there is no such folder."""
         ...
 
     def has(self, folder: str) -> bool:

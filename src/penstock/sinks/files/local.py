@@ -94,7 +94,7 @@ class LocalFolder:
                     f"{path} a folder of the file system that holds {self.root}",
                 )
 
-    def names(self, folder: str) -> list[str]:
+    def names(self, folder: str, limit: int | None = None) -> list[str]:
         return list_names(self.path(folder))
 
     def has(self, folder: str) -> bool:

@@ -41,12 +41,8 @@ class FilesSink:
         return self.folder.place
 
     def connect(self) -> None:
-        if self.options.format != "parquet" and self.options.compression == "snappy":
-            raise InputError(
-                f"sink.compression: snappy does not fit format {self.options.format}",
-                next_step="use none, gzip or zstd",
-                pipeline=self.pipeline,
-            )
+        if conflict := self.options.find_conflict():
+            raise InputError(conflict[0], next_step=conflict[1], pipeline=self.pipeline)
         try:
             with self.folder.translate_errors():
                 self.folder.connect()
