@@ -196,6 +196,35 @@ def _() -> Iterator[None]:
         yield
 
 
+@mutant("newest.json before the manifest that it names")
+def _() -> Iterator[None]:
+    create = FilesSink._create
+
+    def remembered_first(self: FilesSink, chain: Chain, manifest: Any) -> None:
+        chain.remember(manifest)
+        create(self, chain, manifest)
+
+    with patched((FilesSink, "_create", remembered_first)):
+        yield
+
+
+@mutant("recover leaves newest.json where it withdraws its manifest")
+def _() -> Iterator[None]:
+    with patched((Chain, "forget", lambda self: None)):
+        yield
+
+
+@mutant("nothing above newest.json is looked for")
+def _() -> Iterator[None]:
+    numbers = Chain.numbers
+
+    def none_above(self: Chain, above: int = 0) -> list[int]:
+        return [] if above else numbers(self)
+
+    with patched((Chain, "numbers", none_above)):
+        yield
+
+
 # ---------------------------------------------------------------- the gate
 
 

@@ -18,7 +18,15 @@ CONCURRENT_REQUESTS = 16
 #: attempts at one request; waits between them grow
 ATTEMPTS = 6
 #: codes of servers that refuse access
-_DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AllAccessDisabled", "Forbidden", "403"}
+_DENIED = {
+    "AccessDenied",
+    "XAdminUserNotFound",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "AllAccessDisabled",
+    "Forbidden",
+    "403",
+}
 _EXPIRED = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired", "ExpiredTokenException"}
 _OTHER_REGION = {"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301"}
 
@@ -212,7 +220,12 @@ def _assume_role(options: S3Options) -> Any:
 
 def code_of(error: Exception) -> str:
     """The code of a server's answer; empty: the server did not answer."""
-    return str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
+    return str(_answer(error).get("Error", {}).get("Code", ""))
+
+
+def _answer(error: Exception) -> dict[str, Any]:
+    # The client's errors without an answer have None here.
+    return getattr(error, "response", None) or {}
 
 
 @contextmanager
@@ -241,13 +254,13 @@ def explain(error: Exception, options: S3Options, bucket: str, place: str) -> Pe
             "themselves",
         )
     if code in _OTHER_REGION:
-        region = getattr(error, "response", {}).get("Error", {}).get("Region")
+        region = _answer(error).get("Error", {}).get("Region")
         right = f"is in the region {region}" if region else "is in another region"
         return InputError(
             f"the bucket {bucket!r} {where} {right} ({code})",
             next_step=f"set `s3.region` to {region}" if region else "set `s3.region` to the bucket's region",
         )
-    if code in _DENIED:
+    if code in _DENIED or _answer(error).get("ResponseMetadata", {}).get("HTTPStatusCode") in (401, 403):
         return ConnectionFailed(
             f"the bucket {bucket!r} {where} refuses access ({code})",
             next_step="check the credentials, and that they may list the bucket, and read, write and delete objects "
@@ -276,5 +289,5 @@ def explain(error: Exception, options: S3Options, bucket: str, place: str) -> Pe
 
 
 def _last_words(error: Exception) -> str:
-    message = getattr(error, "response", {}).get("Error", {}).get("Message")
+    message = _answer(error).get("Error", {}).get("Message")
     return " ".join(str(message or error).split())

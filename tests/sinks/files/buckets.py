@@ -49,7 +49,7 @@ class Bucket:
 
     # ------------------------------------------------------------ what lies there
 
-    def keys(self, below: str = "") -> list[str]:
+    def listed(self, below: str = "") -> list[str]:
         """The names of all objects, relative to the prefix."""
         start = f"{self.prefix}/"
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=start + below)
@@ -73,7 +73,7 @@ class Bucket:
 
     def visible(self, stream: str = STREAM) -> list[str]:
         """The files that a reader of the stream's prefix lists: like Spark, it skips what begins with `_` or `.`."""
-        keys = self.keys(f"{safe(stream)}/")
+        keys = self.listed(f"{safe(stream)}/")
         if (pointer := f"{safe(stream)}/_current.json") in keys:
             named: list[str] = json.loads(self.get(pointer))["files"]
             return named
