@@ -32,7 +32,7 @@ class FilesWorld(World):
     def sink(self, probe: Probe) -> FilesSink:
         return build(Options(directory=self.out, format="ndjson"), {}, Context(PIPELINE, self.folder, probe))
 
-    def copy_sink(self) -> str:
+    def copy_sink(self) -> object:
         self.copies += 1
         copy = os.path.join(self.folder, f"copy{self.copies}")
         if os.path.isdir(self.out):

@@ -47,7 +47,7 @@ class Gateway:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
         address = ["--port", f"127.0.0.1:{self.port}", "--region", REGION, "--quiet", "--keep-alive"]
-        place = ["posix", "--sidecar", f"{self.folder}/attributes", "--versioning-dir", f"{self.folder}/versions"]
+        place = ["posix", *self._attributes(), "--versioning-dir", f"{self.folder}/versions"]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", "--", str(program()), *address, *place, f"{self.folder}/objects"],
@@ -64,6 +64,14 @@ class Gateway:
                 raise RuntimeError(f"versitygw does not answer at {self.endpoint}:\n{said}")
             time.sleep(0.02)
 
+    def _attributes(self) -> list[str]:
+        """With its attributes in files of their own, it does not forget versions that are deleted."""
+        try:
+            os.setxattr(self.folder, "user.penstock", b"1")
+        except OSError:  # this file system has none
+            return ["--sidecar", f"{self.folder}/attributes"]
+        return []
+
     @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"
@@ -77,6 +85,10 @@ class Gateway:
             "access_key_id": ACCESS_KEY,
             "secret_access_key": SECRET_KEY,
         }
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @functools.cached_property
     def client(self) -> Any:

@@ -11,7 +11,7 @@ from tests.harness.s3_proxy import ACCEPTED, CUT, INTERNAL, LOST_ANSWER, SLOW_DO
 from tests.harness.versitygw import gateway
 from tests.sinks.files.buckets import Bucket
 
-from penstock.core.slices import Kind
+from penstock.core.slices import Kind, Part
 from penstock.errors import CommitUnclear, ConnectionFailed, InputError, PenstockError, StreamRefused, StreamStopped
 from penstock.links import s3
 from penstock.links.s3 import S3Options
@@ -127,16 +127,10 @@ def test_large_files_have_many_parts(bucket: Bucket, proxy: S3Proxy) -> None:
     proxy.fail("part", CUT, times=1)
     sink = bucket.open(compression="none")
     slice_ = after(None)
-    (receipt,) = stage_parts_in_one(sink, slice_, rows)
+    receipt = sink.writer(slice_, "a1").write(rows.to_reader(max_chunksize=100_000), Part(0, "{}"))
     sink.commit(slice_, "a1", [receipt])
     assert proxy.count("part") > 2
     assert sum(bucket.rows(STREAM)) == sum(range(800_000))
-
-
-def stage_parts_in_one(sink, slice_, rows):  # type: ignore[no-untyped-def]
-    from penstock.core.slices import Part
-
-    return [sink.writer(slice_, "a1").write(rows.to_reader(max_chunksize=100_000), Part(0, "{}"))]
 
 
 # ---------------------------------------------------------------- stores that are not good enough

@@ -28,6 +28,8 @@ PROBE = "_penstock/conditional-create.txt"
 PROBE_TEXT = "penstock tries to create this object again at the start of each run: the store must refuse that.\n"
 #: the object that says where the newest full refresh of a stream is
 CURRENT = "_current.json"
+#: manifests above a known one that are asked for by name, before they are listed
+ASKED_FOR = 16
 #: times that a conditional write is tried again when another one is under way
 TRIES = 5
 _GONE = {"404", "NoSuchKey", "NotFound"}
@@ -165,9 +167,15 @@ class BucketFolder:
 
     def version(self, name: str) -> object | None:
         found = self._head(self.at(name)["Key"])
-        return (found["ETag"], found["LastModified"], found.get("VersionId")) if found else None
+        return (found.get("ETag"), found["LastModified"], found.get("VersionId")) if found else None
 
     def manifest_numbers(self, layout: Layout, above: int) -> list[int]:
+        """Asked for one by one, since a look finds one or none; a server may pass over all names to list the last."""
+        found: list[int] = []
+        while above and len(found) < ASKED_FOR:
+            if self.size(layout.manifest(above + len(found) + 1)) is None:
+                return found
+            found.append(above + len(found) + 1)
         after = {"StartAfter": self.at(layout.manifest(above))["Key"]} if above else {}
         pages = self._pages(f"{layout.manifests}/", **after)
         names = (each["Key"].rpartition("/")[2] for page in pages for each in page.get("Contents", ()))
@@ -285,9 +293,13 @@ class BucketFolder:
                 yield each["Key"][start:]
 
     def move(self, name: str, target: str) -> None:
-        if self.size(name) is not None:
-            self.client.copy(self.at(name), **self.at(target), ExtraArgs=self.options.storage_arguments())
-            self.remove(name)
+        found = self._head(self.at(name)["Key"])
+        if found is None:
+            return
+        self.client.copy(self.at(name), **self.at(target), ExtraArgs=self.options.storage_arguments())
+        # In a bucket with versions, a mark of deletion would count as an object for some stores' conditional creates.
+        version = {"VersionId": found["VersionId"]} if found.get("VersionId") else {}
+        self.client.delete_object(**self.at(name), **version)
 
     def archive(self, layout: Layout, label: str, probe: Probe) -> Sequence[str]:
         raise StreamRefused(
@@ -314,7 +326,7 @@ class BucketFolder:
                 return None, None
             raise
         with found["Body"] as body:
-            return body.read().decode("ascii"), found["ETag"]
+            return body.read().decode("ascii"), found.get("ETag", "")
 
     def _put(self, name: str, text: str, **condition: str) -> bool:
         """Write an object; False: its condition does not hold, or another write is under way."""

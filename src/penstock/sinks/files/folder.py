@@ -142,8 +142,8 @@ class Folder(Protocol):
     def manifest_numbers(self, layout: Layout, above: int) -> list[int]:
         """The numbers of all manifests above a number, sorted.
 
-        A call may not find what is created meanwhile, but if it finds a manifest, it finds all that were created before
-        that one.
+        A call may not find what is created meanwhile. If it finds a manifest, it finds all that were created before it.
+        Above a number other than 0 it may end before a number that is missing.
         """
         ...
 
