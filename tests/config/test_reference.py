@@ -23,7 +23,18 @@ PAGE = TOP / generated.PAGE
 URL = "postgresql://ann:hunter2@db/shop"
 #: what the example's variables are
 ENVIRONMENT = {"DATABASE_URL": URL, "REPLICA_URL": URL, "SALT": "a secret of some length"} | dict.fromkeys(
-    ("API_KEY", "API_TOKEN", "CLIENT_ID", "CLIENT_SECRET", "STRIPE_API_KEY", "USER_PASSWORD"), "hunter2"
+    (
+        "API_KEY",
+        "API_TOKEN",
+        "CLIENT_ID",
+        "CLIENT_SECRET",
+        "S3_KEY",
+        "S3_SECRET",
+        "S3_TOKEN",
+        "STRIPE_API_KEY",
+        "USER_PASSWORD",
+    ),
+    "hunter2",
 )
 
 
@@ -73,7 +84,7 @@ def test_a_marker_that_names_nothing_is_refused() -> None:
 
 def uncommented(text: str) -> str:
     """With all keys that are switched off switched on."""
-    return re.sub(r"^( *)#(?=[a-z_]+:|-$)", r"\1", text, flags=re.MULTILINE)
+    return re.sub(r"^( *)#(?=[a-z_0-9]+:|-$)", r"\1", text, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize(("known", "into"), [(sources, sinks), (SOURCES, SINKS)], ids=["real", "fakes"])

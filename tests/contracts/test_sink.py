@@ -13,6 +13,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
+from tests.harness.versitygw import gateway
+from tests.sinks.files.buckets import Bucket
 
 from penstock.core.slices import Kind
 from penstock.lake import tables
@@ -92,6 +94,15 @@ class TestNdjsonFiles(Files):
     @pytest.fixture
     def destination(self, tmp_path: Path) -> Folder:
         return Folder(tmp_path, "ndjson")
+
+
+class TestFilesOnS3(Files):
+    """On a real server, versitygw."""
+
+    @pytest.fixture
+    def destination(self) -> Bucket:
+        server = gateway()
+        return Bucket(server, server.bucket())
 
 
 #: names of streams that would give the same table, or one that Spark takes for the same

@@ -29,6 +29,7 @@ from penstock.lake.upkeep.options import (
 )
 from penstock.links.http.options import Auth, OAuth
 from penstock.links.postgres.options import Tls
+from penstock.links.s3 import S3Options
 from penstock.shaping.options import Shape
 from penstock.sinks import files, http
 from penstock.sinks import lake as lake_sink
@@ -86,6 +87,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "Sink lake": lake_sink.Options,
     "Streams into lake": lake_sink.StreamOptions,
     "catalog": CatalogOptions,
+    "s3 of files": S3Options,
     "upkeep": UpkeepOptions,
     "upkeep.snapshots": SnapshotOptions,
     "upkeep.orphans": OrphanOptions,

@@ -32,7 +32,7 @@ class FilesWorld(World):
     def sink(self, probe: Probe) -> FilesSink:
         return build(Options(directory=self.out, format="ndjson"), {}, Context(PIPELINE, self.folder, probe))
 
-    def copy_sink(self) -> str:
+    def copy_sink(self) -> object:
         self.copies += 1
         copy = os.path.join(self.folder, f"copy{self.copies}")
         if os.path.isdir(self.out):
@@ -50,11 +50,14 @@ class FilesWorld(World):
     def delete(self, name: str) -> None:
         """Someone removes a file. An old one is theirs to remove; one of the last two slices stops the stream."""
         before = self.delivered()
-        os.unlink(os.path.join(self.out, STREAM, name))
+        self.remove_file(name)
         self.tampered_sink = True
         self.seen = self.visible_files()
         self.deleted |= set(before) - set(self.delivered())
         self.removed.add(name)
+
+    def remove_file(self, name: str) -> None:
+        os.unlink(os.path.join(self.out, STREAM, name))
 
     # ------------------------------------------------------------ what readers see
 
@@ -87,9 +90,13 @@ class FilesWorld(World):
             match = _NUMBER.match(name)
             assert match, name
             generation = sum(each.number < int(match.group(1)) for each in returns)
-            with open(os.path.join(self.out, STREAM, name)) as file:
-                rows += [(generation, json.loads(line)["place"]) for line in file]
+            rows += [(generation, place) for place in self.places(name)]
         return rows
+
+    def places(self, name: str) -> list[int]:
+        """The rows of a visible file."""
+        with open(os.path.join(self.out, STREAM, name), "rb") as file:
+            return [place_of(line) for line in file]
 
     def look_anew(self) -> None:
         self.seen = self.visible_files()
@@ -111,3 +118,8 @@ class FilesWorld(World):
 
 def _place(mark: Any) -> int:
     return int(json.loads(mark)["place"]) if mark else 0
+
+
+def place_of(line: bytes) -> int:
+    """The place of a row."""
+    return int(json.loads(line)["place"])

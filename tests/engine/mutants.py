@@ -147,17 +147,19 @@ def _() -> Iterator[None]:
     def by_id(self: FilesSink, chain: Chain, manifest: Any) -> None:
         create(self, replace(chain, layout=_ById(chain.layout, manifest.slice.id)), manifest)
 
-    def path(self: Chain, number: int) -> str:
+    def name(self: Chain, number: int) -> str:
         if isinstance(self.layout, _ById):
-            return self.path(self.layout.manifest(number))
+            return self.layout.manifest(number)
         found = glob.glob(self.path(f"{self.layout.manifests}/{number:012d}-*.json"))
-        return max(found, key=lambda name: os.stat(name).st_mtime_ns)
+        newest = max(found, key=lambda name: os.stat(name).st_mtime_ns)
+        return os.path.relpath(newest, self.folder.place)
 
-    def numbers(self: Chain) -> list[int]:
+    def numbers(self: Chain, above: int = 0) -> list[int]:
         found = glob.glob(self.path(f"{self.layout.manifests}/*-*.json"))
-        return sorted({int(os.path.basename(name)[:12]) for name in found})
+        numbers = {int(os.path.basename(name)[:12]) for name in found}
+        return sorted(number for number in numbers if number > above)
 
-    with patched((FilesSink, "_create", by_id), (Chain, "manifest_path", path), (Chain, "numbers", numbers)):
+    with patched((FilesSink, "_create", by_id), (Chain, "manifest_name", name), (Chain, "numbers", numbers)):
         yield
 
 
@@ -191,6 +193,35 @@ def _() -> Iterator[None]:
 @mutant("any file of the right name is whole")
 def _() -> Iterator[None]:
     with patched((chain_module.Chain, "make_visible", lambda self, manifest: None)):
+        yield
+
+
+@mutant("newest.json before the manifest that it names")
+def _() -> Iterator[None]:
+    create = FilesSink._create
+
+    def remembered_first(self: FilesSink, chain: Chain, manifest: Any) -> None:
+        chain.remember(manifest)
+        create(self, chain, manifest)
+
+    with patched((FilesSink, "_create", remembered_first)):
+        yield
+
+
+@mutant("recover leaves newest.json where it withdraws its manifest")
+def _() -> Iterator[None]:
+    with patched((Chain, "forget", lambda self: None)):
+        yield
+
+
+@mutant("nothing above newest.json is looked for")
+def _() -> Iterator[None]:
+    numbers = Chain.numbers
+
+    def none_above(self: Chain, above: int = 0) -> list[int]:
+        return [] if above else numbers(self)
+
+    with patched((Chain, "numbers", none_above)):
         yield
 
 

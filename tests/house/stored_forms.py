@@ -31,11 +31,14 @@ from penstock.lake.folding.fold import fan_out_id
 from penstock.lake.table_state import Link
 from penstock.links.http.protocol import SentChunk
 from penstock.links.postgres.literals import TableName
+from penstock.links.s3 import S3Options
 from penstock.links.spools import FolderSpools
 from penstock.ports import NoProbe
 from penstock.service import schemas
 from penstock.service.tokens import FILE, TokenFile
-from penstock.sinks.files.manifest import Manifest, SliceFile
+from penstock.sinks.files.bucket import BucketFolder, point_to
+from penstock.sinks.files.layout import Layout
+from penstock.sinks.files.manifest import Manifest, Newest, SliceFile
 from penstock.sinks.http import memory
 from penstock.sinks.http.chunks import ChunkShape, ChunkWriter
 from penstock.sinks.http.template import compile_row
@@ -113,6 +116,10 @@ def stored_forms() -> dict[str, object]:
         "seal: text": Seal(SLICE.id, "a1", (RECEIPT,)).text,
         "spool: name of a gathered one": _gathered(),
         "files: manifest": _manifest().splitlines(),
+        "files: manifest on S3": json.loads(_manifest_on_s3().text())["files"],
+        "files: where a look begins": Newest(7, "a" * 64).text(),
+        "files: pointer to a refresh on S3": point_to(Layout("shop", "orders"), _manifest_on_s3()).splitlines(),
+        "files: begin of a file's name on S3": BucketFolder("b", "", S3Options()).name_attempt("shop", "a1"),
         "lake: chain": _link().document(),
         "lake: names": {
             "chain": names.chain_property("shop", "orders.items"),
@@ -180,6 +187,11 @@ def _column(column: SqlColumn[Any]) -> str:
 def _manifest() -> str:
     named = SliceFile(name="orders/7.parquet", staged="staged/7", rows=3, bytes=50, sha256="0" * 64)
     return Manifest(SLICE, "a1", rows=3, arrow_bytes=96, schema="id: int64", files=(named,)).text()
+
+
+def _manifest_on_s3() -> Manifest:
+    named = SliceFile("orders/7.parquet", "upload-7", 3, 50, "0" * 64, ('"e1"', '"e2"'))
+    return Manifest(replace(SLICE, kind=Kind.REFRESH), "a1", 3, 96, "id: int64", (named,))
 
 
 def _http_pieces() -> object:

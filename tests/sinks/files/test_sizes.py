@@ -199,10 +199,10 @@ def test_many_folders_keep_few_files_open(tmp_path: Path, monkeypatch: pytest.Mo
     begin = writer_module._StagedFiles._open
     most = 0
 
-    def counting(self: Any, schema: pa.Schema) -> Any:
+    def counting(self: Any, *of_a_file: Any) -> Any:
         nonlocal most
         most = max(most, len(self.open) + 1)
-        return begin(self, schema)
+        return begin(self, *of_a_file)
 
     monkeypatch.setattr(writer_module._StagedFiles, "_open", counting)
     sink = open_sink(tmp_path, format="csv", streams={"orders": {"partition_by": ["month(at)"]}})

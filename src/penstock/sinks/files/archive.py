@@ -9,20 +9,22 @@ from collections.abc import Sequence
 from penstock.errors import StreamRefused
 from penstock.links.durable import make_folder, sync
 from penstock.ports import Probe
+from penstock.sinks.files.folder import Folder, other_pipelines
 from penstock.sinks.files.layout import Layout
 
 #: names in an archive: the manifests and refreshes, and the folder that readers saw
 META, DATA = "_penstock", "data"
 
 
-def archive(root: str, layout: Layout, label: str, probe: Probe) -> Sequence[str]:
+def archive(folder: Folder, layout: Layout, label: str, probe: Probe) -> Sequence[str]:
     """Move a stream's manifests, then its data, into one folder of `_before`; returns a line that names it.
 
     Without its manifests the stream stops. So if a process dies between the two moves, no run takes the rest for
     complete; the next call finishes the same archive.
     """
+    root = folder.place
     meta, data = os.path.join(root, layout.meta), os.path.join(root, layout.data)
-    if others := layout.other_pipelines(root):
+    if others := other_pipelines(folder, layout):
         raise StreamRefused(
             f"the folder {data} cannot be moved away: pipeline {others[0]!r} writes it too",
             next_step="give this pipeline a directory of its own",

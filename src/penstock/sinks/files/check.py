@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from penstock.core.content import Content
@@ -12,14 +11,15 @@ from penstock.core.slices import Kind
 from penstock.core.types import TIMESTAMPS, Fixed, List, Map, Plain, Struct, Type
 from penstock.errors import StreamRefused, problems_of
 from penstock.ports import StreamInfo
-from penstock.sinks.files.layout import Layout, list_names
+from penstock.sinks.files.folder import Folder, other_pipelines
+from penstock.sinks.files.layout import Layout
 
 #: types whose values have a date
 DATES = (Plain.DATE, *TIMESTAMPS)
 
 
 def find_problems(
-    root: str,
+    folder: Folder,
     layout: Layout,
     stream: StreamInfo,
     content: Content,
@@ -31,27 +31,31 @@ def find_problems(
         yield from problems_of([lambda: _check_partition(partition, content)])
     for column in content.columns:
         yield from problems_of([partial(refuse_inexact, column.name, column.type, format_)])
-    yield from problems_of([lambda: refuse_other_file_system(root, layout)])
-    folder, is_refresh = os.path.join(root, layout.data), stream.kind is Kind.REFRESH
-    if is_refresh and (pipelines := layout.other_pipelines(root)):
+    is_refresh = stream.kind is Kind.REFRESH
+    yield from folder.find_problems(layout, is_refresh=is_refresh)
+    place = folder.path(layout.data)
+    if is_refresh and (pipelines := other_pipelines(folder, layout)):
         yield StreamRefused(
-            f"a full refresh would replace {folder}, which pipeline {pipelines[0]!r} writes too",
+            f"a full refresh would replace {place}, which pipeline {pipelines[0]!r} writes too",
             next_step="give this pipeline a directory of its own, or the stream a cursor",
         )
     # Slices and a full refresh side by side would show readers the same rows twice.
-    others = {name for name in list_names(folder) if name[0] not in "._"} - {os.path.basename(layout.current)}
     what = ""
-    if is_refresh and others:
-        what = f"holds other files ({min(others)}), and a full refresh beside them would show readers both"
-    elif not is_refresh and os.path.islink(os.path.join(root, layout.current)):
-        what = "holds a full refresh (`current`), and slices beside it would show readers both"
+    if is_refresh:
+        others = {name for name in folder.names(layout.data, limit=1000) if name[0] not in "._"} - {
+            _last(layout.current)
+        }
+        if others:
+            what = f"holds other files ({min(others)}), and a full refresh beside them would show readers both"
+    elif folder.has_current(layout):
+        current = _last(folder.current(layout))
+        what = f"holds a full refresh (`{current}`), and slices beside it would show readers both"
     if what:
-        yield StreamRefused(
-            f"the folder {folder} {what}",
-            next_step=f"run `penstock state migrate FILE --stream {stream.name}`: it moves that folder away, and the "
-            "next run begins the stream again; or rename the stream in the pipeline file, and set `table` to the table "
-            "that it reads",
-        )
+        yield StreamRefused(f"the folder {place} {what}", next_step=folder.advise_on_mixing(stream.name))
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
 
 
 def _check_partition(partition: Sequence[str], content: Content) -> None:
@@ -89,28 +93,3 @@ def _is_exact(type_: Type, format_: str) -> bool:
             return False
         case _:
             return True
-
-
-def refuse_other_file_system(root: str, layout: Layout, folders: Iterable[str] = ()) -> None:
-    """StreamRefused if files cannot be renamed from where they are staged into the stream's folder or one of these.
-
-    A rename does not reach another file system. If only the rename failed, after the manifest was written, a slice
-    would be committed and never become visible.
-    """
-    staged = os.path.join(root, layout.meta)
-    for folder in (layout.data, *folders):
-        path = os.path.join(root, folder)
-        if _find_device(path) != _find_device(staged):
-            raise StreamRefused(
-                f"the folder {path} is on another file system than {staged}, where files are staged: they could not be "
-                "renamed into it, and readers would never see them",
-                next_step="set `directory` of the sink to a folder on that file system, or make "
-                f"{path} a folder of the file system that holds {root}",
-            )
-
-
-def _find_device(path: str) -> int:
-    """The file system of a folder, or of the folder in which it would be created."""
-    while not os.path.exists(path):
-        path = os.path.dirname(path)
-    return os.stat(path).st_dev

@@ -39,23 +39,23 @@ def choose_suffix(options: Options) -> str:
     return f".{options.format}{_COMPRESSION_SUFFIXES[options.compression or 'none']}"
 
 
-def open_encoder(path: str, schema: pa.Schema, options: Options) -> Encoder:
+def open_encoder(file: pa.NativeFile, schema: pa.Schema, options: Options) -> Encoder:
     if options.format == "parquet":
-        return _Parquet(path, schema, options.compression or "zstd")
+        return _Parquet(file, schema, options.compression or "zstd")
     for field in schema:
         try:
             refuse_inexact(field.name, type_of(field.type), options.format)
         except NoType as none:
             raise StreamRefused(f"column {field.name!r}: {none}", next_step="leave it out with `columns`") from none
     kind = _Csv if options.format == "csv" else _Ndjson
-    return kind(path, carried(schema), options.compression or "none")
+    return kind(file, carried(schema), options.compression or "none")
 
 
 class _Parquet:
-    def __init__(self, path: str, schema: pa.Schema, compression: str) -> None:
+    def __init__(self, file: pa.NativeFile, schema: pa.Schema, compression: str) -> None:
         import pyarrow.parquet as pq
 
-        self.file = pa.OSFile(path, "wb")
+        self.file = file
         level = {"compression_level": 1} if compression == "zstd" else {}
         self.writer: Any = pq.ParquetWriter(
             self.file,
@@ -89,8 +89,8 @@ class _Parquet:
 class _Text:
     """A text file, compressed or not."""
 
-    def __init__(self, path: str, schema: pa.Schema, compression: str) -> None:
-        self.file = pa.OSFile(path, "wb")
+    def __init__(self, file: pa.NativeFile, schema: pa.Schema, compression: str) -> None:
+        self.file = file
         self.out = self.file if compression == "none" else pa.CompressedOutputStream(self.file, compression)
         self.schema = schema
         self.rows = 0
@@ -115,10 +115,10 @@ class _Text:
 class _Csv(_Text):
     """RFC 4180 with a header; a NULL is an empty field, an empty string is ""."""
 
-    def __init__(self, path: str, schema: pa.Schema, compression: str) -> None:
+    def __init__(self, file: pa.NativeFile, schema: pa.Schema, compression: str) -> None:
         from pyarrow import csv
 
-        super().__init__(path, schema, compression)
+        super().__init__(file, schema, compression)
         self.csv = csv
         self.header = True
 

@@ -3,6 +3,7 @@
     OUT/<stream>/[<column>_<by>=<value>/]<number>-<attempt>-<part>-<k>.parquet              what readers see
     OUT/<stream>/current -> …/refresh/<number>.<attempt>/                                   a full refresh
     OUT/_penstock/<pipeline>/<stream>/manifests/<number>.json                               the commits, in order
+    OUT/_penstock/<pipeline>/<stream>/newest.json                                           where a look begins
     OUT/_penstock/<pipeline>/<stream>/staged/<number>.<attempt>/                            staged, not visible
     OUT/_penstock/<pipeline>/<stream>/refresh/<number>.<attempt>/                           what `current` points to
     OUT/_penstock/<pipeline>/<stream>/withdrawn/                                              removed by `state recover`
@@ -50,6 +51,11 @@ class Layout:
         return os.path.join(self.meta, "manifests")
 
     @property
+    def newest(self) -> str:
+        """Names the newest manifest, or an older one that existed."""
+        return os.path.join(self.meta, "newest.json")
+
+    @property
     def staged(self) -> str:
         return os.path.join(self.meta, "staged")
 
@@ -69,16 +75,6 @@ class Layout:
     def archives(self) -> str:
         """The beginning of the names of folders that `state migrate` moved away."""
         return os.path.join("_before", safe(self.stream))
-
-    def other_pipelines(self, root: str) -> list[str]:
-        """Pipelines besides this one that have written the stream's folder."""
-        _, own, stream = self.meta.split(os.sep)
-        top = os.path.join(root, "_penstock")
-        return [
-            name
-            for name in sorted(list_names(top))
-            if name != own and os.path.isdir(os.path.join(top, name, stream, "manifests"))
-        ]
 
     def manifest(self, number: int) -> str:
         return os.path.join(self.manifests, f"{number:012d}.json")

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import errno
-import hashlib
-import os
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import canonical, digest
 from penstock.core.slices import Part, Receipt
-from penstock.errors import StreamFailed
-from penstock.links.durable import sync
 from penstock.ports import Probe
+from penstock.sinks.files.folder import Folder, StagedFile
 from penstock.sinks.files.manifest import SliceFile
 from penstock.sinks.files.options import Options
 
@@ -34,8 +29,8 @@ MAX_OPEN_FILES = 32
 class FilesWriter:
     """Stages parts. Small and picklable."""
 
-    root: str
-    #: folder of this attempt, relative to the root
+    folder: Folder
+    #: where this attempt stages its files
     staged: str
     #: folder in which the files will become visible
     final: str
@@ -57,10 +52,10 @@ class FilesWriter:
             for batch in batches:  # outside, because an error of the source is not an error of the disk
                 rows += batch.num_rows
                 size += batch.nbytes
-                with translate_errors(self.root):
+                with self.folder.translate_errors():
                     for folder, piece in split(batch) if batch.num_rows else ():
                         staged.add(folder, piece)
-            with translate_errors(self.root):
+            with self.folder.translate_errors():
                 files = staged.finish()
         except BaseException:
             staged.discard()  # no receipt names these files
@@ -74,7 +69,7 @@ class FilesWriter:
             rows=sum(file.rows for file in files),
             bytes=size,
             schema=digest(text),
-            pieces=canonical({"files": [asdict(file) for file in files], "schema": text}),
+            pieces=canonical({"files": [file.document() for file in files], "schema": text}),
         )
 
     def _splitter(self, schema: pa.Schema):  # type: ignore[no-untyped-def]  # pyarrow has no types of its own
@@ -96,9 +91,9 @@ class _StagedFiles:
         self.formats = formats
         self.waiting: dict[str, list[pa.RecordBatch]] = {}
         self.bytes: dict[str, int] = {}
-        self.open: dict[str, tuple[str, Encoder]] = {}
-        #: the paths of all files, and those that are complete
-        self.paths: list[str] = []
+        self.open: dict[str, tuple[str, StagedFile, Encoder]] = {}
+        #: all files, and those that are complete
+        self.staged: list[StagedFile] = []
         self.complete: list[SliceFile] = []
 
     def add(self, folder: str, batch: pa.RecordBatch) -> None:
@@ -118,71 +113,35 @@ class _StagedFiles:
         if folder not in self.open:
             if len(self.open) >= MAX_OPEN_FILES:
                 self.close(next(iter(self.open)))
-            self.open[folder] = self._open(batches[0].schema)
-        self.open[folder][1].write(batches)
-        if self.open[folder][1].size() >= self.writer.options.target_file_size:
+            self.open[folder] = self._open(folder, batches[0].schema)
+        self.open[folder][2].write(batches)
+        if self.open[folder][2].size() >= self.writer.options.target_file_size:
             self.close(folder)
 
-    def _open(self, schema: pa.Schema) -> tuple[str, Encoder]:
-        options = self.writer.options
-        suffix = self.formats.choose_suffix(options)
-        name = f"{self.writer.number:08d}-{self.name}-{len(self.paths)}{suffix}"
-        path = os.path.join(self.writer.root, self.writer.staged, name)
-        self.paths.append(path)
-        return name, self.formats.open_encoder(path, schema, options)
+    def _open(self, folder: str, schema: pa.Schema) -> tuple[str, StagedFile, Encoder]:
+        writer = self.writer
+        suffix = self.formats.choose_suffix(writer.options)
+        name = f"{writer.number:08d}-{self.name}-{len(self.staged)}{suffix}"
+        final = "/".join(filter(None, (writer.final, folder, name)))
+        staged = writer.folder.stage(writer.staged, final)
+        self.staged.append(staged)
+        return final, staged, self.formats.open_encoder(staged.stream, schema, writer.options)
 
     def close(self, folder: str) -> None:
-        name, encoder = self.open.pop(folder)
+        final, file, encoder = self.open.pop(folder)
         rows = encoder.close()
-        staged = os.path.join(self.writer.staged, name)
-        with open(os.path.join(self.writer.root, staged), "rb") as file:
-            os.fsync(file.fileno())
-            checksum = hashlib.file_digest(file, "sha256").hexdigest()
-            size = file.tell()
-        final = os.path.join(self.writer.final, folder, name)
-        self.complete.append(SliceFile(name=final, staged=staged, rows=rows, bytes=size, sha256=checksum))
+        done = file.finish()
+        self.complete.append(SliceFile(final, done.staged, rows, done.bytes, done.sha256, done.etags))
 
     def finish(self) -> list[SliceFile]:
         for folder in list(self.waiting):
             self.flush(folder)
         for folder in list(self.open):
             self.close(folder)
-        if self.paths:
-            sync(os.path.join(self.writer.root, self.writer.staged))
         return self.complete
 
     def discard(self) -> None:
-        for _, encoder in self.open.values():
+        for _, _, encoder in self.open.values():
             encoder.abandon()
-        for path in self.paths:
-            if os.path.exists(path):
-                os.unlink(path)
-
-
-@contextmanager
-def translate_errors(root: str) -> Iterator[None]:
-    """Raise errors of the operating system as StreamFailed, with a next step."""
-    try:
-        yield
-    except OSError as error:
-        raise _explain(root, error) from error
-
-
-def _explain(root: str, error: OSError) -> StreamFailed:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
-        return StreamFailed(
-            f"no space left for {root}",
-            next_step="free some space and run again; the slice is moved again from its start",
-            safe="Nothing was lost: the mark has not moved, and incomplete files are not visible.",
-        )
-    if error.errno == errno.EXDEV:
-        return StreamFailed(
-            f"{error.filename2 or error.filename or root} is on another file system than the folder in which files are "
-            "staged: a file cannot be renamed into it",
-            next_step=f"make everything below {root} one file system again, then run again to make the files visible",
-            safe="Nothing was lost: the files are staged, and the next run makes them visible.",
-        )
-    return StreamFailed(
-        f"cannot write to {root}: {error.strerror or error}",
-        next_step="check that the folder exists and that this user may write in it, then run again",
-    )
+        for staged in self.staged:
+            staged.discard()
