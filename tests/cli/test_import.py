@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 import psycopg
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from tests.docs.pages import TOP, blocks
 from tests.harness.faults import Command, Outcome
 from tests.sources.tables import execute, rows
@@ -222,8 +223,9 @@ def test_a_watermark_whose_row_was_changed_since(shop: Shop) -> None:
         ),
         ("postgres: {host: h, database: d}\noutput: {type: local, path: o}", "postgres.user: Field required\n"),
         (
-            "postgres: {host: h, database: d, user: u}\noutput: {type: s3, bucket: b, prefix: p}",
-            "the configuration writes to S3, which `penstock import` does not take over yet\n",
+            "postgres: {host: h, database: d, user: u}\noutput: {type: local, path: o}\nformat: iceberg\n"
+            "warehouse: w\ncatalog: {type: glue, glue_database: g}",
+            "the configuration uses a Glue catalog, which `penstock import` does not take over\n",
         ),
     ],
 )
@@ -233,6 +235,27 @@ def test_a_configuration_that_cannot_be_taken_over(tmp_path: Path, text: str, sa
     assert done.code == 2
     assert said in done.err
     assert not (tmp_path / "penstock.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "sink"),
+    [
+        (
+            "output: {type: s3, bucket: shop-lake, prefix: raw/pg, region: eu-central-1}",
+            {"type": "files", "directory": "s3://shop-lake/raw/pg", "s3": {"region": "eu-central-1"}},
+        ),
+        (
+            "output: {type: local, path: o}\nformat: iceberg\nwarehouse: s3://shop-lake/warehouse",
+            {"type": "lake", "warehouse": "s3://shop-lake/warehouse"},
+        ),
+    ],
+)
+def test_other_places(tmp_path: Path, more: str, sink: dict[str, object]) -> None:
+    text = "postgres: {host: h, database: d, user: u}\ntables:\n"
+    text += "  - {name: t, incremental_column: id, incremental_column_is_unique: true}\n"
+    (tmp_path / "config.yaml").write_text(text + more)
+    assert Command(tmp_path, "loop").run("import", "rustream", "config.yaml").code == 0
+    assert yaml.safe_load((tmp_path / "penstock.yaml").read_text())["pipelines"]["d"]["sink"] == sink
 
 
 def test_a_place_without_a_state(tmp_path: Path) -> None:

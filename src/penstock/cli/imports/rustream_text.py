@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.cli.imports.rustream_config import Config, Table, folder_of
+from penstock.cli.imports.rustream_config import Config, Output, Table, folder_of
 from penstock.cli.imports.rustream_state import stream_of
 from penstock.cli.init.file_text import INDENT, Variable, comment, scalar, value
 from penstock.errors import ConfigError, InputError
@@ -106,12 +106,6 @@ def _remarks(config: Config) -> list[str]:
 def _sink(config: Config, folder: str, suffix: str) -> dict[str, Any]:
     output = config.output
     assert output is not None
-    if output.type == "s3" or (config.warehouse or "").startswith("s3"):
-        raise ConfigError(
-            "the configuration writes to S3, which `penstock import` does not take over yet",
-            safe="Nothing was written.",
-            next_step="write the pipeline file by hand: `penstock init` proposes the streams",
-        )
     if config.format == "iceberg":
         if (config.catalog or {}).get("type", "filesystem") != "filesystem":
             raise ConfigError(
@@ -120,7 +114,18 @@ def _sink(config: Config, folder: str, suffix: str) -> dict[str, Any]:
                 next_step="write the pipeline file by hand: `penstock init --sink lake` proposes the streams",
             )
         return {"type": "lake", "warehouse": f"{config.warehouse}{suffix}"}
+    if output.type == "s3":
+        return {"type": "files", "directory": f"s3://{output.bucket}/{output.prefix.strip('/')}{suffix}"} | _reach(
+            output
+        )
     return {"type": "files", "directory": f"{folder_of(config, folder)}{suffix}"}
+
+
+def _reach(output: Output) -> dict[str, Any]:
+    """How a bucket is reached, as the configuration says it. Both look for credentials as Amazon's SDK does."""
+    known = {"region": output.region, "endpoint": output.endpoint}
+    given = {name: setting for name, setting in known.items() if setting}
+    return {"s3": given} if given else {}
 
 
 def _pipeline(name: str, source: Mapping[str, Any], sink: Mapping[str, Any]) -> list[str]:
