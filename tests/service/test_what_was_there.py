@@ -142,6 +142,21 @@ def test_one_log_that_somebody_else_has_open(tmp_path: Path) -> None:
         receiver.kill()
 
 
+def test_a_log_that_was_begun_and_never_written_takes_what_comes_first(tmp_path: Path) -> None:
+    """A receiver that is killed while it creates a stream has not said yet whether the stream takes rows or ops."""
+    receiver = Receiver(tmp_path / "r", {"create_streams": True})
+    open_log(folder(receiver), LogOptions(), lambda: 1).close()
+    receiver.start()
+    try:
+        assert httpx.get(f"{receiver.url}/readyz").json()["unavailable_streams"] == 0
+        document = {"v": 1, "table": "t", "key": 1, "ops": [{"op": "set", "field": "a", "value": 1}]}
+        taken = receiver.post("orders", [document], "k", to="ops")
+        assert taken.status_code == 200, taken.text
+        assert "stream orders takes ops" in problem(receiver.post("orders", ROWS, "l"), 409)["detail"]
+    finally:
+        receiver.kill()
+
+
 def test_a_log_restored_from_an_older_copy_refuses_a_producer_that_is_ahead(tmp_path: Path) -> None:
     with receiving(tmp_path / "r", {"create_streams": True}) as receiver:
         send_slices(receiver, 1, 2)

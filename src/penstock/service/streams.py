@@ -71,7 +71,9 @@ class Streams:
         for name in list_streams(self.directory):
             with self._lock:
                 try:
-                    self._open[name] = self._open_or_refuse(name)
+                    if (found := self._open_or_refuse(name)) is None:
+                        continue
+                    self._open[name] = found
                     if not self._is_taken(name):
                         self.say(f"stream {shown(name)} has a log and is not declared: nothing is taken for it")
                 except PenstockError as error:
@@ -104,9 +106,11 @@ class Streams:
                     f"the receiver has its {self.settings.limits.stream_count:,} streams",
                     "send to one of them, or raise `stream_count` under `receiver: limits:`",
                 )
-            self._open[name] = self._open_one(name, takes)
+            stream = self._open_one(name, takes)
+            assert stream is not None
+            self._open[name] = stream
             self.say(f"stream {shown(name)} opened: its log begins")
-            return self._open[name]
+            return stream
 
     def check_for(self, name: str, takes: str) -> RowCheck:
         """The check of a stream that may be created."""
@@ -115,7 +119,7 @@ class Streams:
     def _is_taken(self, name: str) -> bool:
         return name in self.settings.streams or self.settings.create_streams
 
-    def _open_or_refuse(self, name: str) -> Stream:
+    def _open_or_refuse(self, name: str) -> Stream | None:
         """Open a log that is there; PenstockError if it cannot be, whatever the reason: others can."""
         try:
             return self._open_one(name, None)
@@ -125,11 +129,15 @@ class Streams:
                 next_step="correct that, and start the receiver again",
             ) from None
 
-    def _open_one(self, name: str, takes: str | None) -> Stream:
+    def _open_one(self, name: str, takes: str | None) -> Stream | None:
+        """None: a process ended before it had said what the stream takes. The first batch says it."""
         folder = folder_of(self.directory, name)
         log = open_log(folder, self._log_options(), self.now)
         try:
             versions = schemas.read_versions(folder)
+            if not versions and takes is None and self._declared(name) is None and log.ledger.clock == 0:
+                log.close()
+                return None
             wanted = self._wanted(name, versions, takes)
             if versions and versions[-1]["takes"] != wanted["takes"]:
                 raise StreamRefused(
