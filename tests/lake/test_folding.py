@@ -18,8 +18,8 @@ from tests.lake.folds import LAYOUT, Document, FoldedTable, fold, reference_stat
 from penstock.core.content import Column
 from penstock.core.ops import FanOut, Layout, State
 from penstock.core.types import Decimal, Plain
-from penstock.lake.folding.committer import Summary
 from penstock.lake.folding.fold import Clears, Fold, matching
+from penstock.lake.folding.summary import Summary
 from penstock.links.spark.session_provider import SparkSessionProvider
 
 # PySpark leaves the sockets of collected answers to the garbage collector.

@@ -76,6 +76,11 @@ def fan_out_id(fan_out: FanOut) -> str:
     return json.dumps([fan_out.table, *fan_out.match])
 
 
+def key_text(layout: Layout) -> str:
+    """SQL for the text of an entity's key, from the table's columns."""
+    return join_texts([text_of_column(quote(column.name), column.type) for column in layout.key])
+
+
 @dataclass(frozen=True)
 class Fold:
     """A slice's ops over the state before it."""
@@ -279,9 +284,8 @@ class Fold:
         return F.expr(join_texts(texts))
 
     def _entities(self) -> DataFrame:
-        texts = [text_of_column(quote(column.name), column.type) for column in self.layout.key]
         return self.base.selectExpr(
-            f"{join_texts(texts)} as ek",
+            f"{key_text(self.layout)} as ek",
             *[f"{quote(column.name)} as bk{i}" for i, column in enumerate(self.layout.key)],
             *[f"{quote(name)} as bs{i}" for i, name, _ in self._scalars],
             *[f"{quote(name)} as bm{i}" for i, name, _ in self._multi],
