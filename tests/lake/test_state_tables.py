@@ -292,7 +292,7 @@ def refusals(world: StateWorld, content: Content | None = None, **options: Any) 
         (
             {"entities": replace(LAYOUT, fan_outs=(*LAYOUT.fan_outs, FAN)).document()},
             {},
-            "fan-out users matches on 'title', which fan-out posts sets",
+            None,
         ),
         (
             {"entities": replace(LAYOUT, scalars=(*LAYOUT.scalars, Column("raw", Plain.BINARY))).document()},

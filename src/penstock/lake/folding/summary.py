@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.ops import Layout
-from penstock.lake.folding.fold import Clears, Fold, matching
+from penstock.lake.folding.fold import Clears, Fold
+from penstock.lake.folding.matching import matching
 from penstock.lake.folding.new_entities import Written
 
 if TYPE_CHECKING:
