@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,10 +15,11 @@ from penstock.core.content import Column
 from penstock.core.ops import FanOut, Layout, State, fold
 from penstock.core.ops import Row as Document
 from penstock.core.types import Plain
-from penstock.lake.folding.committer import _summarize, expand_barriers
-from penstock.lake.folding.documents import read_ops
+from penstock.lake.folding.documents import RAW, read_ops
 from penstock.lake.folding.fold import Fold, fan_out_id
+from penstock.lake.folding.plain import rows_of
 from penstock.lake.folding.staging import DOCUMENTS, PLACES
+from penstock.lake.folding.summary import expand_barriers, summarize
 
 LAYOUT = Layout(
     key=(Column("id", Plain.STRING),),
@@ -55,8 +57,9 @@ class FoldedTable:
     def apply(self, rows: Sequence[tuple[int, int, str]]) -> None:
         """Fold a slice of (id, at, document as text)."""
         found = [(place * PLACES, id_, at, text) for place, (id_, at, text) in enumerate(rows)]
-        ops = read_ops(self.spark.createDataFrame(found, DOCUMENTS), self.layout).localCheckpoint()
-        summary = _summarize(ops)
+        raw = self.spark.createDataFrame(found, DOCUMENTS).mapInArrow(partial(rows_of, self.layout), RAW)
+        ops = read_ops(raw.localCheckpoint(), self.layout, is_open=True).localCheckpoint()
+        summary = summarize(ops)
         made = self.fold_class(self.layout, ops.where("t <> 'x'"), self._base(), self._side())
         made = expand_barriers(made, ops, summary)
         made = replace(made, clears=summary.clears(self.layout, None))

@@ -13,13 +13,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.lake import folds
-from tests.lake.folds import LAYOUT, Document, FoldedTable, fold, reference_state
+from tests.lake.folds import LAYOUT, TABLE, Document, FoldedTable, fold, reference_state
 
 from penstock.core.content import Column
 from penstock.core.ops import FanOut, Layout, State
 from penstock.core.types import Decimal, Plain
-from penstock.lake.folding.committer import Summary
-from penstock.lake.folding.fold import Clears, Fold, matching
+from penstock.lake.folding.fold import Clears, Fold
+from penstock.lake.folding.matching import matching
+from penstock.lake.folding.summary import Summary
 from penstock.links.spark.session_provider import SparkSessionProvider
 
 # PySpark leaves the sockets of collected answers to the garbage collector.
@@ -113,27 +114,29 @@ def check(
     random: Random,
     fold_class: type[Fold] = Fold,
     cuts: Any = None,
+    layout: Layout = LAYOUT,
 ) -> FoldedTable:
-    table = FoldedTable(spark, fold_class=fold_class)
+    schema = TABLE.replace("tags", "user string, color string, tags") if layout is CHAIN else TABLE
+    table = FoldedTable(spark, layout, schema, fold_class=fold_class)
     rows = [Document(id_, each, 10 * id_) for id_, each in enumerate(documents, 1)]
     cuts = cuts or sorted(random.randint(0, len(rows)) for _ in range(slices - 1))
     state, early, quarantined = State(), 0, []
     for begin, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
-        expected = fold(state, LAYOUT.shape, rows[begin:end])
+        expected = fold(state, layout.shape, rows[begin:end])
         table.apply([(row.id, row.at, json.dumps(row.document)) for row in rows[begin:end]])
         state, early = expected.state, early + expected.early
         quarantined += [(each.row, each.reason) for each in expected.quarantined]
-        assert table.state() == reference_state(state, LAYOUT)
+        assert table.state() == reference_state(state, layout)
     assert table.early_ops == early
     assert sorted((id_, reason) for id_, _, reason in table.quarantined) == sorted(quarantined)
     return table
 
 
-def mixed(random: Random, cases: int, most: int) -> list[Any]:
+def mixed(random: Random, cases: int, most: int, kind: type[Case] = Case) -> list[Any]:
     """Documents of many cases, each with entities and posts of its own, in the order of each."""
     documents = []
     for number in range(cases):
-        case = Case(random, f"c{number}")
+        case = kind(random, f"c{number}")
         documents.append([case.document() for _ in range(random.randint(1, most))])
     return [each for step in range(most) for case in documents for each in case[step : step + 1]]
 
@@ -148,6 +151,65 @@ def test_random_slices_with_barriers(spark: SparkSession, seed: int) -> None:
     random = Random(seed)
     case = Case(random, "c", barriers=True)
     check(spark, [case.document() for _ in range(40)], 2, random)
+
+
+#: fan-outs that set what others match on: posts, then users, then teams
+CHAIN = replace(
+    LAYOUT,
+    fan_outs=(
+        FanOut("teams", ("odd name's", "post"), ("size",)),
+        FanOut("users", ("user",), ("odd name's", "color")),
+        FanOut("posts", ("post",), ("user", "title")),
+    ),
+    scalars=(*LAYOUT.scalars, Column("user", Plain.STRING), Column("color", Plain.STRING)),
+)
+
+
+class ChainCase(Case):
+    """With fan-outs of each table of `CHAIN`."""
+
+    def user(self) -> str:
+        return f"{self.name}u{self.random.randint(0, 1)}"
+
+    def op(self) -> dict[str, Any]:
+        pick, random = self.random.random(), self.random
+        if pick < 0.15:
+            return set_("user", random.choice([self.user(), self.user(), None]))
+        if pick < 0.25:
+            return set_(random.choice(["color", "title"]), random.choice(["own", None]))
+        return super().op()
+
+    def document(self) -> dict[str, Any]:
+        pick, random = self.random.random(), self.random
+        if pick > 0.3:
+            return super().document()
+        if pick < 0.1:
+            sets = random.choice([[set_("user", self.user())], [set_("title", "a")], [set_("user", None)]])
+            return query({"field": "post", "eq": self.post()}, *sets)
+        if pick < 0.2:
+            value = set_("odd name's", random.choice([0, -5, None]))
+            sets = random.choice([[value], [set_("color", "red")], [value, set_("color", "blue")]])
+            return query({"field": "user", "eq": self.user()}, *sets, table="users")
+        where = [{"field": "odd name's", "eq": random.choice([0, -5])}, {"field": "post", "eq": self.post()}]
+        return query({"and": where}, set_("size", random.choice([7, None])), table="teams")
+
+    def barrier(self) -> dict[str, Any]:
+        name = self.random.choice(["user", "odd name's", "color", "size"])
+        if self.random.random() < 0.5:
+            return document({"op": "clear", "field": name}, table=self.random.choice(["users", "posts", "teams", "t"]))
+        return super().barrier()
+
+
+def test_fan_outs_that_set_what_others_match_on(spark: SparkSession) -> None:
+    random = Random(3)
+    check(spark, mixed(random, 60, 20, ChainCase), 2, random, layout=CHAIN)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_such_fan_outs_with_barriers(spark: SparkSession, seed: int) -> None:
+    random = Random(seed)
+    case = ChainCase(random, "c", barriers=True)
+    check(spark, [case.document() for _ in range(40)], 2, random, layout=CHAIN)
 
 
 #: documents as nobody would write them, or that only look like valid ones; the reference decides

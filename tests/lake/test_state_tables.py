@@ -22,7 +22,8 @@ from penstock.core.ops import FanOut, Layout
 from penstock.core.slices import Kind
 from penstock.core.types import Plain
 from penstock.errors import InputError, StreamRefused, StreamStopped
-from penstock.lake.folding import side_data
+from penstock.lake.folding import reading, side_data
+from penstock.lake.folding.run import FoldResult, FoldRun
 from penstock.lake.tables import commit_snapshot, extract_state, load_table
 from penstock.lake.upkeep.job import UpkeepJob
 from penstock.lake.upkeep.options import UpkeepOptions
@@ -56,6 +57,47 @@ def test_random_slices_in_a_real_lake(worlds: Worlds) -> None:
     for _ in range(3):
         world.land(*(case.document() for case in cases for _ in range(3)))
         world.check()
+
+
+def test_a_first_load_is_written_without_a_fold(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless something else concerns its entities. That the proofs suffice is tested in test_new_entities."""
+    monkeypatch.setattr(reading, "FEW_CREATING", 1)
+    results: list[FoldResult] = []
+    whole = FoldRun.run
+
+    def run(self: FoldRun) -> FoldResult:
+        results.append(whole(self))
+        return results[-1]
+
+    monkeypatch.setattr(FoldRun, "run", run)
+
+    def images(*keys: str, post: str = "p1") -> list[Any]:
+        return [image(key, set_("post", post), set_("size", ord(key))) for key in keys]
+
+    def new(*documents: Any) -> int:
+        world.land(*documents)
+        world.check()
+        return sum(each.rows for each in results.pop().new)
+
+    world = worlds()
+    clears = [document({"op": "clear"}), document({"op": "clear", "field": "title"}, table="posts")]
+    assert new(*images("b", "c")) == 2
+    # The bounds of one part hold those of the other, and those of the table; the keys differ.
+    assert new(*images("a", "g", "e"), *images("f", "d", "h")) == 6
+    # An early op, and a value of a fan-out: these entities alone are folded.
+    assert new(document(set_("size", 1), key="j"), posts("p2", "x"), document(DELETE, key="h")) == 0
+    assert new(*images("i", "j", "k"), *images("l", "m", post="p2"), *images("n")) == 3
+    assert new(*images("o", "p"), *images("h")) == 0
+    assert len(world.current()["entities"]) == 16
+    # What a first load begins with clears nothing, and needs no fold.
+    world = worlds()
+    monkeypatch.setattr(FoldRun, "_fold", lambda *_: pytest.fail("folded"))
+    rows = world.rows([*clears, *images("x", "y")])
+    slice_ = world.next_slice()
+    world.try_slice(rows, parts=2)
+    world.expect(rows, slice_)
+    world.check()
+    assert sum(each.rows for each in results.pop().new) == 2
 
 
 def test_a_slice_that_died_anywhere_is_applied_once(worlds: Worlds) -> None:
@@ -250,7 +292,7 @@ def refusals(world: StateWorld, content: Content | None = None, **options: Any) 
         (
             {"entities": replace(LAYOUT, fan_outs=(*LAYOUT.fan_outs, FAN)).document()},
             {},
-            "fan-out users matches on 'title', which fan-out posts sets",
+            None,
         ),
         (
             {"entities": replace(LAYOUT, scalars=(*LAYOUT.scalars, Column("raw", Plain.BINARY))).document()},

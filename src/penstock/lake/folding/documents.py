@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.content import Column
-from penstock.core.ops import FanOut, Layout
+from penstock.core.ops import Layout
 from penstock.core.types import Type
 from penstock.lake.folding.values import join_texts, literal, text_of_json
 
@@ -41,14 +41,17 @@ _VALUE_OF_X, _VALUE_OF_Y = "x['value']", "y['value']"
 _VALUED = "('s', 'a', 'r', 'f', 'Qs', 'Qa', 'Qr')"
 
 
-def read_ops(documents: DataFrame, layout: Layout) -> DataFrame:
-    """The rows of documents: `OPS`.
+def read_ops(raw: DataFrame, layout: Layout, *, is_open: bool) -> DataFrame:
+    """The rows of documents, `OPS`, from those that workers made of them; `is_open`: some of them are of kind `?`.
 
     Rows that are used several times are checkpointed, not cached: Spark does not find them again in a union.
     """
-    raw = raw_rows(documents, layout).localCheckpoint()
-    if raw.where("t = '?'").limit(1).count():
-        raw = read_irregular(raw, layout)
+    if is_open:
+        found = raw_rows(raw.where("t = '?'").selectExpr("pos", "id", "at", "raw as document"), layout)
+        found = found.localCheckpoint()
+        if found.where("t = '?'").limit(1).count():
+            found = read_irregular(found, layout)
+        raw = raw.where("t <> '?'").unionByName(found)
     return typed_rows(raw, layout)
 
 
@@ -99,22 +102,8 @@ def raw_rows(documents: DataFrame, layout: Layout) -> DataFrame:
 
 
 def read_irregular(raw: DataFrame, layout: Layout) -> DataFrame:
-    """The rows, with those of kind `?` as fan-outs, or as the reference understands them."""
+    """The rows, with those of kind `?` as the reference understands them."""
     open_ = raw.where("t = '?'").selectExpr("pos", "id", "at", "f", "raw as document")
-    fan_outs = [each for each in layout.fan_outs if len(each.match) == 1]
-    if fan_outs:
-        parsed = open_.selectExpr("*", f"inline(array(named_struct('m', if(f is null, {_PARSED}, null))))")
-        parsed = parsed.selectExpr(
-            *("pos", "id", "at", "f", "document", "m"),
-            "inline(array(named_struct('o', try_variant_get(m['ops'], '$', 'array<map<string, variant>>'))))",
-        )
-        cases = " ".join(f"when {_is_fan_out(each)} then {_fan_rows(each)}" for each in fan_outs)
-        other = f"array({_row('?', f='f', raw='document')})"
-        open_rows = parsed.selectExpr("pos", "id", "at", f"inline(case {cases} else {other} end)").localCheckpoint()
-        regular = raw.where("t <> '?'").unionByName(open_rows.where("t <> '?'"))
-        open_ = open_rows.where("t = '?'").selectExpr("pos", "id", "at", "f", "raw as document")
-    else:
-        regular = raw.where("t <> '?'")
     payload = pickle.dumps(layout)
 
     def judge(batches):  # type: ignore[no-untyped-def]  # a worker imports the module that has the types
@@ -122,7 +111,7 @@ def read_irregular(raw: DataFrame, layout: Layout) -> DataFrame:
 
         return rows_of_batches(payload, batches)
 
-    return regular.unionByName(open_.mapInArrow(judge, RAW))
+    return raw.where("t <> '?'").unionByName(open_.mapInArrow(judge, RAW))
 
 
 def typed_rows(raw: DataFrame, layout: Layout) -> DataFrame:
@@ -205,57 +194,6 @@ def _own_kind(layout: Layout) -> str:
         f"when word = 'remove' and {multi} and has and {simple} and size = 3 then 'r' "
         f"when word = 'add' and {multi} and has and {simple} and size = 3 and not has_old then 'a' "
         "when word = 'delete' and size = 1 and not has_old then 'd' else '?' end"
-    )
-
-
-def _is_fan_out(fan_out: FanOut) -> str:
-    """Whether a document has only plain ops of this fan-out: one field `eq` one value."""
-    where = "try_variant_get(x['where'], '$', 'map<string, variant>')"
-    fields = ", ".join(literal(name) for name in fan_out.fields)
-    inner = "try_variant_get(x['ops'], '$', 'array<map<string, variant>>')"
-    old = "cast(map_contains_key(y, 'old') as int)"
-    value = "map_contains_key(y, 'value')"
-    inner_ok = (
-        f"{_text('y', 'field')} in ({fields}) and case {_text('y', 'op')} "
-        f"when 'set' then {value} and cardinality(y) = 3 + {old} "
-        f"when 'remove' then not {value} and cardinality(y) = 2 + {old} else false end"
-    )
-    ok = (
-        f"{_text('x', 'op')} = 'query_op_set' and cardinality(x) = 3 and cardinality({where}) = 2 "
-        f"and {_text(where, 'field')} = {literal(fan_out.match[0])} "
-        f"and schema_of_variant({where}['eq']) in ('STRING', 'BIGINT', 'BOOLEAN') "
-        f"and size({inner}) > 0 and forall({inner}, y -> coalesce({inner_ok}, false))"
-    )
-    return (
-        f"{_WHOLE_LETTERS} and not map_contains_key(m, 'key') and not map_contains_key(m, 'creates') "
-        "and cardinality(m) = 3 and size(o) between 1 and 1000 "
-        f"and schema_of_variant(m['v']) = 'BIGINT' and variant_get(m['v'], '$', 'bigint') = 1 "
-        f"and {_text('m', 'table')} = {literal(fan_out.table)} and forall(o, x -> coalesce({ok}, false))"
-    )
-
-
-def _fan_rows(fan_out: FanOut) -> str:
-    has = "map_contains_key(y, 'value')"
-    match = "variant_get(x['where'], '$.eq', 'variant')"
-    row = (
-        f"named_struct('t', 'f', 'n', i * 1000 + j, 'tbl', {literal(fan_out.table)}, 'k', array({_value(match)}), "
-        f"'f', {_text('y', 'field')}, 'kind', if({has}, schema_of_variant(y['value']), 'VOID'), "
-        f"'raw', if({has}, {_string(_VALUE_OF_Y)}, null))"
-    )
-    inner = "try_variant_get(x['ops'], '$', 'array<map<string, variant>>')"
-    return f"flatten(transform(o, (x, i) -> transform({inner}, (y, j) -> {row})))"
-
-
-def _row(
-    kind: str,
-    *,
-    k: str = "cast(null as array<struct<kind: string, raw: string>>)",
-    f: str = "null",
-    raw: str = "null",
-) -> str:
-    return (
-        f"named_struct('t', {literal(kind)}, 'n', -1, 'tbl', cast(null as string), 'k', {k}, "
-        f"'f', cast({f} as string), 'kind', 'VOID', 'raw', cast({raw} as string))"
     )
 
 

@@ -14,7 +14,7 @@ so that one pass is enough:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,6 @@ from penstock.lake.folding.values import (
     literal,
     split_text,
     text_of_column,
-    text_of_json,
 )
 from penstock.lake.merge_statement import quote
 
@@ -74,6 +73,11 @@ class Clears:
 def fan_out_id(fan_out: FanOut) -> str:
     """A fan-out and what it matches on: values that were kept for another match are not for this one."""
     return json.dumps([fan_out.table, *fan_out.match])
+
+
+def key_text(layout: Layout) -> str:
+    """SQL for the text of an entity's key, from the table's columns."""
+    return join_texts([text_of_column(quote(column.name), column.type) for column in layout.key])
 
 
 @dataclass(frozen=True)
@@ -138,26 +142,67 @@ class Fold:
         )
 
     def _decided(self) -> DataFrame:
-        """Entities with their own values, and then with those that fan-outs decide."""
+        """Entities with their own values, and then with those that fan-outs decide, one fan-out after the other."""
         own = self._own()
-        for place, fan_out in enumerate(self.layout.fan_outs):
-            values = self._values_of(fan_out).withColumnsRenamed({"match": f"lm{place}", "vals": f"lv{place}"})
-            own = own.join(values, own[f"f{place}"] == values[f"lm{place}"], "left")
-        owner = {name: place for place, each in enumerate(self.layout.fan_outs) for name in each.fields}
-        columns = []
-        for i, name, type_ in self._scalars:
-            if name not in owner:
-                columns.append(f"s{i}")
-                continue
-            decided = f"lv{owner[name]}"
-            value = column_of_text(f"{decided}[{literal(name)}]", type_, self.types[name])
-            columns.append(f"if(map_contains_key({decided}, {literal(name)}), {value}, s{i}) as s{i}")
-        kept = [
-            name
-            for name in own.columns
-            if not name.startswith(("lm", "lv")) and name not in _numbered("s", self._scalars)
-        ]
-        return own.selectExpr(*kept, *columns)
+        for place, fan_out in enumerate(self._fan_outs_in_order):
+            if fan_out in self._late:
+                own = own.selectExpr("*", *self._own_values(fan_out.fields))
+            match = join_texts([self._text(name) for name in fan_out.match])
+            own = own.selectExpr("*", f"if(exists, {match}, null) as f{place}")
+            values = self._values_of(fan_out).withColumnsRenamed({"match": "lm", "vals": "lv", "pos": "lp"})
+            own = own.join(values, own[f"f{place}"] == values["lm"], "left")
+            decided = {
+                f"s{i}": f"if(map_contains_key(lv, {literal(name)}), "
+                f"{column_of_text(f'lv[{literal(name)}]', type_, self.types[name])}, s{i})"
+                for i, name, type_ in self._scalars
+                if name in fan_out.fields
+            }
+            leading = [f"{self._decided_at(fan_out, name)} as p_{i}" for i, name, _ in self._leading(fan_out)]
+            kept = [name for name in own.columns if name not in ("lm", "lv", "lp", f"f{place}", *decided)]
+            own = own.selectExpr(*kept, *[f"{value} as {name}" for name, value in decided.items()], *leading)
+        return own
+
+    # ------------------------------------------------------------ fan-outs that set what another one matches on
+
+    @cached_property
+    def _fan_outs_in_order(self) -> Sequence[FanOut]:
+        """One that sets a match field of another comes before it."""
+        return self.layout.shape.fan_outs
+
+    @cached_property
+    def _late(self) -> Collection[FanOut]:
+        """Fan-outs that match on what another one sets: their own fields wait for it."""
+        owned = {name for each in self.layout.fan_outs for name in each.fields}
+        return [each for each in self.layout.fan_outs if not owned.isdisjoint(each.match)]
+
+    def _leading(self, fan_out: FanOut) -> list[tuple[int, str, Type]]:
+        """The fields of a fan-out that another one matches on."""
+        matched = {name for each in self.layout.fan_outs for name in each.match}
+        return [each for each in self._scalars if each[1] in fan_out.fields and each[1] in matched]
+
+    def _written_at(self, name: str) -> str:
+        """Where a match field was written last, or may as well have been: what matters is what comes after it."""
+        own = self._own_place(name)
+        if any(name in each.fields for each in self.layout.fan_outs):
+            return f"p_{next(i for i, each, _ in self._scalars if each == name)}"
+        return own
+
+    def _own_place(self, name: str) -> str:
+        """Where a document of the entity, or a `clear`, wrote a field last."""
+        return f"greatest(coalesce(writes[{literal(name)}].pos, {NEVER}), {self.clears.fields.get(name, NEVER)})"
+
+    def _decided_at(self, fan_out: FanOut, name: str) -> str:
+        """Where a field of a fan-out was written last, if there is a value for the entity's last match.
+
+        The fan-out writes its values when the entity comes into being, when one of its fields or of its match is
+        written, and when it is hit. A hit before the last move to a match, or before the entity, is not one; then that
+        move or that creation is later.
+        """
+        moved = ", ".join(self._written_at(each) for each in fan_out.match)
+        written = f"greatest({self._own_place(name)}, {moved})"
+        fields = ", ".join(self._own_place(each) for each in fan_out.fields)
+        given = f"greatest({written}, {fields}, if(stays, {NEVER}, coalesce(born_at, {NEVER})), coalesce(lp, {NEVER}))"
+        return f"if(exists and coalesce(map_contains_key(lv, {literal(name)}), false), {given}, {written})"
 
     def _own(self) -> DataFrame:
         """Entities with the values that their own ops gave them, and the match that they have now."""
@@ -167,21 +212,25 @@ class Fold:
         found = found.selectExpr("*", f"{gone} as g", f"{stays} as stays").selectExpr(
             "*", f"(stays or coalesce(born, {NEVER}) > g) as exists"
         )
-        scalars = [f"{self._scalar(name, type_, i)} as s{i}" for i, name, type_ in self._scalars]
+        late = {name for each in self._late for name in each.fields}
+        now = self._own_values([name for _, name, _ in self._scalars if name not in late])
         multi = [f"{self._values(name, type_, i)} as m{i}" for i, name, type_ in self._multi]
-        waiting = [f"{self._waiting(name)} as w{i}" for i, name, _ in self._scalars]
         written, member = (f"transform({each}, x -> struct(x.pos, x.at))" for each in ("map_values(writes)", "members"))
         live = f"concat({written}, {member})"
         after = f"array_min(transform(filter({live}, x -> x.pos > g), x -> x.at))"
         found = found.withColumn("since", _exprs(f"if(g = {NEVER}, coalesce(was_since, since), {after})")[0])
         kept = ["ek", "exists", "existed", "since", "was_since", "was_early"]
         kept += [name for name in found.columns if name.startswith(("bk", "bs", "bm"))]
-        own = found.selectExpr(*kept, *scalars, *multi, *waiting)
-        matches = [
-            f"if(exists, {join_texts([self._text(name) for name in each.match])}, null) as f{place}"
-            for place, each in enumerate(self.layout.fan_outs)
-        ]
-        return own.selectExpr("*", *matches)
+        if self._late:
+            births = "array_min(filter(births, x -> x > g)) as born_at"
+            return found.selectExpr(*kept, "writes", "g", "stays", births, *now, *multi)
+        return found.selectExpr(*kept, *now, *multi)
+
+    def _own_values(self, names: Collection[str]) -> list[str]:
+        """Fields as an entity's own ops leave them, and what of them waits for it."""
+        chosen = [each for each in self._scalars if each[1] in names]
+        scalars = [f"{self._scalar(name, type_, i)} as s{i}" for i, name, type_ in chosen]
+        return scalars + [f"{self._waiting(name)} as w{i}" for i, name, _ in chosen]
 
     # ------------------------------------------------------------ SQL for one entity
 
@@ -204,20 +253,17 @@ class Fold:
     def _written(self, name: str) -> str:
         """Whether an own write of a scalar field is what counts."""
         place = f"writes[{literal(name)}].pos"
-        after = max(self.clears.fields.get(each, NEVER) for each in (name, *self._match_fields(name)))
-        conditions = [f"{place} > greatest(g, {after})"]
-        conditions += [
-            f"{place} >= coalesce(writes[{literal(each)}].pos, {NEVER})" for each in self._match_fields(name)
-        ]
+        conditions = [f"{place} > greatest(g, {self.clears.fields.get(name, NEVER)})"]
+        conditions += [f"{place} >= {self._written_at(each)}" for each in self._match_fields(name)]
         return f"coalesce({' and '.join(conditions)}, false)"
 
     def _scalar(self, name: str, type_: Type, i: int) -> str:
-        fields = self._match_fields(name)
         own = column_of_text(f"writes[{literal(name)}].v", type_, self.types[name])
-        if any(each in self.clears.fields for each in (name, *fields)):
-            return f"if({self._written(name)}, {own}, cast(null as {self.types[name]}))"
-        keeps = " and ".join(["stays", *(f"writes[{literal(each)}] is null" for each in fields)])
-        return f"if({self._written(name)}, {own}, if({keeps}, bs{i}, null))"
+        before = f"bs{i}"
+        if name in self.clears.fields:
+            before = f"cast(null as {self.types[name]})"
+        keeps = " and ".join(["stays", *(f"{self._written_at(each)} = {NEVER}" for each in self._match_fields(name))])
+        return f"if({self._written(name)}, {own}, if({keeps}, {before}, null))"
 
     def _waiting(self, name: str) -> str:
         """The text of a scalar field, for an entity that does not exist yet."""
@@ -279,9 +325,8 @@ class Fold:
         return F.expr(join_texts(texts))
 
     def _entities(self) -> DataFrame:
-        texts = [text_of_column(quote(column.name), column.type) for column in self.layout.key]
         return self.base.selectExpr(
-            f"{join_texts(texts)} as ek",
+            f"{key_text(self.layout)} as ek",
             *[f"{quote(column.name)} as bk{i}" for i, column in enumerate(self.layout.key)],
             *[f"{quote(name)} as bs{i}" for i, name, _ in self._scalars],
             *[f"{quote(name)} as bm{i}" for i, name, _ in self._multi],
@@ -292,7 +337,8 @@ class Fold:
         own = self.ops.where("t in ('b', 's', 'a', 'r', 'd')").select("ek", "t", "f", "v", "pos", "n", "at")
         own = own.unionByName(self._early_ops(own))
         slots = own.groupBy("ek", *_exprs("if(t in ('a', 'r'), 'm', t) as u", "f", "if(t in ('a', 'r'), v, null) as x"))
-        last = slots.agg(*_exprs("max(struct(pos, n, t, v, at)) as last", "min(at) as at"))
+        births = ["collect_set(if(t = 'b', pos, null)) as births"] if self._late else []
+        last = slots.agg(*_exprs("max(struct(pos, n, t, v, at)) as last", "min(at) as at", *births))
         op = "last.pos as pos, last.v as v, last.t as t, last.at as at"
         return last.groupBy("ek").agg(
             *_exprs(
@@ -303,6 +349,7 @@ class Fold:
                 "min(if(u in ('s', 'm'), at, null)) as since",
                 "max(if(u = 'e', at, null)) as was_since",
                 "max(if(u = 'e', last.v, null)) as was_early",
+                *(["flatten(collect_list(births)) as births"] if self._late else []),
             )
         )
 
@@ -347,7 +394,12 @@ class Fold:
         return (
             both.where(f"f in ({fields})")
             .groupBy("match")
-            .agg(*_exprs("map_from_entries(collect_list(struct(f, last.v))) as vals"))
+            .agg(
+                *_exprs(
+                    "map_from_entries(collect_list(struct(f, last.v))) as vals",
+                    f"max(if(last.pos = {BEFORE}, {NEVER}, last.pos)) as pos",
+                )
+            )
         )
 
     def remembered(self) -> DataFrame:
@@ -396,40 +448,8 @@ class Fold:
         return seen.where("t in ('s', 'a', 'r') and born <= gone")
 
 
-# ------------------------------------------------------------ barriers
-
-
-def matching(whole: DataFrame, layout: Layout, where: Mapping[str, Any]) -> DataFrame:
-    """The keys of the entities that a filter matches, among those of a `Fold` of everything."""
-    return whole.where("exists").where(_condition(layout, where)).select("ek")
-
-
-def _condition(layout: Layout, where: Mapping[str, Any]) -> str:
-    if "and" in where:
-        return " and ".join(f"({_condition(layout, part)})" for part in where["and"])
-    from penstock.lake.folding.irregular import _value
-
-    def texts(type_: Type) -> str:
-        given = where["in"] if "in" in where else [where["eq"]]
-        values = [_value(each) for each in given]
-        found = [text_of_json(literal(str(v["kind"])), literal(str(v["raw"])), type_) for v in values]
-        return f"array({', '.join(found)})"
-
-    name = where["field"]
-    for i, column in enumerate(layout.scalars):
-        if column.name == name:
-            return f"coalesce(array_contains({texts(column.type)}, {text_of_column(f's{i}', column.type)}), false)"
-    i, column = next((i, column) for i, column in enumerate(layout.multi) if column.name == name)
-    own = f"transform(m{i}, x -> {text_of_column('x', column.type)})"
-    return f"coalesce(arrays_overlap({own}, {texts(column.type)}), false)"
-
-
 def _types(frame: DataFrame) -> list[tuple[str, Any]]:
     return [(each.name, each.dataType) for each in frame.schema.fields]
-
-
-def _numbered(letter: str, columns: Sequence[Any]) -> set[str]:
-    return {f"{letter}{i}" for i in range(len(columns))}
 
 
 def _exprs(*texts: str) -> list[Any]:

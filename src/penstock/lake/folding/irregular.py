@@ -62,7 +62,7 @@ def rows_of(text: str | None, layout: Layout, only: int | None = None) -> Iterat
         if only is None or any(each.op is op for op in chosen):
             yield _bad(each.op, each.reason)
     out = {id(each.op) for each in refused}
-    key = [_value(part) for part in _parts(document["key"])] if "key" in document else None
+    key = [make_value(part) for part in _parts(document["key"])] if "key" in document else None
     if key is not None and document.get("creates", False) and only is None:
         yield _row("b", k=key)
     for place, op in enumerate(document["ops"]):
@@ -99,7 +99,7 @@ def _kind(op: Mapping[str, Any]) -> str:
 def _matches(fan_out: FanOut, where: Mapping[str, Any]) -> Iterator[list[Value]]:
     accepted = dict(_comparisons(where))
     for match in product(*(accepted[name] for name in fan_out.match)):
-        yield [_value(value) for value in match]
+        yield [make_value(value) for value in match]
 
 
 def _comparisons(where: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
@@ -111,10 +111,10 @@ def _comparisons(where: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
 
 
 def _value_of(op: Mapping[str, Any]) -> Value:
-    return _value(op.get("value"))
+    return make_value(op.get("value"))
 
 
-def _value(value: Any) -> Value:
+def make_value(value: Any) -> Value:
     """A JSON value as a variant of Spark would tell its type and its string."""
     if value is None:
         return {"kind": "VOID", "raw": None}

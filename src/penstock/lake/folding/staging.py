@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.core.documents import canonical, digest, parse
@@ -46,7 +47,7 @@ class StagingWriter:
     def write(self, batches: pa.RecordBatchReader, part: Part) -> Receipt:
         own = uuid.uuid4().hex[:8]
         uri = f"{self.layout.location.rstrip('/')}/{self.name}-{part.index}-{own}.parquet"
-        rows = size = 0
+        rows = size = creating = 0
         with explain_write_errors(self.pipeline, self.stream, self.layout), _open(self.layout, uri) as writer:
             for batch in batches:
                 if rows + batch.num_rows > MAX_ROWS:
@@ -56,6 +57,7 @@ class StagingWriter:
                 writer.write_batch(_staged(batch))
                 rows += batch.num_rows
                 size += batch.nbytes
+                creating += _count_creating(batch.column("document"))
         self.probe.at("lake.part_written", part=part.index)
         return Receipt(
             part=part.index,
@@ -64,7 +66,7 @@ class StagingWriter:
             rows=rows,
             bytes=size,
             schema=digest(batches.schema.remove_metadata().to_string()),
-            pieces=canonical({"staged": uri, "rows": rows}),
+            pieces=canonical({"staged": uri, "rows": rows, "creating": creating}),
         )
 
 
@@ -90,6 +92,13 @@ def _open(layout: FileLayout, uri: str) -> Iterator[pq.ParquetWriter]:
         raise
 
 
+def _count_creating(documents: pa.Array) -> int:
+    if isinstance(documents, pa.ExtensionArray):
+        documents = documents.storage
+    creates = pc.match_substring_regex(documents.cast(pa.string()), '"creates": *true')
+    return int(pc.sum(creates).as_py() or 0)
+
+
 def _staged(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = []
     for wanted in STAGED:
@@ -107,6 +116,8 @@ class StagedPart:
     part: int
     uri: str
     rows: int
+    #: about how many of its documents create an entity
+    creating: int = 0
 
 
 def read_receipts(receipts: Sequence[Receipt]) -> list[StagedPart]:
@@ -114,22 +125,9 @@ def read_receipts(receipts: Sequence[Receipt]) -> list[StagedPart]:
     found = []
     for receipt in sorted(receipts, key=lambda each: each.part):
         pieces = parse(receipt.pieces)
-        found.append(StagedPart(receipt.part, str(pieces["staged"]), int(str(pieces["rows"]))))
+        counts = (int(str(pieces.get(name, 0))) for name in ("rows", "creating"))
+        found.append(StagedPart(receipt.part, str(pieces["staged"]), *counts))
     return found
-
-
-def documents_of(
-    layout: FileLayout, parts: Sequence[StagedPart]
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a worker runs: its row's id says which part is its own."""
-
-    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from penstock.lake.folding.staging import read_parts
-
-        for batch in batches:
-            yield from read_parts(layout, [parts[place] for place in batch.column(0).to_pylist()])
-
-    return rows
 
 
 def read_parts(layout: FileLayout, parts: Iterable[StagedPart]) -> Iterator[pa.RecordBatch]:

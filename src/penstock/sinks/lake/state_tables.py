@@ -52,7 +52,6 @@ def find_problems(content: Content, options: StreamOptions, kind: Kind) -> Itera
         yield "a full refresh cannot be applied as ops", "use `mode: append`"
     yield from _option_problems(options)
     layout = layout_of(content)
-    yield from _fan_out_problems(layout)
     for column in (*layout.key, *layout.scalars, *layout.multi):
         if not is_supported(column.type):
             yield (
@@ -75,18 +74,6 @@ def _option_problems(options: StreamOptions) -> Iterator[Problem]:
             yield f"`{name}` has no meaning with `mode: state`", "leave it out"
     if options.deletes != "hard":
         yield f"`deletes: {options.deletes}` has no meaning with `mode: state`", "leave it out"
-
-
-def _fan_out_problems(layout: Layout) -> Iterator[Problem]:
-    set_by = {name: each.table for each in layout.fan_outs for name in each.fields}
-    for fan_out in layout.fan_outs:
-        for name in fan_out.match:
-            if name in set_by:
-                yield (
-                    f"fan-out {fan_out.table} matches on {name!r}, which fan-out {set_by[name]} sets; a state table of "
-                    "the lake cannot follow such a chain",
-                    f"join the tables in a `values` subquery of fan-out {fan_out.table}; or use `mode: append`",
-                )
 
 
 def make_writer(table: Table, slice_: Slice, attempt: str, *, stem: str, probe: Probe) -> StagingWriter:
