@@ -39,7 +39,8 @@ def demo(
     """Show penstock at work on its own PostgreSQL server. Takes about two minutes.
 
     The demo syncs a small shop into a lake and into files while its rows change. It kills a run with SIGKILL and
-    resumes it. Then it compares source and sinks by checksum; the exit code is 1 if they differ.
+    resumes it. A delete and a fan-out arrive in a state table. Source and sinks are compared by checksum; the exit code
+    is 1 if they differ.
 
     FOLDER must not exist, be empty, or belong to an earlier demo. The server listens only on 127.0.0.1 and has its own
     password.
@@ -131,7 +132,7 @@ def _existing_server(folder: Folder) -> LocalServer:
 
 
 def _print_next_steps(stage: Stage, folder: Folder, server: LocalServer, *, running: bool) -> None:
-    stage.act(8, "What to try next")
+    stage.act(9, "What to try next")
     postgres = short_path(server.directory if folder.postgres.is_symlink() else folder.postgres)
     stage.print_text(f"Everything is in {short_path(folder.path)}; PostgreSQL and its server.log are in {postgres}.")
     file, psql = short_path(folder.file), "psql" if shutil.which("psql") else short_path(server.programs / "psql")

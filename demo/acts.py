@@ -16,6 +16,7 @@ from tests.harness.postgres import LocalServer
 from demo import checksums, shop, writer
 from demo.checksums import Agreement
 from demo.folder import Folder
+from demo.gallery import DELETE, FAN_OUT, Gallery
 from demo.shop import ORDERS, TABLES
 from demo.stage import DemoFailed, Stage, short_path
 from penstock import wiring
@@ -47,6 +48,7 @@ class Demo:
         self.kill_a_run()
         self.resume()
         self.run_with_nothing_new()
+        self.keep_a_state_table()
         compared = self.compare()
         moved = sum(self.rows(pipeline) for pipeline in ("shop", "archive", "report"))
         self.stage.good(f"{moved:,} rows moved, none lost, none duplicated, in {time.monotonic() - began:.0f} s.")
@@ -65,12 +67,12 @@ class Demo:
     def show_the_pipelines(self) -> None:
         self.stage.act(2, "The pipeline file, and how `penstock check` says a stream is synced")
         self.stage.show(self.folder.file.read_text().rstrip())
-        self.stage.penstock("check", self.file, "archive")
+        self.stage.penstock("check", self.file, "archive", last_lines=3)
 
     def first_run(self) -> None:
         self.stage.act(3, "The first run: Postgres → lake, while another connection keeps changing rows")
         with writer.Writer(self.url) as busy:
-            self.stage.penstock("run", self.file, "shop")
+            self.stage.penstock("run", self.file, "shop", last_lines=4)
         self.stage.print_text(f"Changes meanwhile, for the next run: {writer.describe(busy.done)}.")
 
     def kill_a_run(self) -> None:
@@ -89,7 +91,8 @@ class Demo:
         changes = writer.describe(writer.change_many(self.url))
         self.stage.act(5, "All pipelines: the open slice is finished first, with the same bounds; then new rows move")
         self.stage.print_text(f"The shop has changed again: {changes}.")
-        self.stage.penstock("run", self.file)
+        # Without the lines of the lake, which the first run has shown.
+        self.stage.penstock("run", self.file, last_lines=16)
 
     def run_with_nothing_new(self) -> None:
         self.stage.act(6, "A run with nothing new")
@@ -101,8 +104,21 @@ class Demo:
             raise failed("a run with nothing new has started Spark")
         self.stage.good(f"{ended.seconds:.1f} s including Python's start: no JVM was started and no file was written.")
 
+    def keep_a_state_table(self) -> None:
+        self.stage.act(7, "A state table: one row for each image, from six tables, by triggers and an outbox")
+        environment = dict(self.stage.environment)
+        shown = Gallery(self.folder, self.server, self.stage)
+        shown.apply_triggers()
+        self.stage.print_text(f"Each image with its model: {shown.run()}. Now: {DELETE}; {FAN_OUT}")
+        shown.execute(DELETE, FAN_OUT)
+        after = shown.run()
+        self.stage.environment = environment
+        if not shown.agrees():
+            raise failed("the state table is not what the six tables say")
+        self.stage.good(f"The delete and the fan-out have arrived: {after}.")
+
     def compare(self) -> list[Agreement]:
-        self.stage.act(7, "Do source and sinks agree? Checksums by SQL, by PyIceberg and by PyArrow")
+        self.stage.act(8, "Do source and sinks agree? Checksums by SQL, by PyIceberg and by PyArrow")
         compared = agreements(self.folder, self.url)
         print(table_of(compared), flush=True)
         wrong = [

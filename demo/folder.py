@@ -32,6 +32,7 @@ class Folder:
         self.lake = path / "lake"
         self.archive = path / "archive"
         self.report = path / "report"
+        self.gallery = path / "gallery"
         self.environment = path / "env.sh"
         #: the server's directory; under root a link to one that the server's user can access
         self.postgres = path / "postgres"
@@ -84,7 +85,7 @@ class Folder:
 
     def clear(self) -> None:
         """Delete the output of an earlier demo, but not its server, and write the pipeline file."""
-        for path in (self.lake, self.archive, self.report):
+        for path in (self.lake, self.archive, self.report, self.gallery):
             shutil.rmtree(path, ignore_errors=True)
         for path in self.path.glob("store.db*"):
             path.unlink()

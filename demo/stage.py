@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import IO
 
 import psutil
 
@@ -74,14 +76,19 @@ class Stage:
 
     # ------------------------------------------------------------ commands
 
-    def penstock(self, *words: str) -> Ended:
-        """Run a command to its end; DemoFailed if its exit code is not 0."""
+    def penstock(self, *words: str, last_lines: int | None = None) -> Ended:
+        """Run a command to its end; DemoFailed if its exit code is not 0. `last_lines`: only these are shown."""
         began = time.monotonic()
         started: set[str] = set()
-        with self.running(*words) as process:
-            while process.poll() is None:
-                started |= _names(_descendants(process))
-                time.sleep(0.1)
+        with tempfile.TemporaryFile("w+b") as aside:
+            with self.running(*words, aside=aside if last_lines else None, suffix=_tail(last_lines)) as process:
+                while process.poll() is None:
+                    started |= _names(_descendants(process))
+                    time.sleep(0.1)
+            aside.seek(0)
+            lines = aside.read().decode(errors="replace").splitlines()
+        shown = lines[-last_lines:] if last_lines and process.returncode == 0 else lines
+        print(*shown, sep="\n", end="\n" if shown else "", flush=True)
         if process.returncode != 0:
             raise DemoFailed(
                 f"`{command_text(words)}` ended with exit code {process.returncode}",
@@ -91,12 +98,14 @@ class Stage:
         return Ended(time.monotonic() - began, frozenset(started))
 
     @contextmanager
-    def running(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Run a command on our terminal; stop it at the end if it is still running."""
-        print(self._in("1", f"$ {command_text(words)}"), flush=True)
+    def running(
+        self, *words: str, aside: IO[bytes] | None = None, suffix: str = ""
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """Run a command on our terminal, or with its output in a file; stop it at the end if it is still running."""
+        print(self._in("1", f"$ {command_text(words)}{suffix}"), flush=True)
         # If this process is killed, the command receives SIGTERM.
         command = ["setpriv", "--pdeathsig", "TERM", "--", sys.executable, "-m", "penstock", *words]
-        process = subprocess.Popen(command, env=self.environment)
+        process = subprocess.Popen(command, env=self.environment, stdout=aside)
         try:
             yield process
         finally:
@@ -128,6 +137,10 @@ class Stage:
 def command_text(words: tuple[str, ...]) -> str:
     """A command as it is typed."""
     return shlex.join(["penstock", *words])
+
+
+def _tail(lines: int | None) -> str:
+    return "" if lines is None else f" | tail -{lines}"
 
 
 def short_path(path: Path) -> str:
