@@ -236,7 +236,10 @@ class BucketFolder:
         name, number = self.current(layout), manifest.slice.number
         wanted = point_to(layout, manifest)
         for _ in range(TRIES):
-            text, etag = self._get(name)
+            try:
+                text, etag = self._get(name)
+            except ValueError as error:
+                raise Damaged(f"{self.path(name)} cannot be read: {error}") from error
             if text == wanted:
                 return
             if text is not None and _number_of(text) >= number:
