@@ -326,3 +326,19 @@ def test_an_upload_that_is_aborted_after_the_manifest_stops_the_stream(bucket: B
     assert bucket.uploads() == []
     deliver(sink, second, table(2), table(3), attempt="c1")
     assert sorted(bucket.rows(STREAM)) == [1, 2, 3]
+
+
+def test_parts_that_the_store_has_lost_stop_the_stream(bucket: Bucket, proxy: S3Proxy) -> None:
+    """Once it has them again, the slice is completed."""
+    sink = bucket.open()
+    slice_ = after(None)
+    receipts = stage_parts(sink, slice_, table(1))
+    proxy.fail("complete", Fault(400, "InvalidPart"))
+    for ask in (lambda: sink.commit(slice_, "a1", receipts), lambda: bucket.open().held(STREAM)):
+        with pytest.raises(StreamStopped) as stopped:
+            ask()
+        assert stopped.value.what.endswith("of slice 1: its upload cannot be completed (InvalidPart)")
+    assert bucket.rows(STREAM) == []
+    proxy.heal()
+    assert position(bucket.open()) == slice_.position
+    assert bucket.rows(STREAM) == [1]

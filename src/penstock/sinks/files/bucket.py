@@ -115,8 +115,8 @@ class BucketFolder:
 
     def advise_on_mixing(self, stream: str) -> str:
         return (
-            "name another `directory`; or rename the stream in the pipeline file, and set `table` to the table that it "
-            "reads"
+            "rename the stream in the pipeline file, and set `table` to the table that it reads; or name another "
+            f"`directory` and run `penstock state recover FILE --stream {stream}`: the stream begins again there"
         )
 
     def check_targets(self, layout: Layout, folders: Iterable[str]) -> None:
@@ -307,7 +307,7 @@ class BucketFolder:
     def archive(self, layout: Layout, label: str, probe: Probe) -> Sequence[str]:
         raise StreamRefused(
             f"the files in {self.path(layout.data)} are not moved away: a bucket has no rename",
-            next_step="name another `directory` of the sink, and the stream begins again there",
+            next_step=self.advise_on_mixing(layout.stream),
         )
 
     # ------------------------------------------------------------ requests
