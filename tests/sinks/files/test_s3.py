@@ -192,8 +192,8 @@ def test_objects_of_others_stay_and_are_named(bucket: Bucket) -> None:
         "would show readers both"
     )
     assert refused.value.next_step == (
-        "rename the stream in the pipeline file, and set `table` to the table that it reads; or name another `directory` "
-        "and run `penstock state recover FILE --stream orders`: the stream begins again there"
+        "rename the stream in the pipeline file, and set `table` to the table that it reads; or name another "
+        "`directory` and run `penstock state recover FILE --stream orders`: the stream begins again there"
     )
 
 
