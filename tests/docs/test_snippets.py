@@ -57,6 +57,8 @@ CARRIED_OUT = {
     "tests/sources/test_stripe.py::test_the_file_of_the_page": {"docs/sources/stripe.md": "yaml"},
     "tests/service/test_pages.py::test_from_curl_into_postgres": {"docs/receiver.md": "yaml console"},
     "tests/service/test_pages.py::test_the_commands_of_the_protocol": {"docs/http-protocol.md": "bash json"},
+    "tests/sinks/files/test_s3_page.py::test_the_files_of_the_page": {"docs/sinks/files-on-s3.md": "yaml"},
+    "tests/sinks/files/test_s3_page.py::test_the_pointer_of_the_page": {"docs/sinks/files-on-s3.md": "json"},
     "tests/sinks/http/test_page.py::test_the_file_of_the_page": {"docs/sinks/http.md": "yaml"},
     "tests/sinks/postgres/state/test_outbox.py::test_the_file_of_the_page": {"docs/sinks/postgres-state.md": "yaml"},
     "tests/sources/outbox/test_page.py::test_the_file_of_the_page": {"docs/sources/outbox.md": "yaml console"},

@@ -31,6 +31,7 @@ SEEDS = {
     "less 'void': recover withdraws nothing": 5,
     "less 'whole': holding n asks for nothing but its manifest": 4,
     "manifest named by slice id, not number": 57,
+    "newest.json before the manifest that it names": 7,
     "sweep at takeover": 26,
 }
 

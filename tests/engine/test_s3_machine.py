@@ -7,7 +7,7 @@ from tests.engine.machine import MORE_EXAMPLES
 from tests.engine.s3_world import S3Machine
 
 LONG_ENOUGH = settings(
-    max_examples=8 * MORE_EXAMPLES,
+    max_examples=5 * MORE_EXAMPLES,
     stateful_step_count=30,
     deadline=None,
     report_multiple_bugs=False,

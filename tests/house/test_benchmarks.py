@@ -365,5 +365,5 @@ def test_every_benchmark_says_how_it_is_called(
     with pytest.raises(SystemExit) as ended:
         importlib.import_module(f"benchmarks.{name}").main()
     assert ended.value.code == 0
-    size = {"growth": "--ticks", "subdivision": "--pages"}.get(name, "--rows")
+    size = {"growth": "--ticks", "manifests": "--slices", "subdivision": "--pages"}.get(name, "--rows")
     assert size in capsys.readouterr().out

@@ -56,7 +56,7 @@ class Bucket:
         return [each["Key"][len(start) :] for page in pages for each in page.get("Contents", ())]
 
     def uploads(self) -> list[tuple[str, str]]:
-        found = self.client.list_multipart_uploads(Bucket=self.name).get("Uploads", ())
+        found = self.client.list_multipart_uploads(Bucket=self.name, Prefix=f"{self.prefix}/").get("Uploads", ())
         return [(each["Key"], each["UploadId"]) for each in found]
 
     def get(self, name: str) -> bytes:

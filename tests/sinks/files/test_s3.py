@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 from tests.harness.versitygw import ACCESS_KEY, SECRET_KEY, gateway
+from tests.s3 import S3Server
 from tests.sinks.files.buckets import Bucket
 
 from penstock.core.slices import Kind
-from penstock.errors import InputError, StreamRefused, StreamStopped
+from penstock.errors import CommitUnclear, InputError, StreamRefused, StreamStopped
 from penstock.links import s3
 from penstock.links.s3 import S3Options
-from penstock.ports import StreamInfo, explain_sink, recover_sink
-from penstock.sinks.files import Options
+from penstock.ports import Context, NoProbe, StreamInfo, explain_sink, recover_sink
+from penstock.sinks.files import Options, build
 from penstock.testing.contracts.delivery import CONTENT, STREAM, after, deliver, position, stage_parts, table
 
 ROWS, REFRESH = StreamInfo(STREAM, Kind.ROWS, ("id",), ("id",)), StreamInfo(STREAM, Kind.REFRESH)
@@ -134,7 +135,7 @@ def test_a_look_needs_no_listing(bucket: Bucket) -> None:
         assert position(bucket.open()).number == 3  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"penstock_newest": 2, "number": 9, "id": "x"}'])
+@pytest.mark.parametrize("text", [b"", b"\xff", b"[]", b'{"penstock_newest": 2, "number": 9, "id": "x"}'])
 def test_without_a_readable_one_all_are_listed(bucket: Bucket, text: bytes) -> None:
     three_slices(bucket)
     bucket.put("_penstock/contract/orders/newest.json", text)
@@ -191,8 +192,8 @@ def test_objects_of_others_stay_and_are_named(bucket: Bucket) -> None:
         "would show readers both"
     )
     assert refused.value.next_step == (
-        "name another `directory`; or rename the stream in the pipeline file, and set `table` to the table that it "
-        "reads"
+        "rename the stream in the pipeline file, and set `table` to the table that it reads; or name another "
+        "`directory` and run `penstock state recover FILE --stream orders`: the stream begins again there"
     )
 
 
@@ -390,3 +391,36 @@ def test_a_role_is_assumed(bucket: Bucket, sts: list[str]) -> None:
     assert "RoleSessionName=penstock" in sts[0]
     assert "ExternalId=x7" in sts[0]
     assert "role%2Fpenstock" in sts[0]
+
+
+# ---------------------------------------------------------------- another store
+
+
+def test_seaweedfs_is_good_enough(s3_server: S3Server) -> None:
+    """It completes an upload twice without a word, and aborts one that is gone."""
+    s3_server.bucket("files")
+    given = s3_server.properties
+    block = {
+        "endpoint": given["s3.endpoint"],
+        "region": given["s3.region"],
+        "access_key_id": given["s3.access-key-id"],
+        "secret_access_key": given["s3.secret-access-key"],
+    }
+    options = Options.model_validate({"directory": "s3://files/out", "s3": block})
+    sink = build(options, {}, Context("contract", "/", NoProbe()))
+    sink.connect()
+    for kind, stream in ((Kind.ROWS, "orders"), (Kind.REFRESH, "countries")):
+        sink.check(StreamInfo(stream, kind), CONTENT)
+        first = after(None, stream=stream, kind=kind)
+        lost = stage_parts(sink, first, table(9), attempt="b1")
+        held = deliver(sink, first, table(1), table(2))
+        sink.sweep(stream, held)
+        with pytest.raises(CommitUnclear):
+            sink.commit(first, "b1", lost)
+        last = deliver(sink, after(held, stream=stream, kind=kind), table(3))
+        sink.sweep(stream, last)
+        assert position(sink, stream) == last
+    client = s3.client(S3Options.model_validate(block))
+    assert "Uploads" not in client.list_multipart_uploads(Bucket="files")
+    keys = [each["Key"] for each in client.list_objects_v2(Bucket="files", Prefix="out/orders/")["Contents"]]
+    assert len(keys) == 3

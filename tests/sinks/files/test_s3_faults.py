@@ -118,19 +118,32 @@ def test_a_part_that_goes_on_failing_fails_the_part_with_a_next_step(bucket: Buc
     assert bucket.uploads() == []
 
 
-def test_large_files_have_many_parts(bucket: Bucket, proxy: S3Proxy) -> None:
-    """And one of them fails on the way."""
+def large_table() -> pa.Table:
     import numpy
 
-    rows = pa.table({"id": pa.array(range(800_000)), "text": pa.array(numpy.random.default_rng(1).random(800_000))})
-    rows = rows.set_column(1, "text", rows["text"].cast(pa.string()))
+    numbers = pa.array(numpy.random.default_rng(1).random(800_000))
+    return pa.table({"id": pa.array(range(800_000)), "text": numbers.cast(pa.string())})
+
+
+def test_large_files_have_many_parts(bucket: Bucket, proxy: S3Proxy) -> None:
+    """And one of them fails on the way."""
     proxy.fail("part", CUT, times=1)
     sink = bucket.open(compression="none")
     slice_ = after(None)
-    receipt = sink.writer(slice_, "a1").write(rows.to_reader(max_chunksize=100_000), Part(0, "{}"))
+    receipt = sink.writer(slice_, "a1").write(large_table().to_reader(max_chunksize=100_000), Part(0, "{}"))
     sink.commit(slice_, "a1", [receipt])
     assert proxy.count("part") > 2
     assert sum(bucket.rows(STREAM)) == sum(range(800_000))
+
+
+@pytest.mark.usefixtures("impatient_proxy")
+def test_a_part_that_fails_while_the_next_is_encoded(bucket: Bucket, proxy: S3Proxy) -> None:
+    """The error passes through Arrow, which has called the upload."""
+    sink = bucket.open(compression="none")
+    proxy.fail("part", EXPIRED)
+    with pytest.raises(ConnectionFailed, match=r"have expired \(ExpiredToken\)"):
+        sink.writer(after(None), "a1").write(large_table().to_reader(max_chunksize=100_000), Part(0, "{}"))
+    assert bucket.uploads() == []
 
 
 # ---------------------------------------------------------------- stores that are not good enough
@@ -326,3 +339,19 @@ def test_an_upload_that_is_aborted_after_the_manifest_stops_the_stream(bucket: B
     assert bucket.uploads() == []
     deliver(sink, second, table(2), table(3), attempt="c1")
     assert sorted(bucket.rows(STREAM)) == [1, 2, 3]
+
+
+def test_parts_that_the_store_has_lost_stop_the_stream(bucket: Bucket, proxy: S3Proxy) -> None:
+    """Once it has them again, the slice is completed."""
+    sink = bucket.open()
+    slice_ = after(None)
+    receipts = stage_parts(sink, slice_, table(1))
+    proxy.fail("complete", Fault(400, "InvalidPart"))
+    for ask in (lambda: sink.commit(slice_, "a1", receipts), lambda: bucket.open().held(STREAM)):
+        with pytest.raises(StreamStopped) as stopped:
+            ask()
+        assert stopped.value.what.endswith("of slice 1: its upload cannot be completed (InvalidPart)")
+    assert bucket.rows(STREAM) == []
+    proxy.heal()
+    assert position(bucket.open()) == slice_.position
+    assert bucket.rows(STREAM) == [1]

@@ -264,5 +264,7 @@ def test_a_sweep_leaves_no_empty_folders_behind(tmp_path: Path) -> None:
     stage_parts(sink, after(None), table(9), attempt="z")
     sink.sweep(STREAM, deliver(sink, after(None), table(1)))
     meta = tmp_path / "out" / "_penstock" / "contract" / STREAM
+    (meta / "newest.json.0123").touch()  # of one that was killed
+    sink.sweep(STREAM, after(None).position)
     assert list((meta / "staged").iterdir()) == []
     assert tree(meta) == ["manifests/000000000001.json", "newest.json"]

@@ -115,8 +115,8 @@ class BucketFolder:
 
     def advise_on_mixing(self, stream: str) -> str:
         return (
-            "name another `directory`; or rename the stream in the pipeline file, and set `table` to the table that it "
-            "reads"
+            "rename the stream in the pipeline file, and set `table` to the table that it reads; or name another "
+            f"`directory` and run `penstock state recover FILE --stream {stream}`: the stream begins again there"
         )
 
     def check_targets(self, layout: Layout, folders: Iterable[str]) -> None:
@@ -236,7 +236,10 @@ class BucketFolder:
         name, number = self.current(layout), manifest.slice.number
         wanted = point_to(layout, manifest)
         for _ in range(TRIES):
-            text, etag = self._get(name)
+            try:
+                text, etag = self._get(name)
+            except ValueError as error:
+                raise Damaged(f"{self.path(name)} cannot be read: {error}") from error
             if text == wanted:
                 return
             if text is not None and _number_of(text) >= number:
@@ -304,7 +307,7 @@ class BucketFolder:
     def archive(self, layout: Layout, label: str, probe: Probe) -> Sequence[str]:
         raise StreamRefused(
             f"the files in {self.path(layout.data)} are not moved away: a bucket has no rename",
-            next_step="name another `directory` of the sink, and the stream begins again there",
+            next_step=self.advise_on_mixing(layout.stream),
         )
 
     # ------------------------------------------------------------ requests

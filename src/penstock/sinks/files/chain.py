@@ -100,7 +100,10 @@ class Chain:
     # ------------------------------------------------------------ newest.json
 
     def _known(self) -> Newest | None:
-        text = self.folder.read(self.layout.newest)
+        try:
+            text = self.folder.read(self.layout.newest)
+        except ValueError:  # bytes that are no text
+            return None
         return Newest.parse(text) if text is not None else None
 
     def _read(self, number: int, known: Newest | None, last: int) -> Manifest:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import os
@@ -137,7 +136,8 @@ class LocalFolder:
         try:
             with open(temporary, "w", encoding="ascii") as file:
                 file.write(text)
-            os.replace(temporary, self.path(name))
+            with suppress(FileNotFoundError):  # swept by another process, which knows a newer slice
+                os.replace(temporary, self.path(name))
         finally:
             _remove(temporary)
 
@@ -184,7 +184,7 @@ class LocalFolder:
         staged, final = self.path(file.staged), self.path(file.name)
         if self.size(file.staged) == file.bytes:
             make_folder(os.path.dirname(final))
-            with contextlib.suppress(FileNotFoundError):  # another process has just done it; the size below tells
+            with suppress(FileNotFoundError):  # another process has just done it; the size below tells
                 os.replace(staged, final)
         return self.size(file.name)
 
@@ -233,6 +233,9 @@ class LocalFolder:
             number = attempt_number(name)
             if number is not None and number <= upto:
                 _remove_except(os.path.join(staged, name), {os.path.basename(file) for file in named(number)})
+        for name in list_names(self.path(layout.meta)):
+            if name.startswith(f"{os.path.basename(layout.newest)}."):
+                _remove(self.path(f"{layout.meta}/{name}"))
         # The target of `current` and the one before it stay, for readers that are still at work.
         refreshes = self.path(layout.refreshes)
         numbered = sorted((number, name) for name in list_names(refreshes) if (number := attempt_number(name)))
