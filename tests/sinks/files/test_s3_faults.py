@@ -347,7 +347,11 @@ def test_parts_that_the_store_has_lost_stop_the_stream(bucket: Bucket, proxy: S3
     slice_ = after(None)
     receipts = stage_parts(sink, slice_, table(1))
     proxy.fail("complete", Fault(400, "InvalidPart"))
-    for ask in (lambda: sink.commit(slice_, "a1", receipts), lambda: bucket.open().held(STREAM)):
+    asks: list[Callable[[], object]] = [
+        lambda: sink.commit(slice_, "a1", receipts),
+        lambda: bucket.open().held(STREAM),
+    ]
+    for ask in asks:
         with pytest.raises(StreamStopped) as stopped:
             ask()
         assert stopped.value.what.endswith("of slice 1: its upload cannot be completed (InvalidPart)")
