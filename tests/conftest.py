@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from itertools import chain
@@ -164,13 +164,13 @@ def pytest_collection_finish() -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print how long the tests of each folder took together, if there are several."""
-    seconds: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     for report in chain.from_iterable(terminalreporter.stats.values()):
         if isinstance(report, pytest.TestReport):
             seconds[report.nodeid.removeprefix(f"{_TOP.name}/").split("/", 1)[0]] += report.duration
     if len(seconds) > 1:
         terminalreporter.section("seconds by folder")
-        for folder, each in seconds.most_common():
+        for folder, each in sorted(seconds.items(), key=lambda item: -item[1]):
             terminalreporter.write_line(f"{each:8.0f}  {folder}")
 
 
