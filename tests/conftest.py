@@ -170,7 +170,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             seconds[report.nodeid.removeprefix(f"{_TOP.name}/").split("/", 1)[0]] += report.duration
     if len(seconds) > 1:
         terminalreporter.section("seconds by folder")
-        for folder, each in sorted(seconds.items(), key=lambda each: -each[1]):
+        for folder, each in sorted(seconds.items(), key=lambda item: -item[1]):
             terminalreporter.write_line(f"{each:8.0f}  {folder}")
 
 

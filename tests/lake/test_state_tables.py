@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,7 @@ from tests.lake.test_folding import DELETE, Case, document, query, set_
 from tests.sources.lake.lakes import LakeWorld, orders
 
 from penstock.core.content import Column, Content
-from penstock.core.ops import FanOut, Layout
+from penstock.core.ops import FanOut, Layout, Row
 from penstock.core.slices import Kind
 from penstock.core.types import Plain
 from penstock.errors import InputError, StreamRefused, StreamStopped
@@ -101,26 +102,38 @@ def test_a_first_load_is_written_without_a_fold(worlds: Worlds, monkeypatch: pyt
 
 
 def test_a_slice_that_died_anywhere_is_applied_once(worlds: Worlds) -> None:
-    """Each place of a crash, and then the same slice again by another process."""
+    """A slice whose attempts die one after the other, each at the next point, until one has landed.
+
+    `script/soak suite` lets an attempt that nothing stops follow on each death.
+    """
     world = worlds()
     world.land(image("a", set_("post", "p1")), image("b", set_("post", "p1")), document(set_("size", 1), key="early"))
     probe = Crashing()
     world.land(posts("p1", "x"), image("c", set_("post", "p1")), document(DELETE, key="b"), probe=probe)
     points = probe.points
     assert {"lake.prepared", "lake.folded", "lake.staged", "lake.merged", "lake.side_staged"} <= {*points}
+    open_rows: list[Row] = []
+    newest = "c"
     for place in range(len(points)):
-        rows = world.rows([posts("p1", f"title {place}"), image(f"new{place}"), document(set_("size", place), key="z")])
-        rows += world.rows([document(DELETE, key=f"new{place - 1}")])
+        if not open_rows:
+            documents = [posts("p1", f"title {place}"), image(f"new{place}"), document(set_("size", place), key="z")]
+            open_rows = world.rows([*documents, document(DELETE, key=newest)])
+            newest = f"new{place}"
+        rows = open_rows
         slice_ = world.next_slice()
         with pytest.raises(Crash):
             world.try_slice(rows, probe=Crashing(at_call=place))
         held = world.sink().held(STREAM)
-        if held is None or held.position != slice_.position:
-            assert points[place] != "lake.landed"
+        is_in = held is not None and held.position == slice_.position
+        assert is_in or points[place] != "lake.landed"
+        if not is_in:
             world.check()
+            if "PENSTOCK_SEARCH" not in os.environ and place + 1 < len(points):
+                continue
             world.try_slice(rows)
         world.expect(rows, slice_)
         world.check()
+        open_rows = []
 
 
 def test_a_lost_race_folds_again(worlds: Worlds) -> None:
