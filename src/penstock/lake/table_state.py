@@ -144,6 +144,11 @@ class TableState:
         return names.ADOPTED in self.properties
 
     @property
+    def rows(self) -> int:
+        """About how many rows main shows, according to its summary."""
+        return int(self.main.summary.get("total-records") or 0) if self.main is not None else 0
+
+    @property
     def empty(self) -> bool:
         """Whether main shows no row, according to its summary."""
         return self.main is None or self.main.summary.get("total-records") == "0"

@@ -34,6 +34,8 @@ OPS_PER_PARTITION = 100_000
 MAX_PARTITIONS = 200
 #: a slice that is folded without adapting the plan
 FEW_DOCUMENTS = 20_000
+#: documents of a slice, and rows of a table, for which plans are not compiled
+FEW_TO_COMPILE, FEW_ROWS = 2_000, 300_000
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Folding(Merging):
         assert base is not None
         probe, number = self.landing.probe, self.landing.slice.number
         start_branch(table, self.branch, base)
-        with self._settings():
+        with self._settings(state):
             side = self._side_files(table, state)
             found = self._fold(table, state, side)
         probe.at("lake.folded", number=number)
@@ -92,7 +94,7 @@ class Folding(Merging):
     # ------------------------------------------------------------ folding
 
     @contextmanager
-    def _settings(self) -> Iterator[None]:
+    def _settings(self, state: TableState) -> Iterator[None]:
         """Settings for the size of the slice; those of the session come back."""
         session = self.spark.session()
         rows = sum(part.rows for part in self.parts)
@@ -100,6 +102,9 @@ class Folding(Merging):
         if rows <= FEW_DOCUMENTS:
             # A plan that is adapted makes a job of each stage, which costs more than such a slice itself.
             wanted["spark.sql.adaptive.enabled"] = "false"
+        if rows <= FEW_TO_COMPILE and state.rows <= FEW_ROWS:
+            # To compile a plan costs more than to interpret it for so few rows.
+            wanted |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
         before = {name: session.conf.get(name, None) for name in wanted}
         for name, value in wanted.items():
             session.conf.set(name, value)

@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
 
-from penstock.core.ops import FanOut, Layout
+from penstock.core.ops import Layout
 from penstock.core.types import Decimal, Plain, Type
 from penstock.lake.fitting import CHANGE, make_fitting
 from penstock.lake.folding.plain import PlainBatch, PlainReader
-from penstock.lake.folding.plain_json import Mask
+from penstock.lake.folding.plain_json import Mask, mask_of
 from penstock.lake.folding.side_data import read_files
 from penstock.lake.parquet import FileLayout, remove
 from penstock.lake.writing import NUMBERS_PER_PART, PartFiles
@@ -40,7 +40,7 @@ _SPELLINGS: Mapping[Any, tuple[str, pa.DataType]] = {
     Plain.TIMESTAMPTZ: (f"^{_DAY}{_TIME}{_ZONE}$", pa.timestamp("us", "UTC")),
 }
 #: types whose texts are what documents have: a key, or a match, is compared by them
-_OWN_TEXT = (*_INTEGERS, Plain.STRING)
+OWN_TEXT = (*_INTEGERS, Plain.STRING)
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class Written:
 def is_possible(layout: Layout) -> bool:
     """Whether entities of this layout can be written without a fold."""
     types = {column.name: column.type for column in layout.scalars}
-    return all(column.type in _OWN_TEXT for column in layout.key) and all(
-        len(each.match) == 1 and types[each.match[0]] in (*_OWN_TEXT, Plain.BOOL) for each in layout.fan_outs
+    return all(column.type in OWN_TEXT for column in layout.key) and all(
+        len(each.match) == 1 and types[each.match[0]] in (*OWN_TEXT, Plain.BOOL) for each in layout.fan_outs
     )
 
 
@@ -168,14 +168,14 @@ class NewEntities:
     def _choose(self, found: PlainBatch) -> tuple[Mask, pa.RecordBatch | None]:
         """Which of the plain documents are a row each, and these rows."""
         ops, count = found.ops, len(found.places)
-        chosen = _numpy(found.creates)
-        other = ~_numpy(pc.fill_null(pc.equal(ops.kind, "s"), False))
+        chosen = mask_of(found.creates)
+        other = ~mask_of(pc.fill_null(pc.equal(ops.kind, "s"), False))
         columns: dict[str, pa.Array] = {}
         try:
             for column, texts in zip(self.layout.key, found.key, strict=True):
                 columns[column.name] = texts.cast(_INTEGERS[column.type]) if column.type in _INTEGERS else texts
             for column in self.layout.scalars:
-                mine = np.flatnonzero(_numpy(pc.fill_null(pc.equal(ops.field, column.name), False)) & ~other)
+                mine = np.flatnonzero(mask_of(pc.fill_null(pc.equal(ops.field, column.name), False)) & ~other)
                 values, odd = _convert(ops.raw.take(pa.array(mine)), ops.json.take(pa.array(mine)), column.type)
                 other[mine[odd]] = True
                 place = np.full(count, -1)
@@ -185,20 +185,17 @@ class NewEntities:
         except pa.ArrowInvalid:
             return np.zeros(count, np.bool_), None
         chosen[ops.parent[other]] = False
-        key = found.key[0] if len(found.key) == 1 else None
         if len(self.beside.waiting):
-            known = pc.is_in(key, self.beside.waiting) if key is not None else None
-            chosen &= ~_numpy(known) if known is not None else False
+            # The text of a key with several columns is made by Spark only.
+            single = len(found.key) == 1
+            chosen &= ~mask_of(pc.is_in(found.key[0], self.beside.waiting)) if single else False
         for fan_out, matches in zip(self.layout.fan_outs, self.beside.matches, strict=True):
             if len(matches):
-                chosen &= ~_numpy(pc.is_in(self._match(columns, fan_out), matches))
+                chosen &= ~mask_of(pc.is_in(columns[fan_out.match[0]].cast(pa.string()), matches))
         for column in self.layout.multi:
             columns[column.name] = _empty_lists(count, _item_type(column.type))
         columns[CHANGE] = pa.repeat(pa.scalar("upsert"), count)
         return chosen, pa.RecordBatch.from_pydict(columns).filter(pa.array(chosen))
-
-    def _match(self, columns: Mapping[str, pa.Array], fan_out: FanOut) -> pa.Array:
-        return columns[fan_out.match[0]].cast(pa.string())
 
 
 # ------------------------------------------------------------ values
@@ -228,7 +225,7 @@ def _convert(raw: pa.Array, json: pa.Array, type_: Type) -> tuple[pa.Array, Mask
     if type_ in _FLOATS:
         # 0.0 and -0.0 are one value.
         values = pc.add(values, pa.scalar(0.0, target))
-    return values, ~_numpy(fits)
+    return values, ~mask_of(fits)
 
 
 def _matches(texts: pa.Array, pattern: str) -> pa.Array:
@@ -247,8 +244,3 @@ def _item_type(type_: Type) -> pa.DataType:
 
 def _empty_lists(count: int, type_: pa.DataType) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(np.zeros(count + 1, np.int32)), pa.array([], type_))
-
-
-def _numpy(mask: pa.Array) -> Mask:
-    found: Mask = mask.to_numpy(zero_copy_only=False).astype(np.bool_)
-    return found

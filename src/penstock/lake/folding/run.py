@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.ops import Layout
 from penstock.core.outcome import Outcome
+from penstock.core.types import Plain
 from penstock.lake import names
 from penstock.lake.folding import side_data
 from penstock.lake.folding.documents import OPS, RAW, read_ops
 from penstock.lake.folding.fold import Clears, Fold, key_text
-from penstock.lake.folding.new_entities import Written
+from penstock.lake.folding.new_entities import OWN_TEXT, Written
 from penstock.lake.folding.proof import clash, find_doubts, keys_with
 from penstock.lake.folding.reading import PartReport, PartsReader, choose_parts, read_with, take_reports
 from penstock.lake.folding.side_data import current_rows, kind_of, read_side
 from penstock.lake.folding.staging import StagedPart
 from penstock.lake.folding.summary import Summary, expand_barriers, summarize
+from penstock.lake.folding.values import literal
 from penstock.lake.folding.writing import PREFIX, RECEIPTS, FoldWriter, WrittenPart, write_with
 from penstock.lake.merge_statement import quote
 from penstock.lake.parquet import FileLayout, remove
@@ -28,6 +30,10 @@ from penstock.lake.writing import NUMBERS_PER_PART
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyspark.sql import DataFrame
+
+
+#: rows of ops of a slice whose entities are looked up by their keys
+FEW_OPS = 1_000
 
 
 @dataclass
@@ -222,10 +228,23 @@ class FoldRun:
 
     # ------------------------------------------------------------ folding
 
+    def _few_keys(self, rows: SliceRows) -> str | None:
+        """The only entities that a small slice concerns, as SQL by which whole files are left out; None: others too."""
+        counts, key = rows.others.counts, self.layout.key[0]
+        if rows.ops is None or len(self.layout.key) > 1 or not counts.keys() <= {"b", "s", "a", "r", "d", "x"}:
+            return None
+        if sum(counts.values()) > FEW_OPS or key.type not in OWN_TEXT:
+            return None
+        found = rows.ops.where("ek is not null and t <> 'x'").select("ek").distinct().collect()
+        texts = [literal(each["ek"]) if key.type is Plain.STRING else each["ek"] for each in found]
+        return f"{quote(key.name)} in ({', '.join(texts)})" if texts else None
+
     def _fold(self, rows: SliceRows, writer: FoldWriter) -> list[WrittenPart]:
         beside = current_rows(self._read(read_side(self.files, self.side.kept), len(self.side.kept), side_data.SIDE))
         columns = [quote(c.name) for c in (*self.layout.key, *self.layout.scalars, *self.layout.multi)]
         base = self._table().where(f"not coalesce({names.DELETED}, false)").select(*columns)
+        if (keys := self._few_keys(rows)) is not None:
+            base = base.where(keys)
         ops = rows.ops if rows.ops is not None else self._read(None, 0, OPS)
         fold = Fold(self.layout, ops.where("t <> 'x'"), base, beside)
         fold = expand_barriers(fold, ops, rows.summary)
