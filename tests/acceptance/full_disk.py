@@ -12,7 +12,8 @@ def main(url: str, folder: Path) -> None:
     shop = Shop.open(url, folder)
     out = folder / "out"
     out.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(out)], check=True)
+    # Full while rows are written, and not at a manifest: what is staged stays then, for the next sweep.
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=72k", "tmpfs", str(out)], check=True)
     try:
         full = shop.command.run("run", "shop.yaml")
         visible = [path.name for path in out.rglob("*.parquet") if "staged" in path.parts]
