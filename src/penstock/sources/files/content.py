@@ -149,10 +149,11 @@ def find_problems(content: FilesContent, stream: str) -> Iterator[StreamRefused]
 
 def fits(content: FilesContent, head: Head) -> bool:
     """Whether a file has exactly the columns of the content, where none are declared."""
-    columns = content.in_files
+    columns, folders = content.in_files, set(content.partitions)
     if head.columns is not None:
-        return {each.name: each.type for each in head.columns} == {each.name: each.type for each in columns}
-    return head.names is None or set(head.names) == {each.name for each in columns}
+        there = {each.name: each.type for each in head.columns if each.name not in folders}
+        return there == {each.name: each.type for each in columns}
+    return head.names is None or set(head.names) - folders == {each.name for each in columns}
 
 
 def require_columns(content: FilesContent, file: File, head: Head, place: Place, stream: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal as Exact
 from typing import TYPE_CHECKING, Literal
 
 from penstock.core.types import Decimal, Plain, Type
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Policy = Literal["fail", "null"]
+_EXPONENT = r"^[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d{1,3}\z"
 _NAMES = {type_: name for name, type_ in PLAIN.items()}
-_TIME = r"^([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?\z"
+_TIME = r"^([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,6})?)?\z"
 
 
 class BadValue(Exception):
@@ -108,7 +110,21 @@ def _convert(array: pa.Array, given: Type, type_: Type) -> pa.Array:
     if type_ is Plain.JSON and given is Plain.STRING:
         valid = pa.array([_is_json(value) for value in array.to_pylist()], pa.bool_())
         return carried(pc.if_else(valid, array, pa.scalar(None, array.type)), type_)
+    if isinstance(type_, Decimal) and given is Plain.STRING:
+        array = _without_exponents(array)
     return carried(cast(array, type_), type_)
+
+
+def _without_exponents(array: pa.Array) -> pa.Array:
+    """Numbers such as 1E-10, as Arrow itself writes small ones, in digits alone. The others are left as they are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pc.fill_null(pc.match_substring_regex(array, _EXPONENT), False)
+    if not pc.any(found).as_py():
+        return array
+    digits = [format(Exact(value), "f") for value in array.filter(found).to_pylist()]
+    return pc.replace_with_mask(array, found, pa.array(digits, array.type))
 
 
 def _is_json(value: str | None) -> bool:

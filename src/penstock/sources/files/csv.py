@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.content import Column, Columns
-from penstock.core.types import Plain
+from penstock.core.types import Plain, Type
 from penstock.errors import UNTOUCHED, StreamRefused
 from penstock.sources.files.conversion import BadValue, Fitter, Policy
 from penstock.sources.files.heads import Head, Piece, unreadable
@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 
 #: encodings in which a byte below 128 is always that character
 _ASCII = ("utf-8", "ascii", "iso8859-1", "cp1252", "iso8859-15")
+#: types of the vocabulary for types that Arrow guesses and text is not converted to
+_GUESSED: dict[Type, Type] = {
+    Plain.NULL: Plain.STRING,
+    Plain.BINARY: Plain.STRING,
+    Plain.TIMESTAMP_NS: Plain.TIMESTAMP,
+    Plain.TIMESTAMPTZ_NS: Plain.TIMESTAMPTZ,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +86,7 @@ class Csv:
             schema = self._reader(_stream(text), handler=lambda _: "skip", guesses=True).schema if text else ()
         except (pa.ArrowException, OSError, ValueError) as error:
             raise unreadable(file, place, "csv", error, stream) from None
-        types = ((each.name, type_of(each.type)) for each in schema)
-        texts = (Plain.NULL, Plain.BINARY)
-        return tuple(Column(name, Plain.STRING if type_ in texts else type_) for name, type_ in types)
+        return tuple(Column(each.name, _GUESSED.get(found := type_of(each.type), found)) for each in schema)
 
     def cut(self, place: Place, file: File, head: Head, most: int, stream: str) -> Sequence[Piece]:
         whole = [Piece(0, -1, head.bytes)] if file.version.size else []

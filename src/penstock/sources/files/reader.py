@@ -41,6 +41,8 @@ class FilesReader:
         return pa.RecordBatchReader.from_batches(schema, self._batches(parse(part.terms), content, schema))
 
     def _batches(self, terms: dict[str, Any], content: FilesContent, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
         files = [File(path, Version(*version)) for path, *version in terms["files"]]
         format_ = content.reading
         partitions = [column for column in content.columns if column.name in content.partitions]
@@ -55,6 +57,13 @@ class FilesReader:
                 raise StreamFailed(
                     f"{shown(files[at].path)} in {self.place.shown}: {error}",
                     next_step="declare the column with a type that holds all values, or set `bad_rows: null`",
+                    stream=self.stream,
+                ) from None
+            except (pa.ArrowException, OSError) as error:
+                raise StreamFailed(
+                    f"{shown(files[at].path)} in {self.place.shown} is damaged: {error}",
+                    next_step=f"drop the open slice with `penstock state recover FILE --stream {self.stream}`, and put "
+                    "a whole copy of the file in its place",
                     stream=self.stream,
                 ) from None
 

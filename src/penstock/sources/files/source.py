@@ -49,6 +49,7 @@ class FilesSource:
         self._settling = {name: Settling(seconds, context.is_cancelled) for name in self._streams}
         #: by stream, ceiling and mark
         self._candidates: dict[tuple[str, str, str], Candidates] = {}
+        self._warned: set[tuple[str, str]] = set()
         self._heads: dict[tuple[str, str, File], Head] = {}
 
     def connect(self) -> None:
@@ -154,11 +155,11 @@ class FilesSource:
         look = list_files(self._place, options.patterns, options.exclude, options.since)
         if look.links:
             links = count_noun(len(look.links), "symbolic link")
-            self._context.warn(stream, f"left out: {links}, such as {shown(look.links[0])}")
+            self._warn(stream, f"left out: {links}, such as {shown(look.links[0])}")
         self._candidates = {}
         if not look.files:
             patterns = " or ".join(options.patterns)
-            self._context.warn(stream, f"no file in {self._place.root} matches {patterns}")
+            self._warn(stream, f"no file in {self._place.root} matches {patterns}")
             self._looks.pop(stream, None)
             return None
         new = self._compare(stream, look, after)
@@ -173,6 +174,12 @@ class FilesSource:
             self._context.say(stream, text)
         self._looks[stream] = look
         return look
+
+    def _warn(self, stream: str, line: str) -> None:
+        """Warn once: a run looks several times."""
+        if (stream, line) not in self._warned:
+            self._warned.add((stream, line))
+            self._context.warn(stream, line)
 
     def _begin_others(self) -> None:
         """See the new files of all streams before one waits, so that the run waits once."""
@@ -196,7 +203,7 @@ class FilesSource:
         if key not in self._candidates:
             found = self._compare(stream, look, after)
             for line in found.warnings:
-                self._context.warn(stream, line)
+                self._warn(stream, line)
             files = [file for file in found.files if file.path not in look.unsettled]
             self._candidates[key] = Candidates(files)
         return self._candidates[key]
