@@ -126,6 +126,8 @@ class Inbox:
         #: where the stream is
         self.last: Position | None = None
         self.many_parts = False
+        #: whether an open slice is checked before it is read
+        self.checks_open_slices = False
         #: of the last slice
         self.parts = 0
         #: called between a slice's plan and its reading; and after the first batch of each part
@@ -184,6 +186,8 @@ class Inbox:
                 break
             if self.before_reading:
                 self.before_reading()
+            if self.checks_open_slices:
+                source.check_open_slice(slice_)
             self._read = []
             self.parts = len(read(source, origin, slice_).parts)
             rows += self._read

@@ -333,6 +333,16 @@ def test_two_streams_that_match_one_file(tmp_path: Path) -> None:
     assert "the stream 'all' reads the same 1 file, such as a.csv" in said
 
 
+def test_an_open_slice_whose_file_has_changed_is_found_without_reading(tmp_path: Path) -> None:
+    """Also if the file had no rows, so that no part reads it."""
+    for text in ("id,note\n1,a\n", ""):
+        inbox = Inbox(tmp_path / str(len(text)), **CSV)
+        inbox.put("a.csv", text)
+        inbox.before_reading = lambda inbox=inbox: inbox.put("a.csv", "id,note\n1,a\n2,b\n")
+        inbox.checks_open_slices = True
+        assert refused(inbox, StreamFailed).startswith("a.csv in IN has changed: it had")
+
+
 def test_a_file_that_changes_between_plan_and_read_or_while_it_is_read(tmp_path: Path) -> None:
     inbox = Inbox(tmp_path, **CSV)
     inbox.put("a.csv", "id,note\n1,a\n")

@@ -137,3 +137,14 @@ def test_a_slice_that_is_planned_again_has_the_same_mark(tmp_path: Path) -> None
             store.write(seen)
         marks.append(make_mark(seen).text)
     assert marks[0] == marks[1]
+
+
+def test_the_newest_version_of_a_path_counts_whatever_segment_has_it(tmp_path: Path) -> None:
+    store = SeenStore(str(tmp_path), "s")
+    seen = store.add(Seen(), files(0, 400))
+    newer = [File(file.path, Version(-1, -1, 0)) for file in files(0, 70)]
+    seen = store.add(seen, newer)
+    assert [segment.files for segment in seen.segments] == [400, 70]
+    found = compare(store.table(seen), [*newer, *files(70, 330)])
+    assert (found.new, found.changed, found.vanished) == ([], [], 0)
+    assert [was for _, was in compare(store.table(seen), files(0, 70)).changed] == [Version(-1, -1, 0)] * 70
