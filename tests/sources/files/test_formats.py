@@ -6,7 +6,7 @@ import gzip
 import io
 import json
 from datetime import UTC, date, datetime, time
-from decimal import Decimal
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from pyarrow import csv, orc, parquet
 from tests.sources.files.folders import Inbox, table, write
 
 from penstock.core.content import Content
+from penstock.core.types import parse_type
+from penstock.sources.files.conversion import Fitter
 from penstock.sources.files.cutting import PART_BYTES
 
 TYPES = {
@@ -165,6 +167,39 @@ def test_quotes_within_a_field_keep_a_file_whole(tmp_path: Path, monkeypatch: py
     inbox.many_parts = True
     assert inbox.run() == [{"note": '5" disk', "more": "a\nb"}] * 50
     assert inbox.parts == 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    values=st.lists(st.from_regex(r"-?[0-9]{0,20}(\.[0-9]{0,4})?([eE]-?[0-9])?", fullmatch=True), max_size=4),
+    type_=st.sampled_from(["int16", "int64", "decimal(5,2)", "decimal(38,3)"]),
+)
+def test_numbers_are_converted_exactly_or_not_at_all(values: list[str], type_: str) -> None:
+    wanted = parse_type(type_)
+    for some in ([value] for value in values):
+        found = Fitter("null").fit("n", pa.array(some, pa.string()), wanted).to_pylist()[0]
+        exact = _exact(some[0])
+        fits = exact is not None and _fits(exact, type_, some[0])
+        assert found == (exact if fits else None), (some, found)
+    together = Fitter("null").fit("n", pa.array([*values, None], pa.string()), wanted).to_pylist()
+    each = [Fitter("null").fit("n", pa.array([value], pa.string()), wanted).to_pylist()[0] for value in values]
+    assert together == [*each, None], "a value does not depend on the others"
+
+
+def _exact(text: str) -> Decimal | None:
+    try:
+        return Decimal(text)
+    except ArithmeticError:
+        return None
+
+
+def _fits(value: Decimal, type_: str, text: str) -> bool:
+    if type_.startswith("int"):
+        # An integer is written without a point or an exponent.
+        return text.lstrip("-").isdigit() and abs(value) < 2 ** (int(type_[3:]) - 1)
+    precision, scale = parse_type(type_).precision, parse_type(type_).scale  # type: ignore[union-attr]  # a decimal
+    context = Context(prec=100)
+    return context.quantize(value, Decimal(1).scaleb(-scale)) == value and abs(value) < 10 ** (precision - scale)
 
 
 def test_small_files_share_a_part_and_large_ones_are_cut(tmp_path: Path) -> None:

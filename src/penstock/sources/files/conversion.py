@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal as Exact
 from typing import TYPE_CHECKING, Literal
 
-from penstock.core.types import Decimal, Plain, Type
+from penstock.core.types import INTEGERS, Decimal, Plain, Type
 from penstock.links.arrow_types import arrow_type, type_of
 from penstock.links.pipe import nulled
 from penstock.shaping.types import MAX_DECIMAL_DIGITS, PLAIN, is_castable
@@ -110,9 +110,30 @@ def _convert(array: pa.Array, given: Type, type_: Type) -> pa.Array:
     if type_ is Plain.JSON and given is Plain.STRING:
         valid = pa.array([_is_json(value) for value in array.to_pylist()], pa.bool_())
         return carried(pc.if_else(valid, array, pa.scalar(None, array.type)), type_)
+    if given is Plain.STRING and (found := _plain_numbers(array, type_)) is not None:
+        return found
     if isinstance(type_, Decimal) and given is Plain.STRING:
         array = _without_exponents(array)
     return carried(cast(array, type_), type_)
+
+
+def _plain_numbers(array: pa.Array, type_: Type) -> pa.Array | None:
+    """Numbers that are all written in digits, by Arrow's own cast, which is exact for them; None: some are not."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if type_ in INTEGERS:
+        pattern = r"^-?\d{1,18}\z"
+    elif isinstance(type_, Decimal) and type_.scale > 0:
+        pattern = rf"^-?\d{{1,30}}(\.\d{{1,{type_.scale}}})?\z"
+    else:
+        return None
+    if pc.all(pc.match_substring_regex(array, pattern)).as_py() is False:
+        return None
+    try:
+        return array.cast(arrow_type(type_))
+    except pa.ArrowInvalid:
+        return None  # one is out of range
 
 
 def _without_exponents(array: pa.Array) -> pa.Array:
