@@ -147,7 +147,7 @@ class TestWal(IncrementalContract):
 
 
 class FilesContract(IncrementalContract):
-    CAPABILITIES = frozenset({ExplainingSource, Gathering, Rewinding})
+    CAPABILITIES = frozenset({Discovering, ExplainingSource, Gathering, Rewinding})
     EXACT_ROW_BUDGET = False
 
 

@@ -16,6 +16,10 @@ def check_pattern(pattern: str) -> str:
         raise ValueError(f"{pattern!r} must be a path below `directory`, such as orders/*.parquet")
     if ".." in names or "." in names:
         raise ValueError(f"{pattern!r} must not contain . or ..; set `directory` to the folder above the files")
+    try:
+        compile_pattern(pattern)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is no pattern: {error.msg}") from None
     return pattern
 
 
@@ -51,6 +55,11 @@ def matches(path: str, patterns: Sequence[str]) -> bool:
     return any(compile_pattern(pattern).fullmatch(path) for pattern in patterns)
 
 
+def escape(name: str) -> str:
+    """The pattern that matches exactly this name."""
+    return re.sub(r"[*?\[]", lambda found: f"[{found[0]}]", name)
+
+
 def _name(name: str) -> str:
     """One name of a pattern."""
     text, at = "", 0
@@ -62,9 +71,11 @@ def _name(name: str) -> str:
         elif char == "?":
             text += "[^/]"
         elif char == "[" and (end := name.find("]", at + 1)) > 0:
-            inner = name[at:end].replace("\\", "\\\\")
-            at = end + 1
-            text += f"(?!/)[{'^' + inner[1:] if inner[0] == '!' else inner}]"
+            inner, at = name[at:end], end + 1
+            negation = "^" if inner.startswith("!") else ""
+            # A range keeps its hyphen.
+            inner = re.sub(r"[\\\[\]^&~|]", lambda found: f"\\{found[0]}", inner[len(negation) :])
+            text += f"(?!/)[{negation}{inner}]"
         else:
             text += re.escape(char)
     return text

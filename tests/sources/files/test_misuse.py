@@ -187,6 +187,8 @@ def test_empty_files_have_no_rows(tmp_path: Path) -> None:
         ({"path": "a.avro", "format": "avro"}, "avro is not supported: convert the files to parquet first"),
         ({"path": "a.txt"}, "`format` is missing, and the end of `path` does not tell it"),
         ({"path": "../a.csv"}, "must not contain . or .."),
+        ({"path": "[z-a].csv"}, "'[z-a].csv' is no pattern: bad character range z-a"),
+        ({"path": "[!].csv"}, "'[!].csv' is no pattern"),
         ({"path": "/a.csv"}, "must be a path below `directory`"),
         ({"path": "a.csv", "csv": {"encoding": "utf-9"}}, "there is no encoding 'utf-9'; use a name such as utf-8"),
         ({"path": "a.csv", "on_change": "reload"}, "reload is not supported yet"),

@@ -14,13 +14,14 @@ from penstock.core.sizes import count_noun
 from penstock.core.slices import Kind, Part, Slice
 from penstock.errors import UNTOUCHED, ConnectionFailed, PenstockError, StreamRefused, refuse_all
 from penstock.links.durable import write_durably
-from penstock.ports import Budget, Context, Planned, Reading, Remark, Spool, StreamInfo
+from penstock.ports import Budget, Context, DiscoveredStream, Planned, Reading, Remark, Spool, StreamInfo
 from penstock.shaping.resolved_shape import remove_shape
 from penstock.sources.files import content as contents
 from penstock.sources.files import marks, overlaps
 from penstock.sources.files.changes import Candidates, find_candidates
 from penstock.sources.files.content import FilesContent, content_of, find_problems
 from penstock.sources.files.cutting import Chosen, choose, cut_parts, part_terms
+from penstock.sources.files.discovery import discover
 from penstock.sources.files.heads import Head
 from penstock.sources.files.looking import Look, Settling, list_files
 from penstock.sources.files.options import Options, StreamOptions
@@ -69,6 +70,9 @@ class FilesSource:
         return [
             StreamInfo(name=name, kind=Kind.ROWS, primary_key=each.primary_key) for name, each in self._streams.items()
         ]
+
+    def discover(self) -> Sequence[DiscoveredStream]:
+        return list(discover(self._place, self._options.directory, self._streams))
 
     def _options_of(self, stream: str) -> StreamOptions:
         if stream not in self._streams:
