@@ -154,10 +154,10 @@ def test_a_bad_row_far_down_in_a_file_that_is_cut(tmp_path: Path) -> None:
 
 
 def test_values_without_an_exact_form_become_null_where_the_stream_says_so(tmp_path: Path) -> None:
-    inbox = Inbox(tmp_path, **CSV, bad_rows="null")
+    inbox = Inbox(tmp_path, **CSV, bad_values="null")
     inbox.put("a.csv", "id,note\n1,a\nx,b\n")
     assert inbox.run() == [{"id": 1, "note": "a"}, {"id": None, "note": "b"}]
-    inbox = Inbox(tmp_path / "lines", **LINES, bad_rows="null")
+    inbox = Inbox(tmp_path / "lines", **LINES, bad_values="null")
     inbox.put("a.ndjson", '{"id":1,"note":"a"}\n{"id":1.5,"note":"b"}\n')
     assert inbox.run() == [{"id": 1, "note": "a"}, {"id": None, "note": "b"}]
 
@@ -192,7 +192,7 @@ def test_empty_files_have_no_rows(tmp_path: Path) -> None:
         ({"path": "/a.csv"}, "must be a path below `directory`"),
         ({"path": "a.csv", "csv": {"encoding": "utf-9"}}, "there is no encoding 'utf-9'; use a name such as utf-8"),
         ({"path": "a.csv", "on_change": "reload"}, "reload is not supported yet"),
-        ({"path": "a.csv", "bad_rows": "quarantine"}, "quarantine is not supported yet by the files source"),
+        ({"path": "a.csv", "bad_values": "quarantine"}, "quarantine is not supported yet by the files source"),
         ({"path": "a.csv", "csv": {"header": False}}, "`csv: {header: false}` requires `columns`"),
         ({"path": "a.csv", "since": "soon"}, "'soon' is no time; write it like 2026-01-31"),
     ],

@@ -220,7 +220,9 @@ def print_report(
 
 def describe_reading(info: StreamInfo) -> str:
     """How a stream is read."""
-    return "full refresh in every run" if info.kind is Kind.REFRESH else f"by {', '.join(info.order)}"
+    if info.kind is Kind.REFRESH:
+        return "full refresh in every run"
+    return f"by {', '.join(info.order)}" if info.order else "what has arrived since the last run"
 
 
 def problem_document(error: PenstockError | None, file: File) -> dict[str, Any] | None:

@@ -39,7 +39,7 @@ class FilesContent:
     format: str
     compression: str
     csv: dict[str, Any]
-    bad_rows: str
+    bad_values: str
 
     @property
     def in_files(self) -> Columns:
@@ -49,7 +49,7 @@ class FilesContent:
     @property
     def reading(self) -> Format:
         """How files of it are read."""
-        policy: Policy = "null" if self.bad_rows == "null" else "fail"
+        policy: Policy = "null" if self.bad_values == "null" else "fail"
         names = tuple(column.name for column in self.in_files)
         compression = Compression(self.compression)
         match self.format:
@@ -76,7 +76,7 @@ class FilesContent:
                 "format": self.format,
                 "compression": self.compression,
                 "csv": {name: list(value) if isinstance(value, tuple) else value for name, value in self.csv.items()},
-                "bad_rows": self.bad_rows,
+                "bad_values": self.bad_values,
             },
         )
 
@@ -98,7 +98,7 @@ class FilesContent:
                 format=private["format"],
                 compression=private["compression"],
                 csv={n: tuple(v) if isinstance(v, list) else v for n, v in private["csv"].items()},
-                bad_rows=private["bad_rows"],
+                bad_values=private["bad_values"],
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not the content of a files stream: {error!r}") from error
@@ -121,7 +121,7 @@ def content_of(directory: str, root: str, options: StreamOptions, columns: Colum
         format=options.chosen_format or "",
         compression=options.compression,
         csv=options.csv.model_dump() if options.chosen_format == "csv" else {},
-        bad_rows=options.bad_rows,
+        bad_values=options.bad_values,
     )
 
 

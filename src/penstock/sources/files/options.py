@@ -169,7 +169,7 @@ class StreamOptions(BaseModel):
     primary_key: tuple[str, ...] = Field(
         default=(), description="columns that identify a row; default: none", examples=[["id"]]
     )
-    bad_rows: Literal["fail", "null"] = Field(
+    bad_values: Literal["fail", "null"] = Field(
         default="fail",
         description="a value without an exact form in its column's type: `fail` the stream and name file and line, or "
         "deliver `null` and count it; a line that cannot be split into fields always fails",
@@ -194,13 +194,13 @@ class StreamOptions(BaseModel):
             )
         return value
 
-    @field_validator("bad_rows", mode="before")
+    @field_validator("bad_values", mode="before")
     @classmethod
     def _no_quarantine(cls, value: Any) -> Any:
         if value == "quarantine":
             raise ValueError(
-                "quarantine is not supported yet by the files source: use fail or null; a postgres sink has `bad_rows` "
-                "of its own"
+                "quarantine is not supported yet by the files source: use fail or null; `bad_rows: quarantine` of a "
+                "postgres sink is for rows that its table does not accept"
             )
         return value
 

@@ -47,8 +47,10 @@ def explain(
         said.append(
             Remark("advice", "declare `columns`: types that are guessed from the first file may not hold later values")
         )
-    if options.bad_rows == "null":
-        said.append(Remark("gap", "values without an exact form in their column's type become NULL (`bad_rows: null`)"))
+    if options.bad_values == "null":
+        said.append(
+            Remark("gap", "values without an exact form in their column's type become NULL (`bad_values: null`)")
+        )
     for name, other in streams.items():
         if name != stream:
             both = [

@@ -56,7 +56,7 @@ class FilesReader:
                 # Refused while a plan looks at a file; a worker meets it only in a file that has changed since.
                 raise StreamFailed(
                     f"{shown(files[at].path)} in {self.place.shown}: {error}",
-                    next_step="declare the column with a type that holds all values, or set `bad_rows: null`",
+                    next_step="declare the column with a type that holds all values, or set `bad_values: null`",
                     stream=self.stream,
                 ) from None
             except (pa.ArrowException, OSError) as error:

@@ -149,7 +149,9 @@ def bad_row(file: File, place: Place, where: str, why: str, stream: str, *, can_
     """A row that cannot be read, with its file and line."""
     step = f"correct {shown(file.path)} under a new name, or leave it out with `exclude`"
     if can_be_null:
-        step = f"declare the column with a type that holds all values (string does), or set `bad_rows: null`; or {step}"
+        step = (
+            f"declare the column with a type that holds all values (string does), or set `bad_values: null`; or {step}"
+        )
     return StreamFailed(
         f"{shown(file.path)} in {place.shown}, {where}: {why}",
         next_step=f"drop the open slice with `penstock state recover FILE --stream {stream}`; then {step}",
