@@ -101,7 +101,7 @@ LIKELY = [
         3,
         SOURCE,
         "required key is missing; ",
-        "known types: lake, outbox, postgres, rest, stripe, wal",
+        "known types: files, lake, outbox, postgres, rest, stripe, wal",
     ),
     Likely(
         "no sink",
@@ -146,7 +146,7 @@ LIKELY = [
         5,
         f"{SOURCE}.type",
         "unknown source type 'postgresql'; ",
-        "did you mean 'postgres'? Known: lake, outbox, postgres, rest, stripe, wal",
+        "did you mean 'postgres'? Known: files, lake, outbox, postgres, rest, stripe, wal",
     ),
     Likely(
         "type as others call it",

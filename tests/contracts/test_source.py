@@ -9,6 +9,7 @@ import pytest
 from tests.engine.spooling import GatheringSource
 from tests.harness.doubles import MemorySource, Rows
 from tests.harness.rest_server import RestServer
+from tests.sources.files import folders
 from tests.sources.lake.lakes import Foreign, Origin
 from tests.sources.outbox.shops import Notes
 from tests.sources.rest.lists import ChangingList, Charges, List
@@ -143,6 +144,29 @@ class TestWal(IncrementalContract):
     @pytest.fixture
     def origin(self, tmp_path: Path) -> Orders:
         return Orders(tmp_path)
+
+
+class FilesContract(IncrementalContract):
+    CAPABILITIES = frozenset({Discovering, ExplainingSource, Gathering, Rewinding})
+    EXACT_ROW_BUDGET = False
+
+
+class TestFilesOfParquet(FilesContract):
+    @pytest.fixture
+    def origin(self, tmp_path: Path) -> folders.Orders:
+        return folders.Orders(tmp_path, columns=folders.COLUMNS, primary_key=("id",))
+
+
+class TestFilesOfLines(FilesContract):
+    @pytest.fixture
+    def origin(self, tmp_path: Path) -> folders.Orders:
+        return folders.Orders(tmp_path, "ndjson", columns=folders.COLUMNS)
+
+
+class TestFilesOfFields(FilesContract):
+    @pytest.fixture
+    def origin(self, tmp_path: Path) -> folders.Orders:
+        return folders.Orders(tmp_path, "csv", columns=folders.COLUMNS)
 
 
 class TestOutbox(IncrementalContract):

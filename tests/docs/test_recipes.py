@@ -112,6 +112,20 @@ def test_add_a_table(walk: Walk) -> None:
     assert not (walk.folder / "out" / "events").exists()
 
 
+def test_files_into_postgres(walk: Walk) -> None:
+    place = walk.folder / "incoming"
+    for folder in ("payments", "visits"):
+        (place / folder).mkdir(parents=True)
+    (place / "payments" / "1.csv").write_text("id,order_id,amount,paid_at\n1,7,9.5,2026-01-31T10:00:00Z\n2,8,1,\n")
+    (place / "visits" / "1.ndjson").write_text('{"at":"2026-01-31T10:00:00Z","page":"/"}\n')
+    follow(walk, "Files into Postgres")
+    (place / "payments" / "2.csv").write_text("id,order_id,amount,paid_at\n2,8,1.25,2026-01-31T10:00:00Z\n")
+    (place / "visits" / "1.ndjson").unlink()
+    walk.penstock("run", "shop.yaml")
+    assert rows(walk, "SELECT id, amount::text FROM copies.payments ORDER BY id") == [(1, "9.50"), (2, "1.25")]
+    assert rows(walk, "SELECT page FROM copies.visits") == [("/",)]
+
+
 def test_every_recipe_has_its_test() -> None:
     headings = re.findall(r"^## (.+)$", RECIPES.read_text(), re.MULTILINE)
     tests = {name.removeprefix("test_").replace("_", " ") for name in globals() if name.startswith("test_")}

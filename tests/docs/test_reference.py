@@ -35,8 +35,10 @@ from penstock.sinks import files, http
 from penstock.sinks import lake as lake_sink
 from penstock.sinks import postgres as postgres_sink
 from penstock.sinks.http.options import Tls as HttpTls
+from penstock.sources import files as files_source
 from penstock.sources import lake as lake_source
 from penstock.sources import outbox, postgres, rest, stripe, wal
+from penstock.sources.files.options import CsvOptions
 from penstock.sources.outbox.options import DirectTable, FanOutTable, MultiValueTable
 from penstock.sources.postgres.options import Horizon
 from penstock.sources.rest.change_options import Changes
@@ -68,6 +70,9 @@ MODELS: dict[str, type[BaseModel]] = {
     "direct": DirectTable,
     "multi_value": MultiValueTable,
     "fan_out": FanOutTable,
+    "Source files": files_source.Options,
+    "Streams of a files source": files_source.StreamOptions,
+    "csv": CsvOptions,
     "Source wal": wal.Options,
     "Streams of wal": wal.StreamOptions,
     "entities": wal.EntityOptions,

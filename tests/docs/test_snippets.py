@@ -62,6 +62,7 @@ CARRIED_OUT = {
     "tests/sinks/http/test_page.py::test_the_file_of_the_page": {"docs/sinks/http.md": "yaml"},
     "tests/sinks/postgres/state/test_outbox.py::test_the_file_of_the_page": {"docs/sinks/postgres-state.md": "yaml"},
     "tests/sources/outbox/test_page.py::test_the_file_of_the_page": {"docs/sources/outbox.md": "yaml console"},
+    "tests/sources/files/test_page.py::test_the_file_of_the_page": {"docs/sources/files.md": "yaml"},
     "tests/sources/wal/test_page.py::test_the_file_of_the_page": {"docs/sources/wal.md": "yaml"},
     "tests/lake/test_catalogs.py::test_what_the_page_shows_can_be_loaded_and_its_first_lake_run": {
         "docs/catalogs.md": "yaml",

@@ -120,6 +120,11 @@ LAKE_RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_LOG)
 MERGE_RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_LOG, "lake.staged", "lake.merged")
 #: the same into a Postgres table
 POSTGRES_RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_POSTGRES)
+#: of a run of files, those around the set of seen files: it is written before the intent
+FILES_IN_RUN_POINTS = _in_order(
+    *("gate.planned", "gate.gathered", "gate.spooled", "gate.intended", "gate.moved", "postgres.landed"),
+    *("gate.committed", "gate.advanced", "engine.released"),
+)
 #: the same of ops into a state table of Postgres
 STATE_RUN_POINTS = _in_order(*_EVERY_RUN, *_IN_STATE)
 #: the same to a receiver, for which what was staged is sealed

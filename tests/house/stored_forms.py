@@ -42,6 +42,9 @@ from penstock.sinks.files.manifest import Manifest, Newest, SliceFile
 from penstock.sinks.http import memory
 from penstock.sinks.http.chunks import ChunkShape, ChunkWriter
 from penstock.sinks.http.template import compile_row
+from penstock.sources.files.marks import make_mark
+from penstock.sources.files.places import File, Version
+from penstock.sources.files.seen import Seen, SeenStore
 from penstock.sources.outbox.feeds import DirectFeed, Entity, FanOutFeed, FedField, FedTable, KeyPart, MultiValueFeed
 from penstock.sources.outbox.forms import form_of
 from penstock.sources.outbox.load.declared import loads_of
@@ -139,6 +142,7 @@ def stored_forms() -> dict[str, object]:
         "log: segment": _segment(),
         "log: end": _end(),
         "log: readers": _readers(),
+        "files source: mark": _seen_mark(),
         "outbox: mark with loads": replace(OUTBOX, loads=(LOADING,), load_slices=2).mark().text,
         "outbox: declarations of loads": _declarations(),
         "outbox: files of a dump": DUMP.document(),
@@ -251,6 +255,15 @@ def _readers() -> str:
     with tempfile.TemporaryDirectory() as folder:
         register_at(folder, "lake/orders", Reader(3, 7, 1_700_000_000_000_000, 46, 20, 300))
         return Path(folder, "readers.json").read_text()
+
+
+def _seen_mark() -> str:
+    """The mark of a files stream with a segment, whose digest says what the segment is."""
+    seen_files = [File(f"day={n}/é\udcff{n}.csv", Version(n, n - 1, 2**64 - 1)) for n in range(65)]
+    with tempfile.TemporaryDirectory() as folder:
+        store = SeenStore(folder, "s")
+        seen = store.add(store.add(Seen(), seen_files), [File("a/b", Version(1, 2, 3)), File("a/bc", Version(4, 5, 6))])
+        return make_mark(seen).text
 
 
 def _tokens() -> str:

@@ -9,6 +9,7 @@ from penstock.links import registry
 
 #: built-in sources by the `type` a pipeline file names
 TYPES: Mapping[str, str] = {
+    "files": "penstock.sources.files",
     "lake": "penstock.sources.lake",
     "outbox": "penstock.sources.outbox",
     "postgres": "penstock.sources.postgres",

@@ -20,6 +20,7 @@ from penstock.config.pipeline_choice import choose_pipelines
 from penstock.core.content import Content
 from penstock.core.drift import EVOLVE
 from penstock.core.exits import worst
+from penstock.core.marks import Position
 from penstock.core.names import suggest
 from penstock.core.slices import Kind
 from penstock.engine import drifting
@@ -168,7 +169,12 @@ class PipelineInspection:
 @contextmanager
 def inspection_of(file: File, pipeline: str, access: StoreAccess) -> Iterator[PipelineInspection]:
     """Build a pipeline's source and sink, and close them at the end; call `inspect` to connect."""
-    context = wiring.context_for(file, pipeline)
+    known = access.store
+
+    def last_position(stream: str) -> Position | None:
+        return known.state(pipeline, stream).last if known else None
+
+    context = wiring.context_for(file, pipeline, last_position=last_position)
     source = wiring.build_source(file, pipeline, context)
     try:
         sink = wiring.build_sink(file, pipeline, context)
@@ -214,7 +220,9 @@ def print_report(
 
 def describe_reading(info: StreamInfo) -> str:
     """How a stream is read."""
-    return "full refresh in every run" if info.kind is Kind.REFRESH else f"by {', '.join(info.order)}"
+    if info.kind is Kind.REFRESH:
+        return "full refresh in every run"
+    return f"by {', '.join(info.order)}" if info.order else "what has arrived since the last run"
 
 
 def problem_document(error: PenstockError | None, file: File) -> dict[str, Any] | None:

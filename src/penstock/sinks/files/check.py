@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from penstock.core.content import Content
 from penstock.core.drift import absent
 from penstock.core.slices import Kind
 from penstock.core.types import TIMESTAMPS, Fixed, List, Map, Plain, Struct, Type
 from penstock.errors import StreamRefused, problems_of
+from penstock.links.globs import matches
 from penstock.ports import StreamInfo
 from penstock.sinks.files.folder import Folder, other_pipelines
 from penstock.sinks.files.layout import Layout
@@ -32,8 +35,9 @@ def find_problems(
     for column in content.columns:
         yield from problems_of([partial(refuse_inexact, column.name, column.type, format_)])
     is_refresh = stream.kind is Kind.REFRESH
-    yield from folder.find_problems(layout, is_refresh=is_refresh)
     place = folder.path(layout.data)
+    yield from problems_of([lambda: refuse_own_source(place, content, format_)])
+    yield from folder.find_problems(layout, is_refresh=is_refresh)
     if is_refresh and (pipelines := other_pipelines(folder, layout)):
         yield StreamRefused(
             f"a full refresh would replace {place}, which pipeline {pipelines[0]!r} writes too",
@@ -83,6 +87,28 @@ def refuse_inexact(name: str, type_: Type, format_: str) -> None:
             "or leave the column out with `columns`"
         )
     raise StreamRefused(f"column {name!r} is {type_}, which {format_} cannot hold exactly", next_step=step)
+
+
+def refuse_own_source(folder: str, content: Content, format_: str) -> None:
+    """StreamRefused if the stream is read from files among which those that are written would be found."""
+    identity: Mapping[str, Any] = content.identity
+    place, patterns = identity.get("root"), identity.get("patterns")
+    if not isinstance(place, str) or not patterns or "://" in folder:
+        return
+    below = os.path.relpath(os.path.realpath(folder), os.path.realpath(place))
+    names = [name for name in below.split(os.sep) if name != "."]
+    # Above the place, or under a name that no source of files lists.
+    if any(name.startswith((".", "_")) for name in names):
+        return
+    for partition in ([], ["day=2026-01-31"]):
+        for ending in ("", ".gz", ".zst"):
+            written = "/".join([*names, *partition, f"{1:012}-a-000-0.{format_}{ending}"])
+            if matches(written, patterns) and not matches(written, identity.get("exclude", ())):
+                raise StreamRefused(
+                    f"the stream is read from {place}, by a pattern that matches what is written into {folder}: it "
+                    "would read its own output",
+                    next_step="set `directory` of the sink to a folder outside, or narrow `path` of the stream",
+                )
 
 
 def _is_exact(type_: Type, format_: str) -> bool:
