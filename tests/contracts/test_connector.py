@@ -18,7 +18,7 @@ from penstock.core import documents
 #: the names of release 0.1; add new ones, and never remove one without the steps of docs/compatibility.md
 _NAMES = """
     NOTHING_LOST UNTOUCHED Archiving Awaiting Backoff Budget Column Columns CommitUnclear ComparedColumn
-    ComparedColumns ComparedRows ComparingSink ComparingSource ConnectionFailed Content Context Decimal
+    ComparedColumns ComparedRows ComparingSink ComparingSource ConnectionFailed Content Context Continuing Decimal
     DiscoveredStream Discovering Document Estimating ExplainingSink ExplainingSource Fixed Gathering
     GatheringRepairs Held InputError Key Keyed Kind List Map Mark Mover NoProbe NoSpark NoSpools NotComparable
     NotOffered Noticing OptionsModel Origin OutOfTime Outcome Part PenstockError Plain Planned Position Preparing
