@@ -45,7 +45,7 @@ def test_the_schema_has_their_keys(third_party: None) -> None:
 def test_a_mistake_and_init_name_them(third_party: None, tmp_path: Path) -> None:
     file = tmp_path / "shop.yaml"
     file.write_text("pipelines: {shop: {source: {type: crn, url: x}, sink: {type: files, directory: out}}}\n")
-    with pytest.raises(ConfigError, match=r"did you mean 'crm'\? Known: crm, lake, "):
+    with pytest.raises(ConfigError, match=r"did you mean 'crm'\? Known: crm, files, "):
         wiring.load(str(file))
     ended = CliRunner().invoke(app, ["init", "postgresql://localhost/shop", "--sink", "carrier-pigeon", "--stdout"])
     assert (ended.exit_code, ", queue" in ended.output) == (2, True)
