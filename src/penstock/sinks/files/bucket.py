@@ -1,6 +1,6 @@
 """A prefix of a bucket on S3: files are uploaded in parts, and an upload is completed once its manifest exists.
 
-An upload that is not completed is invisible to every reader. Whoever finds the manifest can complete it.
+An upload that is not completed is invisible to every reader. Every process that finds the manifest can complete it.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class LocalFolder:
         return (stat.st_ino, stat.st_mtime_ns) if stat else None
 
     def manifest_numbers(self, layout: Layout, above: int) -> list[int]:
-        # From the highest down: whoever creates manifests meanwhile creates the lower ones first.
+        # From the highest down: a process that creates manifests meanwhile creates the lower ones first.
         window = range(above + LOOKED_FOR, above, -1)
         found = [number for number in window if os.path.exists(self.path(layout.manifest(number)))] if above else []
         if above and len(found) < LOOKED_FOR:

@@ -1,6 +1,6 @@
 """Where files are: a seam with one implementation, a local folder. Another one lists and opens objects of a bucket.
 
-A file's version is its size, modification time and inode. Whoever reads a file says which version, and gets that one
+A file's version is its size, modification time and inode. A reader names the version that it wants, and gets that one
 or an error.
 """
 
