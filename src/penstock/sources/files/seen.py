@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: files that a mark lists itself; more of them become a segment
 RECENT_FILES = 64
-#: a segment has at least so many times the files of the next one
+#: each segment has at least this many times as many files as the next one
 _RATIO = 4
 _FOLDER = "files-seen"
 
